@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Final
 
 from controller.allocations.backends import RecordBackend, StoredRecord
+from controller.allocations.waiting import NodeWrites, Sent, StillWanted, Ticket, Told, Undo, applied, is_told, shows
 from controller.clock import Clock
 from controller.errors import (
     ClusterError,
@@ -27,7 +27,7 @@ from controller.errors import (
     UnavailableError,
     UnreadableRecordError,
 )
-from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put, apply
+from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Put
 
 PAUSE_SECONDS: Final = 0.05
 GATHER_SECONDS: Final = 0.1
@@ -35,111 +35,7 @@ GATHER_TIMES: Final = 2.0  # as long as a write took
 ROLL_BACK_SECONDS: Final = 2.0
 ARRIVES_SECONDS: Final = 90.0  # from a write without an answer until it has arrived or never will: the API server gives
 # a request 60 s unless it is told otherwise
-StillWanted = Callable[[Change, Allocation | None], bool]
-"""Whether a change is still to be made, by what stands under its key at that moment."""
-
-Told = Mapping[Key, Allocation | None]  # what callers were told stands under a key, None: nothing
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Undo:
-    """Reverts a change, unless something else is under its key by then."""
-
-    change: Change
-    former: Allocation | None
-
-    def on(self, allocations: Mapping[Key, Allocation], told: Told) -> list[Change]:
-        """What somebody else was `told` since stays."""
-        key = self.change.key
-        there, kept = allocations.get(key), told.get(key, self.former)
-        if there != (self.change.allocation if isinstance(self.change, Put) else None) or there == kept:
-            return []
-        if self.former is not None and kept is not None and kept.size_bytes < self.former.size_bytes:
-            kept = self.former
-        if kept is not None:
-            return [Put(kept)]
-        return [Drop(there.purpose, there.name, there.node, there.disk)] if there is not None else []
-
-
-@dataclass(slots=True)
-class _Ticket:
-    """What one caller wants on one node."""
-
-    changes: Sequence[Change]
-    deadline: float
-    is_still_wanted: StillWanted
-    seen: Sequence[NodeRecord] = ()  # of this node, by which there is room for the changes
-    woken: threading.Lock = field(default_factory=threading.Lock)  # free once it is done, or is to write
-    is_to_write: bool = False  # for all who wait
-    is_done: bool = False
-    is_abandoned: bool = False  # its caller has gone with an error
-    error: SchedulerError | None = None
-    undo: list[_Undo] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.woken.acquire()
-
-
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """A write on top of that version that was not answered: it may arrive as long as nothing else is written there."""
-
-    version: str
-    allocations: tuple[Allocation, ...]
-    until: float
-
-    def keeps(self, entries: Sequence[Allocation]) -> bool:
-        return _shows(self.allocations, entries)
-
-
-@dataclass(slots=True)
-class _NodeState:
-    """`writing` is held by the caller who writes for all that wait; it guards `known`, `known_term` and `sent`.
-    `has_writer`: one of those who wait writes, or is about to; it wakes each when its changes are written, and then the
-    next writer, so that nobody is woken for nothing."""
-
-    writing: threading.Lock = field(default_factory=threading.Lock)
-    has_writer: bool = False
-    waiting: list[_Ticket] = field(default_factory=list)
-    owed: list[_Undo] = field(default_factory=list)  # to be taken back with the next write
-    owed_drops: list[Drop] = field(default_factory=list)
-    open: int = 0  # commits that may yet take back what they wrote
-    counted_on: list[_Ticket] = field(default_factory=list)  # since something was written that may be taken back
-    known: StoredRecord | None = None
-    known_term: int = -1
-    sent: list[_Sent] = field(default_factory=list)
-    fence: tuple[Allocation, ...] = ()  # what stood there when this process wrote in a term for the first time
-    fence_term: int = -1
-    expected: int = 0  # who wanted the last write or waited at its end: so many may want the next one
-    took: float = 0.0  # the last write, in seconds
-    gathers_until: float = 0.0  # if several wanted it
-    gathering: threading.Lock | None = None  # of the one who is to write, to be freed once they are there
-
-    @property
-    def has_gathered(self) -> bool:
-        """Whether the next write waits for no others: as many are there, or one of them has no time for that."""
-        latest = self.gathers_until + self.took
-        return len(self.waiting) >= self.expected or any(one.deadline <= latest for one in self.waiting)
-
-    def count_on(self, tickets: Iterable[_Ticket]) -> None:
-        """After a write: what these asked for stands there. Nothing is kept while nothing can be taken back."""
-        if self.open or self.owed:
-            self.counted_on += tickets
-        else:
-            self.counted_on.clear()
-
-    def told(self) -> dict[Key, Allocation | None]:
-        """What must not be taken back by others."""
-        found = dict[Key, Allocation | None]()
-        for ticket in self.counted_on:
-            for change in ticket.changes:
-                allocation = change.allocation if isinstance(change, Put) else None
-                known = found.get(change.key)
-                if allocation is None or known is None or known.size_bytes < allocation.size_bytes:
-                    found[change.key] = allocation
-        return found
 
 
 class RecordWriter:
@@ -162,7 +58,7 @@ class RecordWriter:
         self._backend, self._term, self._clock, self._pause, self._seen = backend, term, clock, pause, seen
         self._gather_seconds = gather_seconds
         self._lock = threading.Lock()  # guards _nodes, and of each node what waits and what is owed
-        self._nodes: dict[str, _NodeState] = {}
+        self._nodes: dict[str, NodeWrites] = {}
         self.writes = 0  # PUTs and POSTs that were accepted
 
     def commit(
@@ -190,7 +86,7 @@ class RecordWriter:
             self._write(nodes[0], changes, deadline, is_still_wanted, seen)
             return
         growth = [change for change in changes if isinstance(change, Put)]
-        written: list[tuple[str, _Ticket]] = []
+        written: list[tuple[str, Ticket]] = []
         with self._open({change.node for change in growth}):
             for node in sorted({change.node for change in growth}):
                 try:
@@ -258,9 +154,9 @@ class RecordWriter:
         deadline: float,
         is_still_wanted: StillWanted = lambda _change, _there: True,
         seen: Sequence[NodeRecord] = (),
-    ) -> _Ticket:
+    ) -> Ticket:
         """One node's share of a commit. The first caller writes for all who wait meanwhile."""
-        ticket = _Ticket(changes, deadline, is_still_wanted, [one for one in seen if one.node == node])
+        ticket = Ticket(changes, deadline, is_still_wanted, [one for one in seen if one.node == node])
         with self._lock:
             state = self._state_locked(node)
             state.waiting.append(ticket)
@@ -293,14 +189,14 @@ class RecordWriter:
         return ticket
 
     @staticmethod
-    def _call_writer_locked(state: _NodeState) -> None:
+    def _call_writer_locked(state: NodeWrites) -> None:
         """The first of those who wait, if there are any."""
         state.has_writer = bool(state.waiting)
         if state.waiting:
             state.waiting[0].is_to_write = True
             state.waiting[0].woken.release()
 
-    def _write_all(self, node: str, state: _NodeState, own: _Ticket) -> None:
+    def _write_all(self, node: str, state: NodeWrites, own: Ticket) -> None:
         """For all who wait. Where the time of `own` ends first, the others try again by themselves."""
         self._gather(state, own)
         began = self._clock.now()
@@ -330,7 +226,7 @@ class RecordWriter:
                 state.gathers_until = self._clock.now() + seconds if state.expected > 1 else 0.0
 
     def _tell_locked(
-        self, state: _NodeState, tickets: Sequence[_Ticket], own: _Ticket, error: SchedulerError | None
+        self, state: NodeWrites, tickets: Sequence[Ticket], own: Ticket, error: SchedulerError | None
     ) -> None:
         """Those whose changes were written, or could not be; who has time left waits for the next try."""
         may_be_there = not isinstance(error, ConflictError | UnreadableRecordError)
@@ -344,9 +240,9 @@ class RecordWriter:
                 state.owed += reversed(ticket.undo)
             if ticket is not own:
                 ticket.woken.release()
-        state.count_on(filter(_is_told, tickets))
+        state.count_on(filter(is_told, tickets))
 
-    def _gather(self, state: _NodeState, own: _Ticket) -> None:
+    def _gather(self, state: NodeWrites, own: Ticket) -> None:
         """Where several wanted the last write, the next one waits until as many want it, but not for long. Without that
         they would fall into two halves, of which one waits for the other's write: as many would be answered in the same
         time, with twice the writes."""
@@ -362,8 +258,8 @@ class RecordWriter:
     def _store(
         self,
         node: str,
-        state: _NodeState,
-        wanted: tuple[Sequence[_Ticket], Sequence[_Undo], Sequence[Drop], Told],
+        state: NodeWrites,
+        wanted: tuple[Sequence[Ticket], Sequence[Undo], Sequence[Drop], Told],
         deadline: float,
     ) -> None:
         """Until it stands there. A conflict is somebody else's doing only if the record itself is another one: Longhorn
@@ -394,7 +290,7 @@ class RecordWriter:
                     if not (tickets or owed or drops):
                         return
                 if base is None or there != goal:  # else the write without an answer has arrived
-                    base, goal = there, _applied(there, tickets, owed, drops, told)
+                    base, goal = there, applied(there, tickets, owed, drops, told)
                 # What a former leader has sent may arrive as long as nothing is written in this term.
                 is_ours = stored.record.term == term or not goal
                 if goal == there and known is not None and is_ours:  # somebody may have edited it since
@@ -420,13 +316,13 @@ class RecordWriter:
                 raise NotReadyError(f"the record of {node} cannot be written: {error}") from error
 
     @staticmethod
-    def _left_of(tickets: Sequence[_Ticket], state: _NodeState, record: NodeRecord, term: int) -> Sequence[_Ticket]:
+    def _left_of(tickets: Sequence[Ticket], state: NodeWrites, record: NodeRecord, term: int) -> Sequence[Ticket]:
         """Those for which there was room by all that a former leader has written; the others end with an error."""
         if state.fence_term != term or record.term < term:
             state.fence, state.fence_term = record.allocations, term
         left = []
         for ticket in tickets:
-            if not any(one.term != term and not _shows(one.allocations, state.fence) for one in ticket.seen):
+            if not any(one.term != term and not shows(one.allocations, state.fence) for one in ticket.seen):
                 left.append(ticket)
                 continue
             text = f"a former leader has changed the record of {record.node} since this was decided; try again"
@@ -436,18 +332,18 @@ class RecordWriter:
         return left
 
     def _send(
-        self, state: _NodeState, stored: StoredRecord, goal: tuple[Allocation, ...], term: int, timeout: float
+        self, state: NodeWrites, stored: StoredRecord, goal: tuple[Allocation, ...], term: int, timeout: float
     ) -> StoredRecord:
         try:
             written = self._backend.write(stored, goal, term, timeout)
         except UnavailableError:
-            state.sent.append(_Sent(stored.record.version, goal, self._clock.now() + ARRIVES_SECONDS))
+            state.sent.append(Sent(stored.record.version, goal, self._clock.now() + ARRIVES_SECONDS))
             raise
         state.sent.clear()  # they were on top of what is no more
         self.writes += 1
         return written
 
-    def _may_be_undone(self, state: _NodeState, stored: StoredRecord, tickets: Sequence[_Ticket]) -> bool:
+    def _may_be_undone(self, state: NodeWrites, stored: StoredRecord, tickets: Sequence[Ticket]) -> bool:
         """Whether what these ask for stands there, and an earlier write that is under way yet would take it away. One
         that changes nothing would not keep that off."""
         version, now = stored.record.version, self._clock.now()
@@ -462,7 +358,7 @@ class RecordWriter:
         is_of_use = record is not None and record.version and not record.problem
         return StoredRecord(record, None) if record is not None and is_of_use else None
 
-    def _take_back(self, written: Sequence[tuple[str, _Ticket]]) -> None:
+    def _take_back(self, written: Sequence[tuple[str, Ticket]]) -> None:
         """Soon if the API server lets us, else with each node's next write."""
         with self._lock:
             for node, ticket in written:
@@ -476,45 +372,9 @@ class RecordWriter:
             except SchedulerError as error:
                 _log.warning("rolled back later node=%s: %s", node, error)
 
-    def _state_locked(self, node: str) -> _NodeState:
-        return self._nodes.setdefault(node, _NodeState())
+    def _state_locked(self, node: str) -> NodeWrites:
+        return self._nodes.setdefault(node, NodeWrites())
 
 
 class UnexpectedRecordError(ConflictError):
     """The record itself is another one than this process left there."""
-
-
-def _shows(allocations: Sequence[Allocation], entries: Iterable[Allocation]) -> bool:
-    """Whether all of `entries` are there, as large at least."""
-    if allocations == entries:
-        return True
-    sizes = {one.key: one.size_bytes for one in allocations}
-    return all(sizes.get(one.key, -1) >= one.size_bytes for one in entries)
-
-
-def _is_told(ticket: _Ticket) -> bool:
-    """Whether its caller hears that it is done."""
-    return ticket.is_done and ticket.error is None and not ticket.is_abandoned
-
-
-def _applied(
-    there: tuple[Allocation, ...],
-    tickets: Sequence[_Ticket],
-    owed: Sequence[_Undo],
-    drops: Sequence[Drop],
-    told: Told,
-) -> tuple[Allocation, ...]:
-    """First what is owed, then each ticket in its turn; each notes how to take it back."""
-    found = {one.key: one for one in there}
-    for undo in owed:
-        apply(undo.on(found, told), found)
-    apply(drops, found)
-    for ticket in tickets:
-        ticket.undo = []
-        for change in ticket.changes:
-            former = found.get(change.key)
-            if not ticket.is_still_wanted(change, former):
-                continue
-            ticket.undo.append(_Undo(change, former))
-            apply([change], found)
-    return tuple(sorted(found.values()))

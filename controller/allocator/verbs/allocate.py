@@ -12,9 +12,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from enum import StrEnum
 from itertools import islice
 from math import inf
 from typing import Final, TypeVar
@@ -26,17 +25,18 @@ from controller.allocator.judge.growth import Obstacle, plan_growth
 from controller.allocator.judge.images import check_image_growth, find_image_disk
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
+from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
 from controller.allocator.verbs.grow import UnderLock
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
-from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Purpose, Put
+from controller.model.allocations import Allocation, Drop, Key, Purpose, Put
 from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, Replica, Volume
 from controller.rules.demand import Missing
 from controller.rules.eligibility import check_disk_state, check_node
 from controller.rules.expandable import Route
-from controller.rules.placing import NotYet, check_replacement, check_time, is_replacement, wanted_affinity
+from controller.rules.placing import check_replacement, check_time, is_replacement, wanted_affinity
 from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reuse import find_reusable
 
@@ -46,50 +46,6 @@ NEAREST: Final = 40  # disks that are looked at for reasons: more than are told,
 Noted = TypeVar("Noted")
 _MOST_TRIES: Final = 3
 _ENTRIES_AT_ONCE: Final = 250
-
-
-class LookFirstError(Exception):
-    """Where the replica goes, or may stay, depends on `what` (kind and name), of which our stores may be behind."""
-
-    def __init__(self, *what: tuple[str, str]) -> None:
-        super().__init__()
-        self.what = what
-
-
-@dataclass(frozen=True, slots=True)
-class Allotment:
-    """What was given, and the `changes` that make it durable. `obstacles`: nothing was given, for these reasons and so
-    many `more`. `is_new`: it was not given before. `freed`: nothing was given but these taken back. `seen`: the records
-    by which there is room for it."""
-
-    allocations: tuple[Allocation, ...] = ()
-    disk_uuid: str = ""  # of a single one
-    changes: tuple[Change, ...] = ()
-    is_new: bool = False
-    obstacles: tuple[Obstacle, ...] = ()
-    more: int = 0
-    freed: tuple[Allocation, ...] = ()
-    size_bytes: int = 0
-    seen: tuple[NodeRecord, ...] = ()
-
-
-class HeldPlace(StrEnum):
-    """What is on record, or decided, for a replica without a disk."""
-
-    NOTHING = "nothing"
-    PLACE = "place"  # that it may be written to
-    CLOSED = "closed"  # on a node or disk that takes no replicas now
-    ELSEWHERE = "elsewhere"  # not on the node that it has to be on
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementTurn:
-    """Whether a replica without a disk is to get one now. `affinity`: the node that it has to be bound to first."""
-
-    volume: str
-    not_yet: NotYet | None = None
-    affinity: str = ""
-    held: HeldPlace = HeldPlace.NOTHING
 
 
 class _Lately(OrderedDict[Noted, float]):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from controller.allocator.promises.binding import binding_of
-from controller.allocator.verbs.allocate import Allotment
+from controller.allocator.verbs.allotment import Allotment
 from controller.errors import NotFoundError
 from controller.model.allocations import Allocation, Change, NodeRecord, changed
 from controller.model.longhorn import Replica

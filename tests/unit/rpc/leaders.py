@@ -13,7 +13,7 @@ import pytest
 
 from certs.authority import LeafSpec, Pair, sign
 from certs.webhook import CLIENT_SUBJECT
-from controller.allocations.writer import StillWanted
+from controller.allocations.waiting import StillWanted
 from controller.allocator.outcome import Mode
 from controller.clock import SystemClock
 from controller.errors import NotLeaderError, NotReadyError

@@ -1,0 +1,151 @@
+"""What waits for the next write of a node's record, and what became of the writes before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controller.allocations.backends import StoredRecord
+from controller.errors import SchedulerError
+from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put, apply
+
+StillWanted = Callable[[Change, Allocation | None], bool]
+"""Whether a change is still to be made, by what stands under its key at that moment."""
+
+Told = Mapping[Key, Allocation | None]  # what callers were told stands under a key, None: nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Reverts a change, unless something else is under its key by then."""
+
+    change: Change
+    former: Allocation | None
+
+    def on(self, allocations: Mapping[Key, Allocation], told: Told) -> list[Change]:
+        """What somebody else was `told` since stays."""
+        key = self.change.key
+        there, kept = allocations.get(key), told.get(key, self.former)
+        if there != (self.change.allocation if isinstance(self.change, Put) else None) or there == kept:
+            return []
+        if self.former is not None and kept is not None and kept.size_bytes < self.former.size_bytes:
+            kept = self.former
+        if kept is not None:
+            return [Put(kept)]
+        return [Drop(there.purpose, there.name, there.node, there.disk)] if there is not None else []
+
+
+@dataclass(slots=True)
+class Ticket:
+    """What one caller wants on one node."""
+
+    changes: Sequence[Change]
+    deadline: float
+    is_still_wanted: StillWanted
+    seen: Sequence[NodeRecord] = ()  # of this node, by which there is room for the changes
+    woken: threading.Lock = field(default_factory=threading.Lock)  # free once it is done, or is to write
+    is_to_write: bool = False  # for all who wait
+    is_done: bool = False
+    is_abandoned: bool = False  # its caller has gone with an error
+    error: SchedulerError | None = None
+    undo: list[Undo] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.woken.acquire()
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A write on top of that version that was not answered: it may arrive as long as nothing else is written there."""
+
+    version: str
+    allocations: tuple[Allocation, ...]
+    until: float
+
+    def keeps(self, entries: Sequence[Allocation]) -> bool:
+        return shows(self.allocations, entries)
+
+
+@dataclass(slots=True)
+class NodeWrites:
+    """`writing` is held by the caller who writes for all that wait; it guards `known`, `known_term` and `sent`.
+    `has_writer`: one of those who wait writes, or is about to; it wakes each when its changes are written, and then the
+    next writer, so that nobody is woken for nothing."""
+
+    writing: threading.Lock = field(default_factory=threading.Lock)
+    has_writer: bool = False
+    waiting: list[Ticket] = field(default_factory=list)
+    owed: list[Undo] = field(default_factory=list)  # to be taken back with the next write
+    owed_drops: list[Drop] = field(default_factory=list)
+    open: int = 0  # commits that may yet take back what they wrote
+    counted_on: list[Ticket] = field(default_factory=list)  # since something was written that may be taken back
+    known: StoredRecord | None = None
+    known_term: int = -1
+    sent: list[Sent] = field(default_factory=list)
+    fence: tuple[Allocation, ...] = ()  # what stood there when this process wrote in a term for the first time
+    fence_term: int = -1
+    expected: int = 0  # who wanted the last write or waited at its end: so many may want the next one
+    took: float = 0.0  # the last write, in seconds
+    gathers_until: float = 0.0  # if several wanted it
+    gathering: threading.Lock | None = None  # of the one who is to write, to be freed once they are there
+
+    @property
+    def has_gathered(self) -> bool:
+        """Whether the next write waits for no others: as many are there, or one of them has no time for that."""
+        latest = self.gathers_until + self.took
+        return len(self.waiting) >= self.expected or any(one.deadline <= latest for one in self.waiting)
+
+    def count_on(self, tickets: Iterable[Ticket]) -> None:
+        """After a write: what these asked for stands there. Nothing is kept while nothing can be taken back."""
+        if self.open or self.owed:
+            self.counted_on += tickets
+        else:
+            self.counted_on.clear()
+
+    def told(self) -> dict[Key, Allocation | None]:
+        """What must not be taken back by others."""
+        found = dict[Key, Allocation | None]()
+        for ticket in self.counted_on:
+            for change in ticket.changes:
+                allocation = change.allocation if isinstance(change, Put) else None
+                known = found.get(change.key)
+                if allocation is None or known is None or known.size_bytes < allocation.size_bytes:
+                    found[change.key] = allocation
+        return found
+
+
+def shows(allocations: Sequence[Allocation], entries: Iterable[Allocation]) -> bool:
+    """Whether all of `entries` are there, as large at least."""
+    if allocations == entries:
+        return True
+    sizes = {one.key: one.size_bytes for one in allocations}
+    return all(sizes.get(one.key, -1) >= one.size_bytes for one in entries)
+
+
+def is_told(ticket: Ticket) -> bool:
+    """Whether its caller hears that it is done."""
+    return ticket.is_done and ticket.error is None and not ticket.is_abandoned
+
+
+def applied(
+    there: tuple[Allocation, ...],
+    tickets: Sequence[Ticket],
+    owed: Sequence[Undo],
+    drops: Sequence[Drop],
+    told: Told,
+) -> tuple[Allocation, ...]:
+    """First what is owed, then each ticket in its turn; each notes how to take it back."""
+    found = {one.key: one for one in there}
+    for undo in owed:
+        apply(undo.on(found, told), found)
+    apply(drops, found)
+    for ticket in tickets:
+        ticket.undo = []
+        for change in ticket.changes:
+            former = found.get(change.key)
+            if not ticket.is_still_wanted(change, former):
+                continue
+            ticket.undo.append(Undo(change, former))
+            apply([change], found)
+    return tuple(sorted(found.values()))

@@ -1,0 +1,54 @@
+"""What a call that gives room away by name comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from controller.allocator.judge.growth import Obstacle
+from controller.model.allocations import Allocation, Change, NodeRecord
+from controller.rules.placing import NotYet
+
+
+class LookFirstError(Exception):
+    """Where the replica goes, or may stay, depends on `what` (kind and name), of which our stores may be behind."""
+
+    def __init__(self, *what: tuple[str, str]) -> None:
+        super().__init__()
+        self.what = what
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """What was given, and the `changes` that make it durable. `obstacles`: nothing was given, for these reasons and so
+    many `more`. `is_new`: it was not given before. `freed`: nothing was given but these taken back. `seen`: the records
+    by which there is room for it."""
+
+    allocations: tuple[Allocation, ...] = ()
+    disk_uuid: str = ""  # of a single one
+    changes: tuple[Change, ...] = ()
+    is_new: bool = False
+    obstacles: tuple[Obstacle, ...] = ()
+    more: int = 0
+    freed: tuple[Allocation, ...] = ()
+    size_bytes: int = 0
+    seen: tuple[NodeRecord, ...] = ()
+
+
+class HeldPlace(StrEnum):
+    """What is on record, or decided, for a replica without a disk."""
+
+    NOTHING = "nothing"
+    PLACE = "place"  # that it may be written to
+    CLOSED = "closed"  # on a node or disk that takes no replicas now
+    ELSEWHERE = "elsewhere"  # not on the node that it has to be on
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementTurn:
+    """Whether a replica without a disk is to get one now. `affinity`: the node that it has to be bound to first."""
+
+    volume: str
+    not_yet: NotYet | None = None
+    affinity: str = ""
+    held: HeldPlace = HeldPlace.NOTHING
