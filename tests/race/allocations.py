@@ -56,6 +56,7 @@ class Landings(Limits):
         super().__init__(world)
         self._by_hand: set[str] = set()  # uids of pods that may look as if we had let them go where they are
         self._unchecked: set[str] = set()  # uids of claims whose places are others than were answered
+        self._late: set[str] = set()  # uids of pods whose answer time has ended, until the next one
 
     def bound_by_hand(self, pod: Pod, node: str) -> None:
         """What its volumes need there was never checked; that is told from what was only where this leader has answered
@@ -63,13 +64,25 @@ class Landings(Limits):
         if pod.uid in self._world.former or self._world.driver.has_let_through(pod.uid, node):
             self._by_hand.add(pod.uid)
 
+    def answered(self, pod: Pod, answer: RaceAnswer) -> None:
+        self._late.discard(pod.uid)
+        super().answered(pod, answer)
+
+    def ended(self, pod: Pod) -> None:
+        self._late.add(pod.uid)
+        super().ended(pod)
+
     def written(self, kind: str, facts: object | None, old: object | None) -> None:
         """An owner may choose any node that was ever answered, and where answers add up, a choice that is withdrawn
-        gives all of them back: nobody looks at them again."""
+        gives all of them back: nobody looks at them again. A scheduler may follow an answer that time has ended, when
+        its room is promised to others."""
         if isinstance(facts, Claim) and isinstance(old, Claim) and facts.selected_node != old.selected_node:
             is_by_hand = facts.uid in self._world.by_hand
-            if is_by_hand or (not facts.selected_node and self._world.shape.has_strangers):
+            is_late = any(pod.uid in self._late for pod in self._world.users_of(facts))
+            if is_by_hand or (is_late if facts.selected_node else self._world.shape.has_strangers):
                 self._unchecked.add(facts.uid)
+        if isinstance(facts, Pod) and facts.uid in self._late and (facts.nominated_node or facts.node_name):
+            self._by_hand.add(facts.uid)
         super().written(kind, facts, old)
 
     def _is_new(self, claim: Claim, node: str, answer: RaceAnswer) -> bool:
