@@ -1,9 +1,8 @@
 """Growth of volumes as promises: one of each volume, with all its disks, granted or ended together.
 
 HELD: an expansion was admitted, and the cluster does not ask for that size yet. ASSUMED: the cluster asks for it (the
-claim's request, or what is on record for a replica, is beyond the volume, or the volume beyond its replicas), so
-Longhorn takes it when it can. The second is worked out of the facts whenever they change, so that a follower and a new
-leader know it as well.
+claim's request is beyond the volume, or the volume beyond its replicas), so Longhorn takes it when it can. The second
+is worked out of the facts whenever they change, so that a follower and a new leader know it as well.
 
 Nothing in a review proves who sent it. What is asked for in earnest is stored, nearly always in a moment. So a hold
 has one end, counted from its first review; who asks again changes nothing. It counts for its namespace, beside what

@@ -131,11 +131,6 @@ class Allocated:
         decided = [members.get((node, disk)) for node, members, disk in places]
         return tuple(one.seen for one in decided if one is not None and one.seen is not None)
 
-    def largest_of(self, replicas: Iterable[str]) -> int:
-        """Bytes that one of those replicas was given, wherever; 0 while allocations do not count."""
-        entries = (one for name in replicas for one in self.of(Purpose.REPLICA, name)) if self.counts else ()
-        return max((one.size_bytes for one in entries), default=0)
-
     def disk_uuid(self, allocation: Allocation) -> str:
         """Of the disk that it is on; "" when no node shows a disk of that name there."""
         node = self._nodes.get(allocation.node)

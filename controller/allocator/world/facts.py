@@ -57,9 +57,14 @@ class Facts:
         return self.pvs.get(name)
 
     def volume(self, name: str) -> Volume | None:
-        """As large as it was granted."""
+        """As large as it was granted, or, where the record decides, as a placed replica was given room for."""
         volume, target = self.volumes.get(name), self._granted.target_of(name)
-        return volume if volume is None or volume.size_bytes >= target else replace(volume, size_bytes=target)
+        if volume is None:
+            return None
+        if self.allocated.counts:
+            given = (entry.size_bytes for entry in self.placed.of(name).values() if entry.is_placed)
+            target = max(target, max(given, default=0))
+        return volume if volume.size_bytes >= target else replace(volume, size_bytes=target)
 
     def backing_image(self, name: str) -> BackingImage | None:
         return self.backing_images.get(name)
@@ -143,21 +148,20 @@ class Facts:
         return [claim for claim in claims if claim is not None]
 
     def asked_bytes(self, volume: Volume) -> int:
-        """The size that the cluster asks for: the volume's own, what its replicas were given, or the request of the
-        claim that is bound to it, as Longhorn rounds it.
+        """The size that the cluster asks for: the volume's own, or the request of the claim that is bound to it, as
+        Longhorn rounds it.
 
         A volume that was provisioned for its claim is as large as the claim asked for, until the claim asks for more.
         One that was made by hand need not be as large as its PV says: there the request has to be beyond the PV's
         capacity.
         """
-        own = max(volume.size_bytes, self.allocated.largest_of(self.replicas_of(volume.name)))
         claim = self.claim_of_volume(volume.name)
         pv = self.pvs.get(claim.volume_name) if claim is not None and claim.volume_name else None
         if claim is None or pv is None or pv.handle != volume.name or pv.claim_uid not in ("", claim.uid):
-            return own
+            return volume.size_bytes
         if volume.deleting or (provisioned_name(claim) != volume.name and claim.requested_bytes <= pv.capacity_bytes):
-            return own
-        return max(own, rounded_volume_bytes(claim.requested_bytes))
+            return volume.size_bytes
+        return max(volume.size_bytes, rounded_volume_bytes(claim.requested_bytes))
 
     def grows_at(self, volume: Volume) -> str:
         """The node that Longhorn attaches the volume to, to grow it while it is detached; "" if it does not grow. Its

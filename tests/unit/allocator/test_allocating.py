@@ -842,6 +842,12 @@ def two_copies(**free_gib: float) -> Allocating:
     return cluster
 
 
+def size_of(cluster: Allocating) -> int:
+    found = cluster.allocator._world.volume("v")
+    assert found is not None
+    return found.size_bytes
+
+
 def test_a_further_replica_is_given_room_at_the_size_that_the_others_were_given() -> None:
     cluster = two_copies(n1=100, n2=15)
     cluster.write(grown(cluster, 50))
@@ -865,7 +871,7 @@ def test_a_new_leader_gives_further_replicas_what_the_record_has_of_the_others()
 def test_what_the_others_were_given_is_over_once_the_volume_has_it_or_the_record_no_more(comes: bool) -> None:
     cluster = two_copies(n1=100, n2=60)
     cluster.write(grown(cluster, 50))
-    assert 50 * GIB == cluster.allocator._ledger.target_of("v")
+    assert 50 * GIB == size_of(cluster)
     gib = 50 if comes else 10
     if comes:
         cluster.allocator.observe_volume("v", volume("v", gib, locality="disabled", replica_count=2))
@@ -874,9 +880,19 @@ def test_what_the_others_were_given_is_over_once_the_volume_has_it_or_the_record
     else:
         cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", gib * GIB)),)))
         cluster.pass_time(int(SHOWN_SECONDS) + 1)
-    assert 0 == cluster.allocator._ledger.target_of("v")
-    assert gib * GIB == cluster.schedule("v-r-2").size_bytes
+    assert gib * GIB == size_of(cluster) == cluster.schedule("v-r-2").size_bytes
     assert [100 - gib, 60 - gib] == [cluster.free_gib(name) for name in ("n1", "n2")]
+
+
+def test_an_admitted_expansion_is_held_beside_a_growth_on_record_that_comes_to_nothing() -> None:
+    cluster = two_copies(n1=100, n2=60)
+    cluster.write(grown(cluster, 50))
+    cluster.pass_time(int(SHOWN_SECONDS) - 2)
+    assert GrowthVerdict.ADMITTED is hold(cluster, 30).verdict
+    cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", 10 * GIB)),)))
+    cluster.pass_time(3)
+    assert 30 * GIB == size_of(cluster)
+    assert 70 == cluster.free_gib("n1")
 
 
 # Backing images
