@@ -76,15 +76,14 @@ def repair(backend: RecordBackend, api: KubeApi, namespace: str, clock: Clock, *
     """`rewrites`: what cannot be read is written anew; else it stays as it is, and the exit code says so."""
     records, shown = backend.records(), objects_shown(api, namespace)
     term = max((one.record.term for one in records), default=0)
-    problems = _say_problems(records)
+    problems, writer = _say_problems(records), RecordWriter(backend, lambda: term, clock)
     if rewrites:
-        writer = RecordWriter(backend, lambda: term, clock)
         for node in (stored.record.node for stored in records if stored.record.problem):
             if writer.rewrite(node, [one for one in shown if one.node == node], clock.now() + REPAIR_SECONDS):
                 _say(f"{node}: rewritten")
         records, problems = backend.records(), 0
     found = plan_repairs([one.record for one in records], shown)
-    RecordWriter(backend, lambda: term, clock).commit([one.change for one in found], clock.now() + REPAIR_SECONDS)
+    writer.commit([one.change for one in found], clock.now() + REPAIR_SECONDS)
     _say_repairs(found)
     return EXIT_DIFFERS if problems else 0
 

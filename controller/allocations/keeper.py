@@ -407,8 +407,8 @@ def _by_node(repairs: Iterable[Repair]) -> Iterator[tuple[str, list[Repair]]]:
 
 def _problem_of(record: NodeRecord, term: int) -> str:
     """Why nothing can be written there in that term; "" of a good one."""
-    if record.term > term:
-        return record.problem or f"it is of term {record.term}, later than {term}"
+    if record.is_readable and record.term > term:
+        return f"it is of term {record.term}, later than {term}"
     return record.problem
 
 

@@ -63,9 +63,6 @@ class Sent:
     allocations: tuple[Allocation, ...]
     until: float
 
-    def keeps(self, entries: Sequence[Allocation]) -> bool:
-        return shows(self.allocations, entries)
-
 
 @dataclass(slots=True)
 class NodeWrites:

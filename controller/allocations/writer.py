@@ -350,7 +350,7 @@ class RecordWriter:
         state.sent = [one for one in state.sent if one.version == version and now < one.until]
         asked = {change.allocation.key for ticket in tickets for change in ticket.changes if isinstance(change, Put)}
         entries = [one for one in stored.record.allocations if one.key in asked]
-        return not all(one.keeps(entries) for one in state.sent)
+        return not all(shows(one.allocations, entries) for one in state.sent)
 
     def _shown(self, node: str) -> StoredRecord | None:
         """As a watch shows it, if that can be a beginning."""

@@ -425,12 +425,12 @@ class Allocations:
 
     def _closed(self) -> dict[str, str]:
         """Nodes whose record cannot be read, and why."""
-        problems = self._world.allocated.problems
-        return {node: f"its allocation record cannot be read: {problem}" for node, problem in problems.items()}
+        allocated = self._world.allocated
+        return {node: allocated.unreadable(node) for node in allocated.problems}
 
     def _check_readable(self, node: str) -> None:
-        problem = self._closed().get(node)
-        if problem is not None:
+        problem = self._world.allocated.unreadable(node)
+        if problem:
             raise PreconditionError(f"{node}: {problem}")
 
     def _give_locked(self, allocations: tuple[Allocation, ...], disk_uuid: str, volume: str = "") -> Allotment:

@@ -90,8 +90,12 @@ class Allocated:
 
     def closed(self, node: str) -> str:
         """Why that node takes nothing: this process does not know what is on record for it. "": it does."""
-        is_closed = self.counts and node in self._unread
-        return f"its allocation record cannot be read: {self.problems[node]}" if is_closed else ""
+        return self.unreadable(node) if self.counts and node in self._unread else ""
+
+    def unreadable(self, node: str) -> str:
+        """Why its record cannot be read now, whether or not another reading is known; "": it can."""
+        problem = self.problems.get(node)
+        return f"its allocation record cannot be read: {problem}" if problem else ""
 
     def check_closed(self, node: str) -> Rejection | None:
         why = self.closed(node)
@@ -205,8 +209,10 @@ class Allocated:
             places = self._decided.setdefault((one.purpose, one.name), {})
             there = places.get((one.node, one.disk))
             if there is None or there.allocation.size_bytes <= one.size_bytes:  # else more is being written
-                is_known = there is not None and there.allocation == one and not is_judged
-                seen = there.seen if there is not None and is_known else self._record_of(one.node)
+                if there is not None and there.allocation == one and not is_judged:
+                    seen = there.seen
+                else:
+                    seen = self._record_of(one.node)
                 places[one.node, one.disk] = Decided(one, until, seen)
         return self._join({(one.purpose, one.name) for one in entries})
 
