@@ -56,14 +56,18 @@ class Assuming:
         charged_to: str = "",
     ) -> None:
         """Enters the assumption, or adjusts the present one. What is larger than any disk there could ever hold takes
-        no room from anybody, so nothing is promised to it."""
+        no room from anybody, so nothing is promised to it; but a volume that was only granted such a size still may come
+        as large as it is."""
         old, since = self._ledger.get(demand.key, claimant), now
         node = next(iter(places.nodes)) if isinstance(places, OneOf) and places.nodes else ""
         if not self._world.limits.can_hold(demand.size_bytes, node):
             self._impossible[demand.key] = demand.size_bytes
-            if old is not None:
-                self.drop(Verb.FORGET, old, now)
-            return
+            volume = self._world.volumes.get(demand.volume)
+            if volume is None or not self._world.limits.can_hold(volume.size_bytes, node):
+                if old is not None:
+                    self.drop(Verb.FORGET, old, now)
+                return
+            demand = replace(demand, size_bytes=volume.size_bytes)
         if old is not None and old.state is State.ASSUMED and old.kind is kind:
             since = old.since
             chance_at = old.chance_at if chance_at is not None and old.chance_at is not None else chance_at
