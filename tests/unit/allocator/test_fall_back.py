@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.allocator import Decision
+from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.model.longhorn import EngineImage
-from tests.fakes.builders import LATER, TestCluster, disk, node
+from tests.fakes.builders import GIB, LATER, TestCluster, disk, node
 
 HOME = node("n1", free_gib=100)
 VOLUME = "pvc-uid-a"
@@ -154,6 +155,19 @@ def test_a_pod_that_was_bound_directly_to_a_full_node_takes_room_elsewhere() -> 
     cluster.attach(VOLUME, "n1", state="attaching")
 
     assert Decision.CONTENDED is cluster.filter(other_pod(cluster), "n2").decision
+
+
+def test_a_volume_that_was_granted_more_than_its_node_can_hold_still_comes_there_as_it_is() -> None:
+    cluster = TestCluster().add_nodes(n1=4, n2=10)
+    name = cluster.add_volume("a", 4, on="n2")
+    grant = GrowthRequest(name, 6 * GIB, "ns", "a")
+    assert GrowthVerdict.ADMITTED is cluster.allocator.expansions.hold(grant).verdict
+    cluster.add_pod("a")
+    cluster.bind("a", "n1")
+    assert 4 == cluster.pending()["n1"]
+
+    cluster.put_node(node("n1", free_gib=6))
+    assert 6 == cluster.pending()["n1"]
 
 
 def test_a_volume_that_falls_back_and_a_pod_beside_it_are_offered_what_holds_both() -> None:
