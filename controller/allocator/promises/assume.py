@@ -56,8 +56,8 @@ class Assuming:
         charged_to: str = "",
     ) -> None:
         """Enters the assumption, or adjusts the present one. What is larger than any disk there could ever hold takes
-        no room from anybody, so nothing is promised to it; but a volume that was only granted such a size still may come
-        as large as it is."""
+        no room from anybody, so nothing is promised to it; but a volume that was only granted such a size may still
+        come as large as it is."""
         old, since = self._ledger.get(demand.key, claimant), now
         node = next(iter(places.nodes)) if isinstance(places, OneOf) and places.nodes else ""
         if not self._world.limits.can_hold(demand.size_bytes, node):
