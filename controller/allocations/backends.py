@@ -18,7 +18,7 @@ from controller.kube.resources import CRDS, LONGHORN_NODES, NODE_DISK_ALLOCATION
 from controller.model.allocations import Allocation, NodeRecord
 from controller.model.names import LONGHORN_VERSION, RECORDED_ANNOTATION
 from controller.model.reader import mapping_at
-from controller.model.records import FIELD, changes_between, encode_allocations, node_record, own_record
+from controller.model.records import FIELD, NODE_ITSELF, changes_between, encode_allocations, node_record, own_record
 
 Raw = dict[str, Any]
 NODE_CRD: Final = "nodes.longhorn.io"
@@ -38,6 +38,7 @@ class RecordBackend(Protocol):
     """Threads: any. Blocks: for the API server. I/O: one call each, `records` one for a page. Raises ClusterError."""
 
     name: str
+    place: str  # beside others of the same node, while a record is moved
 
     def records(self) -> list[StoredRecord]: ...
     def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord: ...
@@ -104,6 +105,7 @@ class LonghornNodeBackend(_Listed):
     """
 
     name: str = "longhorn-node"
+    place: str = NODE_ITSELF
 
     _kind = LONGHORN_NODES
 
@@ -140,6 +142,7 @@ class NodeDiskAllocationBackend(_Listed):
     """Our own object `NodeDiskAllocation`, one for each Longhorn node and of its name."""
 
     name: str = "node-disk-allocation"
+    place: str = ""
 
     _kind = NODE_DISK_ALLOCATIONS
 

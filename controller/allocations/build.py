@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry
 
 from controller.allocations.backends import LonghornNodeBackend
-from controller.allocations.holder import RecordHolder, tell_no_record
+from controller.allocations.holder import Learn, RecordHolder, tell_no_record
 from controller.allocations.keeper import LonghornObjects, RecordKeeper, news_of, status_of
 from controller.allocations.metrics import RecordMetrics
 from controller.allocations.terms import RecordTerm
@@ -52,9 +52,10 @@ def build_record(
     is_fresh: Callable[[], bool],
     told_at: Callable[[Iterable[Allocation]], Mapping[Allocation, float]],
     is_freed: Callable[[Allocation], bool],
+    learn: Learn,
 ) -> RecordParts:
     """`stores`: of `node`, `replica`, `volume`, `backing_image` and `record`, before their informers start. `told_at`
-    and `is_freed`: as `RecordKeeper`'s. Starts nothing."""
+    and `is_freed`: as `RecordKeeper`'s; `learn`: as `RecordHolder`'s. Starts nothing."""
 
     def records() -> Sequence[NodeRecord]:
         if isinstance(holder.backend, LonghornNodeBackend):
@@ -81,7 +82,7 @@ def build_record(
         return gate.term
 
     term = RecordTerm(lease_term, openings, lambda: max((one.term for one in records()), default=0))
-    holder = RecordHolder(api, namespace, term, clock, tell_no_record, seen)
+    holder = RecordHolder(api, namespace, term, clock, tell_no_record, seen, learn)
     parts = holder, records, objects, settings, clock
     keeper = RecordKeeper(
         *parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, told_at=told_at, is_freed=is_freed

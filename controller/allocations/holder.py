@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from controller.allocations.backends import RecordBackend, found_backend
 from controller.allocations.writer import RecordWriter
@@ -18,8 +18,11 @@ from controller.process.worker import Part
 LOOK_EVERY_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 2.0
 
-
 _log = logging.getLogger(__name__)
+
+
+class Learn(Protocol):
+    def __call__(self, record: NodeRecord, place: str, *, is_written: bool) -> None: ...
 
 
 def tell_no_record(problem: str) -> None:
@@ -40,10 +43,12 @@ class RecordHolder(Part):
         clock: Clock,
         say: Callable[[str], None],
         seen: Callable[[str], NodeRecord | None] = lambda _node: None,
+        learn: Learn | None = None,
     ) -> None:
         """`term`: that writes carry; raises NotLeaderError while this process does not lead. `seen`: a node's record as
-        a watch shows it."""
+        a watch shows it. `learn` is told of what stands there, and at which place, before the watch shows it."""
         self._api, self._namespace, self.term, self._clock, self._seen = api, namespace, term, clock, seen
+        self._learn = learn
         self._backend: RecordBackend | None = None
         self._writer: RecordWriter | None = None
         self._is_known = False  # whether a look has told if there is a place
@@ -82,9 +87,19 @@ class RecordHolder(Part):
             self._is_known = True
             raise
         if self._backend is None or found.name != self._backend.name:
-            self._backend, self._writer = found, RecordWriter(found, self.term, self._clock, seen=self._seen)
+            self._backend = found
+            self._writer = RecordWriter(
+                found, self.term, self._clock, seen=self._seen, learn=self._learn_at(found.place)
+            )
         self._is_known = True
         self._steps.note(())
+
+    def _learn_at(self, place: str) -> Callable[[NodeRecord, bool], None]:
+        def learn(record: NodeRecord, is_written: bool) -> None:
+            if self._learn is not None:
+                self._learn(record, place, is_written=is_written)
+
+        return learn
 
     def status(self) -> dict[str, Any]:
         backend = self._backend

@@ -52,10 +52,13 @@ class RecordWriter:
         pause: Callable[[float], None] = time.sleep,
         seen: Callable[[str], NodeRecord | None] = lambda _node: None,
         gather_seconds: float = GATHER_SECONDS,
+        learn: Callable[[NodeRecord, bool], None] = lambda _record, _is_written: None,
     ) -> None:
         """`seen`: a node's record as a watch shows it. The first write in a term begins with that, and reads the record
-        only if it is another one by now. `gather_seconds`: the most that a write waits for others who may share it."""
+        only if it is another one by now. `gather_seconds`: the most that a write waits for others who may share it.
+        `learn` is told of each record that stands there by a write, True, or a read, False, before any caller is."""
         self._backend, self._term, self._clock, self._pause, self._seen = backend, term, clock, pause, seen
+        self._learn = learn
         self._gather_seconds = gather_seconds
         self._lock = threading.Lock()  # guards _nodes, and of each node what waits and what is owed
         self._nodes: dict[str, NodeWrites] = {}
@@ -136,13 +139,14 @@ class RecordWriter:
             if not stored.record.problem and stored.record.term <= term:
                 return False
             try:
-                self._backend.write(stored, allocations, term)
+                written = self._backend.write(stored, allocations, term)
             except (ConflictError, UnavailableError, NotFoundError):
                 raise
             except ClusterError:  # as one of a later term, which the schema keeps
                 self._backend.forget(stored)
-                self._backend.write(self._backend.read(node), allocations, term)
+                written = self._backend.write(self._backend.read(node), allocations, term)
             self.writes += 1
+            self._learn(written.record, True)
             return True
         finally:
             state.writing.release()
@@ -300,6 +304,8 @@ class RecordWriter:
                     stored = self._send(state, stored, goal, term, min(left, 10.0))
                 elif self._may_be_undone(state, stored, tickets):
                     raise NotReadyError(f"a write of the record of {node} without an answer may yet undo this")
+                else:
+                    self._learn(stored.record, False)
                 if stored.record.allocations != goal:
                     raise UnreadableRecordError(f"the API server did not keep the record of {node} as it was written")
                 state.known, state.known_term = stored, term
@@ -341,16 +347,21 @@ class RecordWriter:
             raise
         state.sent.clear()  # they were on top of what is no more
         self.writes += 1
+        self._learn(written.record, True)
         return written
 
     def _may_be_undone(self, state: NodeWrites, stored: StoredRecord, tickets: Sequence[Ticket]) -> bool:
-        """Whether what these ask for stands there, and an earlier write that is under way yet would take it away. One
-        that changes nothing would not keep that off."""
+        """Whether it is as these ask for, and an earlier write that is under way yet would undo that. One that changes
+        nothing would not keep that off."""
         version, now = stored.record.version, self._clock.now()
         state.sent = [one for one in state.sent if one.version == version and now < one.until]
-        asked = {change.allocation.key for ticket in tickets for change in ticket.changes if isinstance(change, Put)}
+        asked = {change.key for ticket in tickets for change in ticket.changes}
         entries = [one for one in stored.record.allocations if one.key in asked]
-        return not all(shows(one.allocations, entries) for one in state.sent)
+        freed = asked - {one.key for one in entries}
+        return any(
+            not shows(one.allocations, entries) or any(entry.key in freed for entry in one.allocations)
+            for one in state.sent
+        )
 
     def _shown(self, node: str) -> StoredRecord | None:
         """As a watch shows it, if that can be a beginning."""

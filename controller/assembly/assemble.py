@@ -172,6 +172,7 @@ class Controller:
             is_fresh=lambda: self.stores.stale_kind() is None,
             told_at=self.allocator.allocations.told_at,
             is_freed=self.allocator.allocations.is_freed,
+            learn=self.allocator.allocations.learn,
         )
         rpc = build_rpc(
             self.settings,

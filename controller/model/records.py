@@ -14,6 +14,7 @@ from controller.model.reader import Raw, integer_at, mapping_at
 FIELD_OF: Final[Mapping[Purpose, str]] = {Purpose.REPLICA: "replicas", Purpose.BACKING_IMAGE: "backingImages"}
 FIELD: Final = "diskAllocations"
 DROPPED: Final = "spec.diskAllocations was written and is gone: a writer that does not know the field has dropped it"
+NODE_ITSELF: Final = "node"  # the place of a record that the Longhorn Node carries; of one of our own: ""
 MAX_TERM: Final = 2**53 - 1  # more is a mistake: the next leader's term has to fit, into any reader's number
 _PATH: Final = f"spec.{FIELD}"
 

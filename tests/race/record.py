@@ -40,6 +40,7 @@ class RaceRecord:
     after it arrives. Once it `is_cut_off` nothing is read or written until the next call."""
 
     name = "race"
+    place = ""
 
     def __init__(self, put: Callable[[str, NodeRecord], None], now: Callable[[], float], log: list[str]) -> None:
         """`put` stores a node's record and tells the watch."""

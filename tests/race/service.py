@@ -97,7 +97,13 @@ class Service:
         live: LiveSettings,
     ) -> None:
         self.between: Callable[[], None] | None = None
-        writer = RecordWriter(record, term, clock, lambda _seconds: clock.advance(_PAUSE_SECONDS))
+        writer = RecordWriter(
+            record,
+            term,
+            clock,
+            lambda _seconds: clock.advance(_PAUSE_SECONDS),
+            learn=lambda record, is_written: allocator.allocations.learn(record, is_written=is_written),
+        )
         find = allocator.disks.find
 
         def find_and_go_on(*question: Any) -> FoundDisks:

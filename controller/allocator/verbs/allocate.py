@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from itertools import islice
+from itertools import count, islice
 from math import inf
 from typing import Final, TypeVar
 
@@ -31,7 +31,7 @@ from controller.allocator.verbs.grow import UnderLock
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
-from controller.model.allocations import Allocation, Drop, Key, Purpose, Put
+from controller.model.allocations import Allocation, Drop, Key, NodeRecord, Purpose, Put
 from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, Replica, Volume
 from controller.rules.demand import Missing
 from controller.rules.eligibility import check_disk_state, check_node
@@ -40,8 +40,10 @@ from controller.rules.placing import check_replacement, check_time, is_replaceme
 from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reuse import find_reusable
 
-SHOWN_SECONDS: Final = 60.0  # within which the record shows what was written, or it never was
-DOUBT_SECONDS: Final = 30.0  # for which a write that failed may have arrived all the same
+SHOWN_SECONDS: Final = 60.0  # within which the watch shows what was written, or it is there no more
+DOUBT_SECONDS: Final = (
+    90.0  # for which a write that failed may arrive all the same: the API server gives a request 60 s
+)
 NEAREST: Final = 40  # disks that are looked at for reasons: more than are told, since promises change the order
 Noted = TypeVar("Noted")
 _MOST_TRIES: Final = 3
@@ -78,6 +80,7 @@ class Allocations:
         self._chooser = DiskChooser(world)
         # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
         self._turn = threading.Lock()
+        self._numbers = count(1)
         self._told = _Lately[Allocation]()  # what callers were told, and when last, for the grace
         self._freed_at = _Lately[tuple[str, Key]]()  # what was taken back, by node, and when last
 
@@ -174,8 +177,7 @@ class Allocations:
             raise PreconditionError(f"the disk of replica {replica.name!r} is on no node that Longhorn shows")
         if self._stands(one):
             return Allotment((one,), replica.disk_uuid, size_bytes=one.size_bytes)
-        self._change_locked({replica.volume, *self._world.allocated.decide((one,))})
-        return self._repeated(one, replica.disk_uuid)
+        return self._repeated(one, replica.disk_uuid, replica.volume)
 
     def _stands(self, one: Allocation) -> bool:
         """Whether the record has it, and a replica shows as much: nobody takes it back then. Anything else is written
@@ -320,7 +322,6 @@ class Allocations:
         """The copy that was given before, larger if that is wanted and fits. It is written once more, as `_stands`
         tells."""
         if size_bytes <= one.size_bytes:
-            self._change_locked(self._world.allocated.decide((one,)))
             return self._repeated(one, uuid)
         self._check_readable(one.node)
         beside = self._under_lock.ledger().binding
@@ -347,28 +348,30 @@ class Allocations:
 
     # What became of it
 
-    def written(self, allotment: Allotment) -> None:
-        """The changes are durable. Costs: what they touch."""
+    def learn(self, record: NodeRecord, place: str = "", *, is_written: bool = True) -> None:
+        """This process has written a node's record like that, or read it, before the watch shows it. Costs: what
+        changed in it."""
         with self._turn, self._lock:
             until = self._clock.now() + SHOWN_SECONDS
-            if allotment.freed:
-                self._change_locked(self._world.allocated.release(allotment.freed, until))
-            unshown = self._world.allocated.wrote(_put(allotment), until)
-            if unshown:
-                self._change_locked(self._world.allocated.decide(unshown, until))
+            self._change_locked(self._world.allocated.learn(record, until, place, is_written=is_written))
+
+    def written(self, allotment: Allotment) -> None:
+        """The changes are durable, and `learn` has told what is on record since. Costs: what they touch."""
+        with self._turn, self._lock:
+            self._change_locked(self._world.allocated.end(allotment.number, _put(allotment)))
             for one in _put(allotment):
                 self._told.note(one, self._clock.now())
 
     def withdrawn(self, allotment: Allotment) -> None:
         """The changes were not sent, and will not be. Costs: what they touch."""
         with self._turn, self._lock:
-            self._change_locked(self._world.allocated.withdraw(_put(allotment)))
+            self._change_locked(self._world.allocated.end(allotment.number, _put(allotment)))
 
     def failed(self, allotment: Allotment) -> None:
         """The changes may or may not have become durable. Costs: what they touch."""
         with self._turn, self._lock:
             until = self._clock.now() + DOUBT_SECONDS
-            self._change_locked(self._world.allocated.doubt(_put(allotment), until))
+            self._change_locked(self._world.allocated.doubt(allotment.number, _put(allotment), until))
 
     def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
         """When callers were told of those entries last, if within the grace; infinity of what is being written for one
@@ -434,16 +437,20 @@ class Allocations:
             raise PreconditionError(f"{node}: {problem}")
 
     def _give_locked(self, allocations: tuple[Allocation, ...], disk_uuid: str, volume: str = "") -> Allotment:
-        self._change_locked({volume, *self._world.allocated.decide(allocations, is_judged=True)} - {""})
-        changes = tuple(Put(one) for one in allocations)
         size = allocations[0].size_bytes if allocations else 0
-        seen = self._world.allocated.seen_by(allocations)
-        return Allotment(allocations, disk_uuid, changes, is_new=True, size_bytes=size, seen=seen)
+        given = Allotment(allocations, disk_uuid, is_new=True, size_bytes=size)
+        return self._decided_locked(given, {volume} - {""}, is_judged=True)
 
-    def _repeated(self, one: Allocation, disk_uuid: str) -> Allotment:
+    def _repeated(self, one: Allocation, disk_uuid: str, volume: str = "") -> Allotment:
         """Given before, and written once more."""
-        seen = self._world.allocated.seen_by((one,))
-        return Allotment((one,), disk_uuid, (Put(one),), size_bytes=one.size_bytes, seen=seen)
+        given = Allotment((one,), disk_uuid, size_bytes=one.size_bytes)
+        return self._decided_locked(given, {volume} - {""}, is_judged=False)
+
+    def _decided_locked(self, given: Allotment, volumes: set[str], *, is_judged: bool) -> Allotment:
+        number, entries = next(self._numbers), given.allocations
+        self._change_locked(volumes | self._world.allocated.decide(number, entries, is_judged=is_judged))
+        seen = self._world.allocated.seen_by(number, entries)
+        return replace(given, number=number, seen=seen, changes=tuple(Put(one) for one in entries))
 
     def _freed(self, allocations: Iterable[Allocation]) -> Allotment:
         entries = tuple(allocations)

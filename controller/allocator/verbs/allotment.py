@@ -33,6 +33,7 @@ class Allotment:
     freed: tuple[Allocation, ...] = ()
     size_bytes: int = 0
     seen: tuple[NodeRecord, ...] = ()
+    number: int = 0  # of the decision, until what becomes of it is told
 
 
 class HeldPlace(StrEnum):

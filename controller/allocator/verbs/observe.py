@@ -13,9 +13,9 @@ from controller.allocator.world.reach import ReachCause
 from controller.allocator.world.world import World
 from controller.model.allocations import NodeRecord
 from controller.model.longhorn import LonghornNode, Replica
+from controller.model.records import NODE_ITSELF
 from controller.model.workload import Claim, KubeNode, Pod
 
-NODE_ITSELF: Final = "node"  # the place of a record that the Longhorn Node carries
 CLAIMS_AT_ONCE: Final = 25  # that are settled before others are let in; a class may have thousands
 
 

@@ -19,19 +19,20 @@ from controller.model.longhorn import BackingImage, LonghornNode, Replica
 from controller.rules.reasons import Reason, Rejection
 
 _NONE: Final[tuple[Allocation, ...]] = ()
-_NO_PLACES: Final[Mapping[tuple[str, str], Decided]] = {}
+_NO_DECISIONS: Final[tuple[Decided, ...]] = ()
 Name = tuple[Purpose, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """An allocation that the record need not show yet. `until`: it ends at that time unless the record shows it; None
-    while it is being written. `seen`: its node's record as it was when that was decided, by which there is room; None
-    once it is written."""
+    """What one caller was given, and the record need not show yet. `seen`: its node's record as it was when that was
+    decided, by which there is room. `until`: nobody knows whether it was written, and it counts until then; None while
+    it is being written."""
 
+    number: int
     allocation: Allocation
+    seen: NodeRecord
     until: float | None = None
-    seen: NodeRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,16 @@ class _Seen:
     allocations: tuple[Allocation, ...] | None = None
     term: int = 0
     problem: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """This process has written more at a place than the watch has shown of it. `shown`: what counts again unless it
+    shows that by then; None: nothing is there."""
+
+    until: float
+    shown: _Seen | None
 
 
 _NEVER_READ: Final = _Seen()
@@ -71,9 +82,9 @@ class Allocated:
         self._places: dict[str, dict[str, _Seen]] = {}  # by node and place, as they were last seen
         self._records: dict[str, tuple[Allocation, ...]] = {}  # by node, what counts of them
         self._recorded: dict[Purpose, dict[str, tuple[Allocation, ...]]] = {one: {} for one in Purpose}  # the same
-        self._decided: dict[Name, dict[tuple[str, str], Decided]] = {}  # by node and disk
-        # Until when older records may still show what was freed or taken back, and then no more.
-        self._gone: dict[tuple[Purpose, str, str, str], float] = {}
+        self._ahead: dict[tuple[str, str], _Ahead] = {}  # by node and place
+        self._decided: dict[Name, tuple[Decided, ...]] = {}
+        self._renamed: dict[tuple[str, str], str] = {}  # UUIDs of disks by node and the name that they had
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
         self._extra: dict[str, dict[Name, Allocation]] = {}  # by disk UUID, what no object shows there
@@ -106,13 +117,13 @@ class Allocated:
         return self._extra.get(disk_uuid, {}).values()
 
     def of(self, purpose: Purpose, name: str) -> tuple[Allocation, ...]:
-        """All of that name, one of each disk: decisions first, and the larger where one is on record as well."""
+        """All of that name, the largest of each disk: decisions first, the latest before."""
         recorded = self._recorded[purpose].get(name, _NONE)
-        decided = self._decided.get((purpose, name), _NO_PLACES)
+        decided = self._decided.get((purpose, name), _NO_DECISIONS)
         if not decided:
             return recorded
-        found = {place: one.allocation for place, one in decided.items()}
-        for one in recorded:
+        found = dict[tuple[str, str], Allocation]()
+        for one in (*(entry.allocation for entry in reversed(decided)), *recorded):
             there = found.get((one.node, one.disk))
             if there is None or there.size_bytes < one.size_bytes:
                 found[one.node, one.disk] = one
@@ -120,8 +131,8 @@ class Allocated:
 
     def is_being_written(self, wanted: Allocation) -> bool:
         """Whether somebody waits for it to be on record."""
-        one = self._decided.get((wanted.purpose, wanted.name), _NO_PLACES).get((wanted.node, wanted.disk))
-        return one is not None and one.until is None and one.allocation == wanted
+        decided = self._decided.get((wanted.purpose, wanted.name), _NO_DECISIONS)
+        return any(one.until is None and one.allocation == wanted for one in decided)
 
     def is_on_record(self, wanted: Allocation) -> bool:
         """Whether the record shows that much there."""
@@ -129,17 +140,18 @@ class Allocated:
         places = {(one.node, one.disk): one.size_bytes for one in entries}
         return places.get((wanted.node, wanted.disk), -1) >= wanted.size_bytes
 
-    def seen_by(self, entries: Iterable[Allocation]) -> tuple[NodeRecord, ...]:
-        """The records of their nodes as those were when they were decided; without those that are written by now."""
-        places = [(one.node, self._decided.get((one.purpose, one.name), _NO_PLACES), one.disk) for one in entries]
-        decided = [members.get((node, disk)) for node, members, disk in places]
-        return tuple(one.seen for one in decided if one is not None and one.seen is not None)
+    def seen_by(self, number: int, allocations: Iterable[Allocation]) -> tuple[NodeRecord, ...]:
+        """The records by which that was decided."""
+        decided = (self._decided.get((one.purpose, one.name), _NO_DECISIONS) for one in allocations)
+        return tuple(one.seen for entries in decided for one in entries if one.number == number)
 
     def disk_uuid(self, allocation: Allocation) -> str:
-        """Of the disk that it is on; "" when no node shows a disk of that name there."""
+        """Of the disk that it is on, by that name or by a later one; "" when the node shows no such disk."""
         node = self._nodes.get(allocation.node)
         disks = node.disks if node is not None else ()
-        return next((disk.uuid for disk in disks if disk.name == allocation.disk), "")
+        uuid = next((disk.uuid for disk in disks if disk.name == allocation.disk), "")
+        former = "" if uuid else self._renamed.get((allocation.node, allocation.disk), "")
+        return former if former and any(disk.uuid == former for disk in disks) else uuid
 
     def shown_replica(self, name: str) -> Replica | None:
         """As Longhorn shows it."""
@@ -161,31 +173,52 @@ class Allocated:
         return self._join(self._names())
 
     def observe(self, node: str, record: NodeRecord | None, place: str = "") -> set[str]:
-        """What is on record for that node, at one of the places where it may be; None: nothing. While it is moved it is
-        in two places, and the larger entry counts. Of one that cannot be read the last reading counts on."""
+        """What a watch shows on record for that node, at one of the places where it may be; None: nothing. While it is
+        moved it is in two places, and the larger entry counts. Of one that cannot be read the last reading counts on,
+        and older ones than what this process has written do not count."""
+        last, ahead = self._places.get(node, {}).get(place, _NEVER_READ), self._ahead.get((node, place))
+        if ahead is not None and (record is None or _number(record.version) < _number(last.version)):
+            self._ahead[node, place] = _Ahead(ahead.until, _read(record, ahead.shown or _NEVER_READ))
+            return set()
+        self._ahead.pop((node, place), None)
+        return self._set(node, place, _read(record, last))
+
+    def learn(self, record: NodeRecord, until: float, place: str = "", *, is_written: bool) -> set[str]:
+        """This process has written or read that. The watch shows it before `until`, or it is there no more. Where it
+        `is_written`, none of this process's earlier writes there arrives any more."""
+        node, found = record.node, set[str]()
+        mine = (one for one in self._decisions() if one.allocation.node == node) if is_written else ()
+        doubted = [one for one in mine if one.until is not None]
+        for one in doubted:
+            self._end(one)
+        last, ahead = self._places.get(node, {}).get(place), self._ahead.get((node, place))
+        if last is None or _number(record.version) > _number(last.version):
+            self._ahead[node, place] = _Ahead(until, ahead.shown if ahead is not None else last)
+            found = self._set(node, place, _read(record, last or _NEVER_READ))
+        return found | self._join({_name(one.allocation) for one in doubted})
+
+    def _set(self, node: str, place: str, seen: _Seen | None) -> set[str]:
         places = self._places.setdefault(node, {})
-        last = places.pop(place, _NEVER_READ)
-        if record is not None:
-            read = _Seen(record.allocations, record.term)
-            places[place] = read if record.is_readable else replace(last, problem=record.problem)
+        places.pop(place, None)
+        if seen is not None:
+            places[place] = seen
         if not places:
             del self._places[node]
         self._note_problems(node, tuple(places.values()))
         allocations = _together(tuple(one.allocations or _NONE for one in places.values()))
-        old, new = set(self._records.pop(node, _NONE)), set(allocations)
-        if new:
+        before = self._records.pop(node, _NONE)
+        if allocations:
             self._records[node] = allocations
+        if before == allocations:
+            return set()
+        old, new = set(before), set(allocations)
         for gone in old - new:
             self._forget(gone)
         for came in new - old:
             self._forget(came)
             members = self._recorded[came.purpose]
             members[came.name] = (*members.get(came.name, _NONE), came)
-            decided = self._decided.get((came.purpose, came.name), _NO_PLACES).get((came.node, came.disk))
-            is_old = _place(came) in self._gone
-            if decided is not None and decided.allocation.size_bytes <= came.size_bytes and not is_old:
-                self._end(decided.allocation)
-        return self._join({(one.purpose, one.name) for one in old ^ new})
+        return self._join({_name(one) for one in old ^ new})
 
     def _note_problems(self, node: str, places: tuple[_Seen, ...]) -> None:
         was_closed = self.closed(node)
@@ -199,74 +232,53 @@ class Allocated:
         if self.closed(node) != was_closed:
             self._closing(node)
 
-    def decide(
-        self, allocations: Iterable[Allocation], until: float | None = None, *, is_judged: bool = False
-    ) -> set[str]:
-        """They count from now on, although they are not on record yet, or will be for a moment no more. `is_judged`:
-        there is room for them by what is on record now."""
+    def decide(self, number: int, allocations: Iterable[Allocation], *, is_judged: bool = False) -> set[str]:
+        """One caller's count from now on, under that number, until they `end`. `is_judged`: there is room for them by
+        what is on record now; else by what was, when somebody decided the same who does not know whether it is."""
         entries = list(allocations)
         for one in entries:
-            places = self._decided.setdefault((one.purpose, one.name), {})
-            there = places.get((one.node, one.disk))
-            if there is None or there.allocation.size_bytes <= one.size_bytes:  # else more is being written
-                if there is not None and there.allocation == one and not is_judged:
-                    seen = there.seen
-                else:
-                    seen = self._record_of(one.node)
-                places[one.node, one.disk] = Decided(one, until, seen)
-        return self._join({(one.purpose, one.name) for one in entries})
+            there = self._decided.get(_name(one), _NO_DECISIONS)
+            same = () if is_judged else (entry.seen for entry in there if entry.allocation == one)
+            seen = next(iter(same), None) or self._record_of(one.node)
+            self._decided[_name(one)] = (*there, Decided(number, one, seen))
+        return self._join({_name(one) for one in entries})
 
-    def wrote(self, allocations: Iterable[Allocation], until: float) -> list[Allocation]:
-        """They are on record by now: what was decided counts until the record shows it, or until then. Returned are
-        those that are neither decided any more nor shown."""
-        left = []
-        for one in allocations:
-            places = self._decided.get((one.purpose, one.name), {})
-            there = places.get((one.node, one.disk))
-            if there is not None and there.allocation == one:
-                places[one.node, one.disk] = Decided(one, until)
-            elif _place(one) in self._gone or not self.is_on_record(one):
-                left.append(one)
-        return left
-
-    def doubt(self, allocations: Iterable[Allocation], until: float) -> set[str]:
-        """They count until then, as their write may have arrived. Where it has, it may be taken back; so a record that
-        shows them confirms no decision."""
-        entries = list(allocations)
-        self._gone.update((_place(one), until) for one in entries)
-        return self.decide(entries, until)
-
-    def withdraw(self, allocations: Iterable[Allocation]) -> set[str]:
-        """They are not written, and will not be."""
-        entries = [one for one in allocations if self.is_being_written(one)]
-        for one in entries:
-            self._end(one)
-        return self._join({(one.purpose, one.name) for one in entries})
-
-    def release(self, allocations: Iterable[Allocation], until: float) -> set[str]:
-        """They are on record no more, and nobody has decided on them. Whoever does before `until` is not confirmed by a
-        record that shows them, since it may be one from before."""
+    def end(self, number: int, allocations: Iterable[Allocation]) -> set[str]:
+        """What was decided under that number is on record by now, or was not sent, and will not be."""
         entries = list(allocations)
         for one in entries:
-            self._gone[_place(one)] = until
-            self._end(one)
-            self._forget(one)
-        return self._join({(one.purpose, one.name) for one in entries})
+            for there in self._decided.get(_name(one), _NO_DECISIONS):
+                if there.number == number:
+                    self._end(there)
+        return self._join({_name(one) for one in entries})
+
+    def doubt(self, number: int, allocations: Iterable[Allocation], until: float) -> set[str]:
+        """Its write may have arrived, or arrive until then: it counts until this process has written there."""
+        entries = list(allocations)
+        for one in entries:
+            there = self._decided.get(_name(one), _NO_DECISIONS)
+            mine = [entry for entry in there if entry.number == number and entry.allocation == one]
+            seen = mine[0].seen if mine else self._record_of(one.node)
+            others = [entry for entry in there if entry not in mine]
+            self._decided[_name(one)] = (*others, Decided(number, one, seen, until))
+        return self._join({_name(one) for one in entries})
 
     def expire(self, now: float) -> set[str]:
-        """What was decided, and never came to stand on record."""
-        self._gone = {place: until for place, until in self._gone.items() if now < until}
-        entries = [one for places in self._decided.values() for one in places.values()]
-        over = [one.allocation for one in entries if one.until is not None and now >= one.until]
+        """What was decided or written, and never came to stand on record."""
+        over = [one for one in self._decisions() if one.until is not None and now >= one.until]
         for one in over:
             self._end(one)
-        return self._join({(one.purpose, one.name) for one in over})
+        found = self._join({_name(one.allocation) for one in over})
+        late = [(key, ahead) for key, ahead in self._ahead.items() if now >= ahead.until]
+        for (node, place), ahead in late:
+            del self._ahead[node, place]
+            found |= self._set(node, place, ahead.shown)
+        return found
 
     def begin_term(self) -> set[str]:
         """What was decided in another term is on record by now, or never will be."""
         names = set(self._decided)
         self._decided.clear()
-        self._gone.clear()
         return self._join(names)
 
     def node_changed(self, old: LonghornNode | None, new: LonghornNode | None) -> set[str]:
@@ -275,6 +287,9 @@ class Allocated:
         node = new or old
         if node is None or disks[0] == disks[1]:
             return set()
+        for name, uuid in disks[0].items():
+            if disks[1].get(name) != uuid:
+                self._renamed[node.name, name] = uuid
         names = {(one.purpose, one.name) for one in self._records.get(node.name, _NONE)}
         return self._join({*names, *self._decided})
 
@@ -306,12 +321,16 @@ class Allocated:
         else:
             members.pop(allocation.name, None)
 
-    def _end(self, allocation: Allocation) -> None:
-        name = allocation.purpose, allocation.name
-        places = self._decided.get(name, {})
-        places.pop((allocation.node, allocation.disk), None)
-        if not places:
+    def _end(self, decided: Decided) -> None:
+        name = _name(decided.allocation)
+        left = tuple(one for one in self._decided.get(name, _NO_DECISIONS) if one is not decided)
+        if left:
+            self._decided[name] = left
+        else:
             self._decided.pop(name, None)
+
+    def _decisions(self) -> Iterator[Decided]:
+        return chain.from_iterable(self._decided.values())
 
     def _names(self) -> Iterator[Name]:
         yield from self._decided
@@ -376,8 +395,21 @@ class Allocated:
             self._extra_of[name] = tuple(uuid for uuid, _ in entries)
 
 
-def _place(one: Allocation) -> tuple[Purpose, str, str, str]:
-    return one.purpose, one.name, one.node, one.disk
+def _name(one: Allocation) -> Name:
+    return one.purpose, one.name
+
+
+def _read(record: NodeRecord | None, last: _Seen) -> _Seen | None:
+    if record is None:
+        return None
+    if record.is_readable:
+        return _Seen(record.allocations, record.term, version=record.version)
+    return replace(last, problem=record.problem, version=record.version)
+
+
+def _number(version: str) -> int:
+    """Resource versions of one kind are ordered numbers."""
+    return int(version) if version.isdigit() else 0
 
 
 def _together(lists: tuple[tuple[Allocation, ...], ...]) -> tuple[Allocation, ...]:

@@ -64,6 +64,7 @@ def test_a_change_is_news_of_what_is_another_by_it(
         is_fresh=lambda: True,
         told_at=lambda _entries: {},
         is_freed=lambda _entry: False,
+        learn=lambda _record, _place, is_written: None,
     )
     heard = list[Scope | None]()
     stores[kind].apply("ADDED", {"metadata": {"name": "x"}, "is": "1"})

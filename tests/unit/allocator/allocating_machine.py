@@ -42,14 +42,24 @@ class AllocatingMachine(RaceMachine):
     def record(self, changes: Iterable[Change]) -> None:
         for change in changes:
             found = self.truth["record"].get(change.node)
-            known = found if isinstance(found, NodeRecord) else NodeRecord(change.node)
-            self.write("record", change.node, replace(known, allocations=changed(known.allocations, [change])))
+            known = found if isinstance(found, NodeRecord) else NodeRecord(change.node, version="0")
+            facts = replace(
+                known, allocations=changed(known.allocations, [change]), version=str(int(known.version) + 1)
+            )
+            self.write("record", change.node, facts)
 
     def finish(self, given: Allotment, *, arrives: bool, is_told: bool) -> None:
         """As the service does with the writer's answer."""
         if arrives:
             self.record(given.changes)
-        (self.allocator.allocations.written if arrives and is_told else self.allocator.allocations.failed)(given)
+        if not (arrives and is_told):
+            self.allocator.allocations.failed(given)
+            return
+        for node in {change.node for change in given.changes}:
+            record = self.truth["record"][node]
+            assert isinstance(record, NodeRecord)
+            self.allocator.allocations.learn(record)
+        self.allocator.allocations.written(given)
 
     # Who places: in place of Longhorn's own search
 
