@@ -44,6 +44,7 @@ class Ticket:
     deadline: float
     is_still_wanted: StillWanted
     seen: Sequence[NodeRecord] = ()  # of this node, by which there is room for the changes
+    check: Callable[[], None] = lambda: None  # raises NotLeaderError once the decision does not hold any more
     woken: threading.Lock = field(default_factory=threading.Lock)  # free once it is done, or is to write
     is_to_write: bool = False  # for all who wait
     is_done: bool = False

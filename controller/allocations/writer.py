@@ -70,12 +70,14 @@ class RecordWriter:
         deadline: float,
         is_still_wanted: StillWanted = lambda _change, _there: True,
         seen: Sequence[NodeRecord] = (),
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Durable when it returns, all of `changes` or none; `deadline` is in the clock's monotonic seconds. What is
         not wanted any more when its turn comes is left out; `is_still_wanted` may be asked again for another try.
 
         `seen`: records by which there is room for the changes. A former leader's write may arrive until this process
-        has written the node's record in its own term; what that brought and was not seen takes the same room.
+        has written the node's record in its own term; what that brought and was not seen takes the same room. `check`
+        raises NotLeaderError once that term is over: a decision is not written in another one.
 
         Of changes on several nodes all growth is written first, and rolled back when one of the nodes fails. What is
         freed beside it follows; where that fails, it goes with that node's next write.
@@ -86,7 +88,7 @@ class RecordWriter:
         """
         nodes = sorted({change.node for change in changes})
         if len(nodes) == 1:
-            self._write(nodes[0], changes, deadline, is_still_wanted, seen)
+            self._write(nodes[0], changes, deadline, is_still_wanted, seen, check)
             return
         growth = [change for change in changes if isinstance(change, Put)]
         written: list[tuple[str, Ticket]] = []
@@ -94,7 +96,7 @@ class RecordWriter:
             for node in sorted({change.node for change in growth}):
                 try:
                     mine = [one for one in growth if one.node == node]
-                    written.append((node, self._write(node, mine, deadline, is_still_wanted, seen)))
+                    written.append((node, self._write(node, mine, deadline, is_still_wanted, seen, check)))
                 except SchedulerError as error:
                     self._take_back(written)
                     if written and isinstance(error, OutdatedDecisionError):
@@ -158,9 +160,10 @@ class RecordWriter:
         deadline: float,
         is_still_wanted: StillWanted = lambda _change, _there: True,
         seen: Sequence[NodeRecord] = (),
+        check: Callable[[], None] = lambda: None,
     ) -> Ticket:
         """One node's share of a commit. The first caller writes for all who wait meanwhile."""
-        ticket = Ticket(changes, deadline, is_still_wanted, [one for one in seen if one.node == node])
+        ticket = Ticket(changes, deadline, is_still_wanted, [one for one in seen if one.node == node], check)
         with self._lock:
             state = self._state_locked(node)
             state.waiting.append(ticket)
@@ -271,9 +274,12 @@ class RecordWriter:
         tickets, owed, drops, told = wanted
         base: tuple[Allocation, ...] | None = None  # on which a write was tried that was not accepted, or not answered
         goal: tuple[Allocation, ...] = ()
-        is_first, is_shown = True, False
+        is_first, is_shown, tried_in = True, False, -1
         while True:
             term = self._term()
+            if base is not None and term != tried_in:
+                raise NotLeaderError(f"the term ended while the record of {node} was written")
+            tried_in = term
             left = deadline - self._clock.now()
             if left <= 0:
                 raise NotReadyError(f"the record of {node} was not written in time")
@@ -323,15 +329,22 @@ class RecordWriter:
 
     @staticmethod
     def _left_of(tickets: Sequence[Ticket], state: NodeWrites, record: NodeRecord, term: int) -> Sequence[Ticket]:
-        """Those for which there was room by all that a former leader has written; the others end with an error."""
+        """Those that still hold, and for which there was room by all that a former leader has written; the others end
+        with an error."""
         if state.fence_term != term or record.term < term:
             state.fence, state.fence_term = record.allocations, term
         left = []
         for ticket in tickets:
-            if not any(one.term != term and not shows(one.allocations, state.fence) for one in ticket.seen):
+            text = ""
+            try:
+                ticket.check()
+            except SchedulerError as error:
+                text = str(error)
+            if any(one.term != term and not shows(one.allocations, state.fence) for one in ticket.seen):
+                text = f"a former leader has changed the record of {record.node} since this was decided; try again"
+            if not text:
                 left.append(ticket)
                 continue
-            text = f"a former leader has changed the record of {record.node} since this was decided; try again"
             asked = {change.key for change in ticket.changes}
             may_arrive = any(one.key in asked for sent in state.sent for one in sent.allocations)
             ticket.error = NotReadyError(text) if may_arrive else OutdatedDecisionError(text)

@@ -165,8 +165,11 @@ class Informer(Part):
         return backoff_seconds(self._failures, self._backoff_seconds) * random.uniform(0.5, 1.0)
 
     def _be_absent(self) -> float:
-        """The kind does not exist (yet): nothing of it exists, which is knowledge too."""
+        """The kind does not exist (yet): nothing of it exists, which is knowledge too. But where something did a moment
+        ago, and no event told of its end, an API server may only not serve it for a moment."""
         self._forget_position()
+        if len(self.store) and self.age() <= STALE_SECONDS:
+            return ABSENT_RETRY_SECONDS / 10
         self.store.replace(())
         self._mark_current()
         self._failures = 0

@@ -42,7 +42,7 @@ class Record(Protocol):
     """Makes changes durable, all or none, but for those that are not wanted any more by what stands there; raises
     NotReadyError when it cannot tell by `deadline`, in the clock's seconds, ConflictError when somebody else has
     changed the record, UnreadableRecordError when it cannot be read, OutdatedDecisionError when a former leader has
-    written more than the records that were `seen`."""
+    written more than the records that were `seen`, and what `check` raises."""
 
     def commit(
         self,
@@ -50,6 +50,7 @@ class Record(Protocol):
         deadline: float,
         is_still_wanted: Callable[[Change, Allocation | None], bool],
         seen: Sequence[NodeRecord],
+        check: Callable[[], None],
     ) -> None: ...
 
 
@@ -211,7 +212,13 @@ class DiskAllocator:
         if allotment.changes:
             try:
                 checks.check_term(term)
-                record.commit(allotment.changes, deadline - _ANSWER_SECONDS, lowers_nothing, allotment.seen)
+                record.commit(
+                    allotment.changes,
+                    deadline - _ANSWER_SECONDS,
+                    lowers_nothing,
+                    allotment.seen,
+                    lambda: checks.check_term(term),
+                )
             except OutdatedDecisionError:
                 self._allocations.withdrawn(allotment)
                 raise

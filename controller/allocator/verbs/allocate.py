@@ -213,14 +213,14 @@ class Allocations:
 
     def _held(self, name: str, affinity: str) -> HeldPlace:
         entries = self._world.allocated.of(Purpose.REPLICA, name)
-        known = [one for one in entries if self._world.allocated.disk_uuid(one)]
-        if not known:
+        places = [place for one in entries if all(place := self._world.allocated.place_of(one))]
+        if not places:
             return HeldPlace.NOTHING
-        place = known[0]
-        node = self._world.nodes[place.node]
-        disk = next(one for one in node.disks if one.name == place.disk)
-        if affinity not in ("", place.node):
+        name, uuid = places[0]
+        if affinity not in ("", name):
             return HeldPlace.ELSEWHERE
+        node = self._world.nodes[name]
+        disk = next(one for one in node.disks if one.uuid == uuid)
         return HeldPlace.CLOSED if check_node(node) or check_disk_state(disk) else HeldPlace.PLACE
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:

@@ -71,10 +71,11 @@ class Allocated:
         images: MutableMapping[str, BackingImage],
         touch: Callable[[str], None],
         closing: Callable[[str], None],
+        holders: Callable[[str], tuple[str, ...]],
     ) -> None:
         """`images` are those with their allocations; `touch` hears of the UUIDs of disks whose content changed, and
-        `closing` of nodes that are closed now, or no more."""
-        self._placed, self._nodes, self._joined_images = placed, nodes, images
+        `closing` of nodes that are closed now, or no more; `holders` tells which nodes show a disk of that UUID."""
+        self._placed, self._nodes, self._joined_images, self._holders = placed, nodes, images, holders
         self._touch, self._closing = touch, closing
         self.counts = False
         self.problems: dict[str, str] = {}  # by node, why its record cannot be read; the last one that could counts on
@@ -84,7 +85,7 @@ class Allocated:
         self._recorded: dict[Purpose, dict[str, tuple[Allocation, ...]]] = {one: {} for one in Purpose}  # the same
         self._ahead: dict[tuple[str, str], _Ahead] = {}  # by node and place
         self._decided: dict[Name, tuple[Decided, ...]] = {}
-        self._renamed: dict[tuple[str, str], str] = {}  # UUIDs of disks by node and the name that they had
+        self._former: dict[tuple[str, str], str] = {}  # UUIDs of disks by the node and name that they had
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
         self._extra: dict[str, dict[Name, Allocation]] = {}  # by disk UUID, what no object shows there
@@ -146,12 +147,21 @@ class Allocated:
         return tuple(one.seen for entries in decided for one in entries if one.number == number)
 
     def disk_uuid(self, allocation: Allocation) -> str:
-        """Of the disk that it is on, by that name or by a later one; "" when the node shows no such disk."""
+        """Of the disk that it is on; "" when no node shows that."""
+        return self.place_of(allocation)[1]
+
+    def place_of(self, allocation: Allocation) -> tuple[str, str]:
+        """The node and UUID of the disk that it is on, though that may have another name by now, or be on another node;
+        "" and "" when no node shows it."""
         node = self._nodes.get(allocation.node)
-        disks = node.disks if node is not None else ()
-        uuid = next((disk.uuid for disk in disks if disk.name == allocation.disk), "")
-        former = "" if uuid else self._renamed.get((allocation.node, allocation.disk), "")
-        return former if former and any(disk.uuid == former for disk in disks) else uuid
+        for disk in node.disks if node is not None else ():
+            if disk.name == allocation.disk:
+                return allocation.node, disk.uuid
+        uuid = self._former.get((allocation.node, allocation.disk), "")
+        holders = self._holders(uuid) if uuid else ()
+        if not holders:
+            return "", ""
+        return (allocation.node if allocation.node in holders else holders[0]), uuid
 
     def shown_replica(self, name: str) -> Replica | None:
         """As Longhorn shows it."""
@@ -253,14 +263,14 @@ class Allocated:
         return self._join({_name(one) for one in entries})
 
     def doubt(self, number: int, allocations: Iterable[Allocation], until: float) -> set[str]:
-        """Its write may have arrived, or arrive until then: it counts until this process has written there."""
+        """Its write may have arrived, or arrive until then: it counts until this process has written there. Nothing is
+        left of what was decided in a former term: that is as a former leader's."""
         entries = list(allocations)
         for one in entries:
             there = self._decided.get(_name(one), _NO_DECISIONS)
-            mine = [entry for entry in there if entry.number == number and entry.allocation == one]
-            seen = mine[0].seen if mine else self._record_of(one.node)
-            others = [entry for entry in there if entry not in mine]
-            self._decided[_name(one)] = (*others, Decided(number, one, seen, until))
+            if there:
+                doubted = (replace(entry, until=until) if entry.number == number else entry for entry in there)
+                self._decided[_name(one)] = tuple(doubted)
         return self._join({_name(one) for one in entries})
 
     def expire(self, now: float) -> set[str]:
@@ -289,8 +299,10 @@ class Allocated:
             return set()
         for name, uuid in disks[0].items():
             if disks[1].get(name) != uuid:
-                self._renamed[node.name, name] = uuid
-        names = {(one.purpose, one.name) for one in self._records.get(node.name, _NONE)}
+                self._former[node.name, name] = uuid
+        came = set(disks[1].values()) - set(disks[0].values())
+        places = {node.name, *(name for (name, _), uuid in self._former.items() if uuid in came)}
+        names = {_name(one) for name in places for one in self._records.get(name, _NONE)}
         return self._join({*names, *self._decided})
 
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:
@@ -352,21 +364,22 @@ class Allocated:
 
     def _join_replica(self, name: str, shown: Replica | None) -> set[str]:
         entries = self.of(Purpose.REPLICA, name) if self.counts else _NONE
-        places = [(uuid, one) for one in entries if (uuid := self.disk_uuid(one))]
+        found = [(*self.place_of(one), one) for one in entries]
+        places = [(node, uuid, one) for node, uuid, one in found if uuid]
         joined, used = shown, ""
         if shown is not None and shown.is_placed:
             used = shown.disk_uuid
         elif shown is not None and places and not (shown.node or shown.failed_at or shown.deleting):
-            used, one = places[0]
-            joined = replace(shown, node=one.node, disk_uuid=used)
+            node, used, _ = places[0]
+            joined = replace(shown, node=node, disk_uuid=used)
         if joined is not None and used:
-            largest = max((one.size_bytes for uuid, one in places if uuid == used), default=0)
+            largest = max((one.size_bytes for _, uuid, one in places if uuid == used), default=0)
             joined = replace(joined, size_bytes=largest) if largest > joined.size_bytes else joined
         if shown is not None and joined != shown:
             self._shown[name] = shown
         else:
             self._shown.pop(name, None)
-        self._set_extra((Purpose.REPLICA, name), [(uuid, one) for uuid, one in places if uuid != used])
+        self._set_extra((Purpose.REPLICA, name), [(uuid, one) for _, uuid, one in places if uuid != used])
         return self._placed.put(name, joined) if joined != self._placed.get(name) else set()
 
     def _join_image(self, name: str, shown: BackingImage | None) -> BackingImage | None:

@@ -23,7 +23,13 @@ class Facts:
     """Latest facts, to be read. `granted` tells what volumes may become at any moment; `touch` hears of disks whose
     content changed, and `closing` of nodes that their record closes, or no more."""
 
-    def __init__(self, granted: Granted | None, touch: Callable[[str], None], closing: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        granted: Granted | None,
+        touch: Callable[[str], None],
+        closing: Callable[[str], None],
+        holders: Callable[[str], tuple[str, ...]],
+    ) -> None:
         self._granted = granted or NothingGranted()
         self.pods: dict[str, Pod] = {}  # by uid
         self.waiting: set[str] = set()  # uids of opted-in pods without a node
@@ -41,7 +47,7 @@ class Facts:
         self._claim_by_uid: dict[str, str] = {}
         self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
         self.placed = Placed(touch)
-        self.allocated = Allocated(self.placed, self.nodes, self.backing_images, touch, closing)
+        self.allocated = Allocated(self.placed, self.nodes, self.backing_images, touch, closing, holders)
         self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than the cluster asks for
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self.shares = Shares()

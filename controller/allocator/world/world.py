@@ -44,7 +44,7 @@ class World(Facts):
     """
 
     def __init__(self, granted: Granted | None = None, clock: Clock | None = None) -> None:
-        super().__init__(granted, self._stale_rooms, self._closing_changed)
+        super().__init__(granted, self._stale_rooms, self._closing_changed, self.nodes_of_disk)
         self._clock = clock
         self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas that Longhorn will make; no promises
         self.rebuild_bytes: Counter[str] = Counter()  # of those that are bound to a node, by node

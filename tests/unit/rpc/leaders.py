@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -207,8 +207,10 @@ class FakeRecord:
         deadline: float,
         is_still_wanted: StillWanted,
         seen: Sequence[NodeRecord],
+        check: Callable[[], None],
     ) -> None:
         del deadline, seen
+        check()
         if self.failure is not None:
             raise self.failure
         with self._lock:
