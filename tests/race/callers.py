@@ -21,17 +21,19 @@ from tests.race.world import Action, RaceWorld
 MOST_IMAGES: Final = 2
 REST_STEPS: Final = 6
 REST_SECONDS: Final = 30.0
-DOUBT_SECONDS: Final = 30.0  # for which a call without an answer may have been given what it asked for
+DOUBT_SECONDS: Final = 90.0  # for which a call without an answer may have been given what it asked for
 Ask = Callable[[Service], Told]
 
 
 @dataclass
 class Course:
-    """What happens around the next call: to its writes, between its search and its decision, and before its answer."""
+    """What happens around the next call: to its writes, between its search and its decision, before it is written, and
+    before its answer."""
 
     faults: tuple[WriteFault, ...] = ()
     between: Callable[[], None] | None = None
     meanwhile: Callable[[], None] | None = None
+    beforehand: Callable[[], None] | None = None
 
 
 class Callers:
@@ -86,11 +88,11 @@ class Callers:
         assert record is not None and service is not None
         before = record.faults, record.meanwhile  # of the call in the midst of which this one is made
         record.faults, record.meanwhile = deque(course.faults), course.meanwhile
-        service.between = course.between
+        service.between, service.beforehand = course.between, course.beforehand
         told = ask(service)
         record.faults, record.meanwhile = before
         record.is_cut_off = False
-        service.between = None
+        service.between = service.beforehand = None
         world.log.append(f"  {told}")
         return told
 

@@ -30,11 +30,12 @@ LATE_PODS: Final = [
 
 @dataclass(frozen=True)
 class CourseShape:
-    """What happens around a call: to its writes, after its search, and before its answer."""
+    """What happens around a call: to its writes, after its search, before its answer, and before its write."""
 
     faults: tuple[WriteFault, ...]
     is_between: bool
     is_meanwhile: bool
+    is_beforehand: bool
 
 
 _FAULTS: Final = (
@@ -50,7 +51,11 @@ _FAULTS: Final = (
     (WriteFault.NONE, *(WriteFault.LATE,) * 4),
 )
 COURSES: Final = st.builds(
-    CourseShape, st.sampled_from(((), (), (), *_FAULTS)), st.booleans(), st.sampled_from((False, False, True))
+    CourseShape,
+    st.sampled_from(((), (), (), *_FAULTS)),
+    st.booleans(),
+    st.sampled_from((False, False, True)),
+    st.sampled_from((False, False, True)),
 )
 _CHOICE = st.integers(0, 2**16)
 
@@ -235,8 +240,17 @@ class Race(RuleBasedStateMachine):
                 text, act = others[follows % len(others)]
                 self.world.do((f"  meanwhile {text}", act))
 
+        def beforehand() -> None:
+            asker = calls[choice % len(calls)][0].split()[0]  # who asks for the same twice at once may hear of it first
+            others = [one for one in self.callers.actions() + calls if not one[0].startswith(f"{asker} asks")]
+            text, act = others[follows % len(others)]
+            self.world.do((f"  meanwhile {text}", act))
+
         self.callers.course = Course(
-            course.faults, between if course.is_between else None, meanwhile if course.is_meanwhile else None
+            course.faults,
+            between if course.is_between else None,
+            meanwhile if course.is_meanwhile else None,
+            beforehand if course.is_beforehand else None,
         )
         self.act(calls, choice)
 

@@ -84,7 +84,7 @@ class _Checks:
 
 class Service:
     """`term` raises NotLeaderError once another process leads. `between` happens after each search for a disk, before
-    its answer is looked at once more."""
+    its answer is looked at once more, and `beforehand` after a decision, before its write."""
 
     def __init__(
         self,
@@ -97,6 +97,7 @@ class Service:
         live: LiveSettings,
     ) -> None:
         self.between: Callable[[], None] | None = None
+        self.beforehand: Callable[[], None] | None = None
         writer = RecordWriter(
             record,
             term,
@@ -114,6 +115,15 @@ class Service:
             return found
 
         allocator.disks.find = find_and_go_on  # type: ignore[method-assign, assignment]
+        commit = writer.commit
+
+        def wait_and_commit(*changes: Any) -> None:
+            beforehand, self.beforehand = self.beforehand, None
+            if beforehand is not None:
+                beforehand()
+            commit(*changes)
+
+        writer.commit = wait_and_commit  # type: ignore[method-assign, assignment]
         # Nothing is delivered while one thread waits for it; the seconds would only be the machine's.
         wait_known = allocator.allocations.wait_known
 

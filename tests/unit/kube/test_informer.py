@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.clock import Clock, SystemClock
-from controller.errors import GoneError, MalformedRequestError, SchedulerError, UnavailableError
+from controller.errors import GoneError, MalformedRequestError, NotFoundError, SchedulerError, UnavailableError
 from controller.kube.informer import FEW, Informer, backoff_seconds
 from controller.kube.resources import CLAIMS, Resource
 from controller.kube.store import Change, Store
@@ -147,6 +147,28 @@ def test_a_kind_that_does_not_exist_is_known_to_be_empty_and_found_by_catching_u
         put(server, "a", 1)
 
         assert follower.informer.catch_up(5.0)  # less than the pause until the kind is looked for again
+        assert {"ns/a": 1} == follower.store.items()
+
+
+def test_a_kind_that_is_not_served_for_a_moment_is_not_taken_for_empty(
+    server: FakeApiServer, clock: VirtualClock
+) -> None:
+    with FollowedClaims(server, clock).running(a=1) as follower:
+        lists = threading.Semaphore(0)
+
+        def fail(verb: str, _: Resource) -> None:
+            if verb == "list":
+                lists.release()
+
+        server.fail = fail
+        server.absent.add("persistentvolumeclaims")
+        server.break_watches(lambda: NotFoundError("the server could not find the requested resource"))
+        assert lists.acquire(timeout=5.0) and lists.acquire(timeout=5.0)
+        assert {"ns/a": 1} == follower.store.items()
+        clock.advance(61)
+        wait_until(lambda: not follower.store.items())
+        server.absent.clear()
+        assert follower.informer.catch_up(5.0)
         assert {"ns/a": 1} == follower.store.items()
 
 
