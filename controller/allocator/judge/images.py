@@ -97,8 +97,8 @@ def _check_node(world: World, node: LonghornNode, needs: DiskNeeds, closed: Mapp
 def _check_disk(
     world: World, disk: Disk, room: DiskRoom | None, image: BackingImage, needs: DiskNeeds, size_bytes: int
 ) -> Rejection | None:
-    if disk.uuid in image.disk_uuids:
-        return Rejection(Reason.BACKING_IMAGE, f"{disk.name}: has a copy already, or will get one")
+    if disk.uuid in image.copy_disk_uuids:
+        return Rejection(Reason.BACKING_IMAGE, f"{disk.name}: has a copy already, or still, or will get one")
     rejection = check_disk_state(disk)
     if rejection is not None or room is None:
         return rejection or Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")

@@ -308,7 +308,7 @@ class Allocations:
             shown = self._world.allocated.shown_image(name)
             for one in self._world.allocated.of(Purpose.BACKING_IMAGE, name):
                 uuid = self._world.allocated.disk_uuid(one)
-                if uuid and (shown is None or uuid not in shown.disk_uuids):
+                if uuid and (shown is None or uuid not in shown.copy_disk_uuids):
                     return self._same_copy(image, one, uuid, size)
             closed = self._closed()
             beside = self._under_lock.ledger().binding
