@@ -60,13 +60,18 @@ def find_image_disk(
     return best, tuple(obstacles)
 
 
+def check_image_place(world: World, there: Allocation) -> Rejection | None:
+    """Why no copy goes to that disk, which a node shows, now; whatever its room."""
+    node, disk = _place(world, there)
+    return _check_node_state(node) or check_disk_state(disk)
+
+
 def check_image_growth(
     world: World, ledger: Ledger, image: BackingImage, there: Allocation, size_bytes: int
 ) -> Obstacle | None:
     """Why the copy that was given `there` cannot have that larger size on its disk, which a node shows."""
     world.refresh()
-    node, room = world.nodes[there.node], world.room(there.node)
-    disk = next(one for one in node.disks if one.name == there.disk)
+    (node, disk), room = _place(world, there), world.room(there.node)
     known = next((one for one in room.disks if one.uuid == disk.uuid), None) if room is not None else None
     if room is None or known is None:
         gone = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
@@ -82,15 +87,25 @@ def check_image_growth(
     return Obstacle(node.name, disk.name, 0, rejection) if rejection is not None else None
 
 
+def _place(world: World, there: Allocation) -> tuple[LonghornNode, Disk]:
+    node, uuid = world.nodes[there.node], world.allocated.disk_uuid(there)
+    return node, next(one for one in node.disks if one.uuid == uuid)
+
+
 def _check_node(world: World, node: LonghornNode, needs: DiskNeeds, closed: Mapping[str, str]) -> Rejection | None:
     if node.name in closed:
         return Rejection(Reason.RECORD_UNREADABLE, f"{node.name}: {closed[node.name]}")
+    rejection = _check_node_state(node)
+    if rejection is None and not check_node_tags(node.tags, needs, world.settings.space):
+        return Rejection(Reason.NODE_TAGS, f"{node.name}: tags {sorted(node.tags)} do not match")
+    return rejection
+
+
+def _check_node_state(node: LonghornNode) -> Rejection | None:
     if node.deleting:
         return Rejection(Reason.NODE_DELETING, f"{node.name}: Longhorn node is being deleted")
     if not node.allow_scheduling or not node.schedulable:
         return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: scheduling is disabled")
-    if not check_node_tags(node.tags, needs, world.settings.space):
-        return Rejection(Reason.NODE_TAGS, f"{node.name}: tags {sorted(node.tags)} do not match")
     return None
 
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace as replace_entry
 
 from controller.allocator.judge.chooser import DiskChooser
 from controller.allocator.judge.growth import Obstacle, plan_growth
-from controller.allocator.judge.images import check_image_growth, find_image_disk
+from controller.allocator.judge.images import check_image_growth, check_image_place, find_image_disk
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn
@@ -296,6 +296,7 @@ class Allocations:
     def place_image(self, name: str, size_bytes: int = 0) -> Allotment:
         """A disk for a further copy of that backing image; the same again as long as the image does not show it, with
         more room there if the size is another by now. `size_bytes` where Longhorn does not know it yet.
+        PreconditionError also when that disk takes no copies now.
 
         Costs: a look at each disk."""
         with self._active():
@@ -305,11 +306,9 @@ class Allocations:
             size = image.real_size_bytes or size_bytes
             if size <= 0:
                 raise PreconditionError(f"the size of backing image {name!r} is not known yet, and none was given")
-            shown = self._world.allocated.shown_image(name)
-            for one in self._world.allocated.of(Purpose.BACKING_IMAGE, name):
-                uuid = self._world.allocated.disk_uuid(one)
-                if uuid and (shown is None or uuid not in shown.copy_disk_uuids):
-                    return self._same_copy(image, one, uuid, size)
+            given = self._copy_to_come(image)
+            if given is not None:
+                return self._same_copy(image, *given, size)
             closed = self._closed()
             beside = self._under_lock.ledger().binding
             choice, obstacles = find_image_disk(self._world, beside, image, size, closed)
@@ -317,6 +316,20 @@ class Allocations:
                 return Allotment(obstacles=obstacles, size_bytes=size)
             one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
             return self._give_locked((one,), choice.uuid)
+
+    def _copy_to_come(self, image: BackingImage) -> tuple[Allocation, str] | None:
+        """What was given before to a copy that the image does not show, and the disk's UUID."""
+        shown, found = self._world.allocated.shown_image(image.name), list[tuple[Allocation, str]]()
+        for one in self._world.allocated.of(Purpose.BACKING_IMAGE, image.name):
+            uuid = self._world.allocated.disk_uuid(one)
+            if uuid and (shown is None or uuid not in shown.copy_disk_uuids):
+                found.append((one, uuid))
+        taken = next((place for place in found if check_image_place(self._world, place[0]) is None), None)
+        if found and taken is None:
+            (one, uuid) = found[0]
+            text = f"backing image {image.name!r} was given disk {uuid!r} on node {one.node}, which takes no copies now"
+            raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
+        return taken
 
     def _same_copy(self, image: BackingImage, one: Allocation, uuid: str, size_bytes: int) -> Allotment:
         """The copy that was given before, larger if that is wanted and fits. It is written once more, as `_stands`
