@@ -27,7 +27,7 @@ from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
-from controller.allocator.verbs.grow import UnderLock
+from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLock
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
@@ -73,10 +73,16 @@ class Allocations:
     """
 
     def __init__(
-        self, lock: threading.Condition, clock: Clock, world: World, under_lock: UnderLock, disks: DiskQueries
+        self,
+        lock: threading.Condition,
+        clock: Clock,
+        world: World,
+        under_lock: UnderLock,
+        disks: DiskQueries,
+        expansions: Expansions,
     ) -> None:
         self._lock, self._clock, self._world = lock, clock, world
-        self._under_lock, self._disks = under_lock, disks
+        self._under_lock, self._disks, self._expansions = under_lock, disks, expansions
         self._chooser = DiskChooser(world)
         # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
         self._turn = threading.Lock()
@@ -258,6 +264,7 @@ class Allocations:
 
     def grow(self, volume_name: str, size_bytes: int, now_utc: datetime | None = None) -> Allotment:
         """Room for all replicas of the volume at that size, which is rounded as Longhorn does; on all disks or on none.
+        NotReadyError also while it is not known what the leader before has admitted.
 
         Costs: as an expansion's verdict."""
         size = rounded_volume_bytes(size_bytes)
@@ -288,6 +295,8 @@ class Allocations:
                 plan = plan_growth(self._world, beside, volume_name, size, self._clock, now_utc, Route.VOLUME)
                 if plan.obstacles:
                     return Allotment(obstacles=plan.obstacles, size_bytes=size)
+                if self._expansions.is_unknown_locked() and size > self._under_lock.growths().granted(volume_name):
+                    raise NotReadyError(f"it fits, but {LEADER_CHANGED.message}; try again")
             given = self._give_locked(new, "", volume_name)
             return replace(given, allocations=allocations, is_new=is_new, size_bytes=size)
 

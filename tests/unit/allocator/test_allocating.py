@@ -17,7 +17,7 @@ from controller.allocator.outcome import Decision, Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS
 from controller.allocator.verbs.allotment import Allotment, LookFirstError
 from controller.allocator.verbs.find import DiskQuestion
-from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
+from controller.allocator.verbs.grow import UNKNOWN_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put
 from controller.rules import eligibility
@@ -837,6 +837,23 @@ def test_an_admitted_expansion_is_held_beside_a_growth_on_record_that_comes_to_n
     cluster.pass_time(3)
     assert 30 * GIB == size_of(cluster)
     assert 70 == cluster.free_gib("n1")
+
+
+def test_what_the_leader_before_admitted_is_waited_for_before_a_volume_grows() -> None:
+    """As for an expansion that the webhook asks about."""
+    cluster = three_copies()
+    cluster.show("w", 30, on="n2")
+    assert GrowthVerdict.ADMITTED is hold(cluster, 50).verdict
+    cluster.allocator.observe_volume("v", volume("v", 50, locality="disabled", replica_count=3))
+    cluster.allocator.begin_term(has_predecessor=True)
+    assert GrowthVerdict.TRY_AGAIN is hold(cluster, 60).verdict
+    with pytest.raises(NotReadyError, match="it fits, but the leader has just changed"):
+        grown(cluster, 60)
+    assert [50, 20, 50] == [cluster.free_gib(name) for name in ("n1", "n2", "n3")]
+    assert {"n2": (Reason.INSUFFICIENT_STORAGE, 20)} == why(grown(cluster, 90))
+    assert grown(cluster, 50).is_new  # it was granted that much, as everybody sees
+    cluster.pass_time(int(UNKNOWN_SECONDS) + 1)
+    assert [60 * GIB] * 3 == [one.size_bytes for one in grown(cluster, 60).allocations]
 
 
 # Backing images
