@@ -8,13 +8,14 @@ with the most room is chosen, on a node without a copy if there is one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.joined import FoundDisk
 from controller.allocator.judge.pending import Pending
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.world.world import World
-from controller.model.allocations import Allocation
+from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import BackingImage, Disk, DiskNeeds, LonghornNode
 from controller.model.quantity import bytes_text
 from controller.rules.eligibility import DiskRoom, check_disk_kind, check_disk_state, check_node_tags
@@ -60,10 +61,25 @@ def find_image_disk(
     return best, tuple(obstacles)
 
 
-def check_image_place(world: World, there: Allocation) -> Rejection | None:
-    """Why no copy goes to that disk, which a node shows, now; whatever its room."""
-    node, disk = _place(world, there)
-    return _check_node_state(node) or check_disk_state(disk)
+@dataclass(frozen=True, slots=True)
+class CopyToCome:
+    """What was given to a copy that the image does not show yet. `is_closed`: its node or disk takes no copies now."""
+
+    allocation: Allocation
+    uuid: str  # of the disk
+    is_closed: bool
+
+
+def copy_to_come(world: World, image: BackingImage) -> CopyToCome | None:
+    """One that is not closed, if there is any."""
+    shown, found = world.allocated.shown_image(image.name), list[CopyToCome]()
+    for one in world.allocated.of(Purpose.BACKING_IMAGE, image.name):
+        uuid = world.allocated.disk_uuid(one)
+        if uuid and (shown is None or uuid not in shown.copy_disk_uuids):
+            node, disk = _place(world, one)
+            is_closed = bool(_check_node_state(node) or check_disk_state(disk))
+            found.append(CopyToCome(one, uuid, is_closed))
+    return min(found, key=lambda one: one.is_closed, default=None)
 
 
 def check_image_growth(

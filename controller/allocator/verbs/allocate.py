@@ -22,7 +22,7 @@ from msgspec.structs import replace as replace_entry
 
 from controller.allocator.judge.chooser import DiskChooser
 from controller.allocator.judge.growth import Obstacle, plan_growth
-from controller.allocator.judge.images import check_image_growth, check_image_place, find_image_disk
+from controller.allocator.judge.images import CopyToCome, check_image_growth, copy_to_come, find_image_disk
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn
@@ -112,9 +112,9 @@ class Allocations:
         *,
         is_looked_at: bool = True,
     ) -> Allotment:
-        """A disk for that replica, which is there and has none; the same again when it was given one before. When that
-        is not on the node where it has to be, it is `freed`: to be asked for anew once that is durable. `volume_name`:
-        whose it has to be.
+        """A disk for that replica, which is there and has none; the same again when it was given one before, larger if
+        its volume is by now. When it has to be on another node, or does not fit there any more, that is `freed`: to be
+        asked for anew once that is durable. `volume_name`: whose it has to be.
 
         Raises NotFoundError when our stores do not show it or its volume; and, unless all `is_looked_at`,
         LookFirstError when the replica goes where its volume is attached, and by our stores that is nowhere yet, or
@@ -166,7 +166,7 @@ class Allocations:
         shown = self._world.allocated.shown_replica(replica.name)
         if shown is None or shown.is_placed or volume is None:
             return self._at_its_place(replica)
-        held = self._held(replica.name, wanted_affinity(volume, shown))
+        held = self._held(volume, shown)
         if held in (HeldPlace.ELSEWHERE, HeldPlace.CLOSED) and not is_looked_at:
             raise LookFirstError(("volume", volume.name), ("replica", replica.name))
         if held is HeldPlace.ELSEWHERE:
@@ -174,11 +174,11 @@ class Allocations:
         if held is HeldPlace.CLOSED:
             text = f"replica {replica.name!r} was given a disk on node {replica.node}, which takes no replicas now"
             raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
-        return self._at_its_place(replica)
+        return self._at_its_place(replica, volume.size_bytes)
 
-    def _at_its_place(self, replica: Replica) -> Allotment:
+    def _at_its_place(self, replica: Replica, size_bytes: int = 0) -> Allotment:
         """Where it lies by its object, or by an allocation."""
-        one = self._allocation_of(replica)
+        one = self._allocation_of(replica, size_bytes)
         if one is None:
             raise PreconditionError(f"the disk of replica {replica.name!r} is on no node that Longhorn shows")
         if self._stands(one):
@@ -211,23 +211,27 @@ class Allocations:
                 return None
             not_yet = check_time(volume, replica, self._world.settings)
             if not_yet is None and is_replacement(replica):
-                view = JoinedDisks(self._world, self._under_lock.ledger(), volume, now_utc).unjoined()
-                not_yet = check_replacement(view, volume)
+                not_yet = check_replacement(self._beside(volume, now_utc).unjoined(), volume)
             affinity = wanted_affinity(volume, replica)
             bound = affinity if affinity != replica.hard_node_affinity else ""
-            return PlacementTurn(volume.name, not_yet, bound, self._held(name, affinity))
+            return PlacementTurn(volume.name, not_yet, bound, self._held(volume, replica))
 
-    def _held(self, name: str, affinity: str) -> HeldPlace:
-        entries = self._world.allocated.of(Purpose.REPLICA, name)
-        places = [place for one in entries if all(place := self._world.allocated.place_of(one))]
+    def _held(self, volume: Volume, shown: Replica) -> HeldPlace:
+        entries = self._world.allocated.of(Purpose.REPLICA, shown.name)
+        places = [(*place, one) for one in entries if all(place := self._world.allocated.place_of(one))]
         if not places:
             return HeldPlace.NOTHING
-        name, uuid = places[0]
-        if affinity not in ("", name):
+        name, uuid, one = places[0]
+        if wanted_affinity(volume, shown) not in ("", name):
             return HeldPlace.ELSEWHERE
-        node = self._world.nodes[name]
-        disk = next(one for one in node.disks if one.uuid == uuid)
-        return HeldPlace.CLOSED if check_node(node) or check_disk_state(disk) else HeldPlace.PLACE
+        node, replica = self._world.nodes[name], self._world.placed.get(shown.name)
+        disk = next(each for each in node.disks if each.uuid == uuid)
+        if check_node(node) or check_disk_state(disk):
+            return HeldPlace.CLOSED
+        if replica is None or not replica.is_placed or volume.size_bytes <= one.size_bytes:
+            return HeldPlace.PLACE
+        obstacle = self._beside(volume).check_larger(replica, one.size_bytes)
+        return HeldPlace.PLACE if obstacle is None else HeldPlace.ELSEWHERE
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:
         """The failed replica of that volume that comes back where it lies; without one there are no allocations.
@@ -237,8 +241,8 @@ class Allocations:
             volume = self._world.volume(volume_name)
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {volume_name!r}")
-            view = JoinedDisks(self._world, self._under_lock.ledger(), volume, now_utc).unjoined()
-            found = find_reusable(view, volume, affinity)
+            beside = self._beside(volume, now_utc)
+            found = find_reusable(beside.unjoined(), volume, affinity)
             if found.replica is None:
                 refused = tuple(Obstacle(one.node, one.disk, 0, one.rejection) for one in found.refusals)
                 return Allotment(obstacles=refused, size_bytes=volume.size_bytes)
@@ -315,9 +319,9 @@ class Allocations:
             size = image.real_size_bytes or size_bytes
             if size <= 0:
                 raise PreconditionError(f"the size of backing image {name!r} is not known yet, and none was given")
-            given = self._copy_to_come(image)
-            if given is not None:
-                return self._same_copy(image, *given, size)
+            known = copy_to_come(self._world, image)
+            if known is not None:
+                return self._same_copy(image, known, size)
             closed = self._closed()
             beside = self._under_lock.ledger().binding
             choice, obstacles = find_image_disk(self._world, beside, image, size, closed)
@@ -326,31 +330,21 @@ class Allocations:
             one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
             return self._give_locked((one,), choice.uuid)
 
-    def _copy_to_come(self, image: BackingImage) -> tuple[Allocation, str] | None:
-        """What was given before to a copy that the image does not show, and the disk's UUID."""
-        shown, found = self._world.allocated.shown_image(image.name), list[tuple[Allocation, str]]()
-        for one in self._world.allocated.of(Purpose.BACKING_IMAGE, image.name):
-            uuid = self._world.allocated.disk_uuid(one)
-            if uuid and (shown is None or uuid not in shown.copy_disk_uuids):
-                found.append((one, uuid))
-        taken = next((place for place in found if check_image_place(self._world, place[0]) is None), None)
-        if found and taken is None:
-            (one, uuid) = found[0]
-            text = f"backing image {image.name!r} was given disk {uuid!r} on node {one.node}, which takes no copies now"
-            raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
-        return taken
-
-    def _same_copy(self, image: BackingImage, one: Allocation, uuid: str, size_bytes: int) -> Allotment:
+    def _same_copy(self, image: BackingImage, known: CopyToCome, size_bytes: int) -> Allotment:
         """The copy that was given before, larger if that is wanted and fits. It is written once more, as `_stands`
         tells."""
+        one = known.allocation
+        if known.is_closed:
+            text = f"backing image {image.name!r} was given disk {known.uuid!r} on node {one.node}"
+            raise PreconditionError(f"{text}, which takes no copies now; to have another one chosen, deallocate it")
         if size_bytes <= one.size_bytes:
-            return self._repeated(one, uuid)
+            return self._repeated(one, known.uuid)
         self._check_readable(one.node)
         beside = self._under_lock.ledger().binding
         obstacle = check_image_growth(self._world, beside, image, one, size_bytes)
         if obstacle is not None:
             return Allotment(obstacles=(obstacle,), size_bytes=size_bytes)
-        return self._give_locked((replace_entry(one, size_bytes=size_bytes),), uuid)
+        return self._give_locked((replace_entry(one, size_bytes=size_bytes),), known.uuid)
 
     def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
         """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
@@ -447,6 +441,9 @@ class Allocations:
             if not self._world.allocated.counts:
                 raise PreconditionError("allocation-authority is longhorn: Longhorn places replicas by itself")
             yield
+
+    def _beside(self, volume: Volume, now_utc: datetime | None = None) -> JoinedDisks:
+        return JoinedDisks(self._world, self._under_lock.ledger().binding, volume, now_utc)
 
     def _closed(self) -> dict[str, str]:
         """Nodes whose record cannot be read, and why."""
