@@ -234,7 +234,8 @@ class Allocations:
         return HeldPlace.PLACE if obstacle is None else HeldPlace.ELSEWHERE
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:
-        """The failed replica of that volume that comes back where it lies; without one there are no allocations.
+        """The failed replica of that volume that comes back where it lies, at the volume's size; without one, or
+        without room for that, there are no allocations.
 
         Costs: a look at the nodes of failed replicas."""
         with self._active():
@@ -247,7 +248,10 @@ class Allocations:
                 refused = tuple(Obstacle(one.node, one.disk, 0, one.rejection) for one in found.refusals)
                 return Allotment(obstacles=refused, size_bytes=volume.size_bytes)
             self._check_readable(found.replica.node)
-            return self._at_its_place(found.replica)
+            obstacle = beside.check_larger(found.replica, found.replica.size_bytes)
+            if obstacle is not None:
+                return Allotment(obstacles=(obstacle,), size_bytes=volume.size_bytes)
+            return self._at_its_place(found.replica, volume.size_bytes)
 
     def is_shown_unplaced(self, name: str) -> bool:
         """Whether our stores show the replica, and no disk of it. Costs: a look-up."""

@@ -10,7 +10,7 @@ from controller.allocator.verbs.allotment import HeldPlace, LookFirstError
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.model.allocations import Allocation, Purpose, Put
 from controller.rules.reasons import Reason
-from tests.fakes.builders import GIB, volume
+from tests.fakes.builders import GIB, replica, volume
 from tests.unit.allocator.giving import SECONDS, Allocating, cluster_of, place, why
 
 
@@ -95,3 +95,47 @@ def test_a_place_is_known_by_a_disk_that_has_another_name_since() -> None:
     cluster.put_node(replace(n1, disks=(replace(n1.disks[0], name="other"),)))
     assert (HeldPlace.PLACE, ("n1", "other")) == (held(cluster), place(cluster.schedule("v-r-1")))
     assert 90 == cluster.free_gib("n1", "other")
+
+
+# Failed, and brought back
+
+
+def failing(cluster: Allocating) -> Allocating:
+    """A replica of 10 GiB on n1, of a volume that has 50 by now."""
+    cluster.allocator.observe_volume("v", volume("v", 50, locality="disabled", replica_count=2))
+    lost = replica("v-r-1", "v", 10, on="n1", failed_at="2026-01-01T00:00:00Z")
+    cluster.allocator.observe_replica("v-r-1", lost)
+    cluster.allocator.observe_replica("v-r-2", replica("v-r-2", "v", 50, on="n2"))
+    return cluster
+
+
+def test_a_failed_replica_comes_back_at_the_size_of_its_volume() -> None:
+    cluster = failing(cluster_of(n1=100, n2=100))
+    for _ in range(2):
+        given = cluster.write(cluster.allocator.allocations.reuse_replica("v"))
+        assert (("n1", "d1"), 50 * GIB) == (place(given), given.allocations[0].size_bytes)
+        assert 50 == cluster.free_gib("n1")
+
+
+@pytest.mark.parametrize("is_promised", [False, True])
+def test_without_room_for_the_difference_it_does_not_come_back(is_promised: bool) -> None:
+    cluster = cluster_of(n1=100, n2=100)
+    if is_promised:
+        assert {"n1"} == cluster.ask("pod", 85, "n1")
+    else:
+        cluster.show("w", 85, on="n1")
+        cluster.let_figures_follow()
+    refused = failing(cluster).allocator.allocations.reuse_replica("v")
+    assert ((), {"n1": (Reason.INSUFFICIENT_STORAGE, 35)}) == (refused.allocations, why(refused))
+    assert 50 * GIB == refused.size_bytes
+
+
+def test_a_disk_under_pressure_takes_it_back_as_it_is_and_no_larger() -> None:
+    cluster = failing(cluster_of(n1=100, n2=100))
+    n1 = cluster.allocator._world.nodes["n1"]
+    cluster.put_node(replace(n1, disks=(replace(n1.disks[0], schedulable=False, is_under_pressure=True),)))
+    refused = cluster.allocator.allocations.reuse_replica("v")
+    assert ((), {"n1": (Reason.DISK_UNSCHEDULABLE, 0)}) == (refused.allocations, why(refused))
+    cluster.allocator.observe_volume("v", volume("v", 10, locality="disabled", replica_count=2))
+    cluster.allocator.observe_replica("v-r-2", replica("v-r-2", "v", 10, on="n2"))
+    assert ("n1", "d1") == place(cluster.allocator.allocations.reuse_replica("v"))
