@@ -33,7 +33,9 @@ def find_image_disk(
         data_engine=image.data_engine, node_selector=image.node_selector, disk_selector=image.disk_selector
     )
     with_copy = {
-        name for name, node in world.nodes.items() if any(disk.uuid in image.disk_uuids for disk in node.disks)
+        name
+        for name, node in world.nodes.items()
+        if not all(world.lacks_image(image, disk.uuid) for disk in node.disks)
     }
     found: list[FoundDisk] = []
     obstacles: list[Obstacle] = []
@@ -48,6 +50,7 @@ def find_image_disk(
         for disk in node.disks:
             rejection = _check_disk(world, disk, rooms.get(disk.uuid), image, needs, size_bytes)
             free = rooms[disk.uuid].free_bytes - loads[disk.uuid] if disk.uuid in rooms else 0
+            free += 0 if world.lacks_image(image, disk.uuid) else image.real_size_bytes  # a replica there brings it
             if rejection is None and free < size_bytes:
                 text = f"{disk.name}: {bytes_text(max(0, free))} are neither used nor promised"
                 obstacles.append(

@@ -258,7 +258,8 @@ class JoinedDisks:
 
     def _image_bytes(self, disk_uuid: str) -> int:
         """Of the volume's backing image, where it would come to that disk with the replica."""
-        return self._image.real_size_bytes if self._image is not None and disk_uuid not in self._image.disk_uuids else 0
+        image = self._image
+        return image.real_size_bytes if image is not None and self._world.lacks_image(image, disk_uuid) else 0
 
     def _found(self, entry: Candidate) -> FoundDisk:
         known = self._sums[entry.node, entry.disk]

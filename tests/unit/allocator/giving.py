@@ -33,8 +33,10 @@ class Allocating(TestCluster):
 
     def show(self, name: str, gib: float, on: str = "", **facts: Any) -> str:
         """A volume of one replica; the replica's name."""
-        self.allocator.observe_volume(name, volume(name, gib, **{"locality": "disabled", **facts}))
-        self.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on))
+        made = volume(name, gib, **{"locality": "disabled", **facts})
+        self.allocator.observe_volume(name, made)
+        shown = replica(f"{name}-r-1", name, gib, on=on, backing_image=made.backing_image)
+        self.allocator.observe_replica(shown.name, shown)
         return f"{name}-r-1"
 
     def schedule(self, name: str) -> Allotment:
