@@ -90,7 +90,8 @@ def check_image_growth(
 ) -> Obstacle | None:
     """Why the copy that was given `there` cannot have that larger size on its disk, which a node shows."""
     world.refresh()
-    (node, disk), room = _place(world, there), world.room(there.node)
+    node, disk = _place(world, there)
+    room = world.room(node.name)
     known = next((one for one in room.disks if one.uuid == disk.uuid), None) if room is not None else None
     if room is None or known is None:
         gone = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
@@ -107,7 +108,8 @@ def check_image_growth(
 
 
 def _place(world: World, there: Allocation) -> tuple[LonghornNode, Disk]:
-    node, uuid = world.nodes[there.node], world.allocated.disk_uuid(there)
+    name, uuid = world.allocated.place_of(there)
+    node = world.nodes[name]
     return node, next(one for one in node.disks if one.uuid == uuid)
 
 

@@ -81,12 +81,15 @@ def test_of_two_copies_to_come_the_one_whose_disk_is_open_is_told() -> None:
     assert ("n2", "d1") == place(placed_copy(cluster))
 
 
-def test_a_copy_to_come_is_known_by_a_disk_that_has_another_name_since() -> None:
-    cluster = cluster_of(n1=100)
+@pytest.mark.parametrize("now_on", ["n1", "n2"])
+def test_a_copy_to_come_is_known_by_a_disk_that_has_another_name_or_node_since(now_on: str) -> None:
+    cluster = cluster_of(n1=100, n2=10)
     image(cluster, 20)
     placed_copy(cluster)
-    n1 = cluster.allocator._world.nodes["n1"]
-    cluster.put_node(replace(n1, disks=(replace(n1.disks[0], name="other"),)))
+    nodes = cluster.allocator._world.nodes
+    (moved,) = nodes["n1"].disks
+    cluster.put_node(replace(nodes["n1"], disks=()))
+    cluster.put_node(replace(nodes[now_on], disks=(replace(moved, name="other"),)))
     for gib in (20, 30):
         image(cluster, gib)
         assert (gib * GIB, "n1-d1") == ((given := placed_copy(cluster)).size_bytes, given.disk_uuid)
