@@ -225,8 +225,8 @@ class JoinedDisks:
         missing = size - counted + known.image_bytes - known.free_bytes
         if missing <= 0:
             return None
-        text = f"{disk.name}: {bytes_text(size)} are {bytes_text(missing)} more than there is room for, where "
-        text += f"{bytes_text(known_bytes)} of them were given before"
+        text = f"{disk.name}: {bytes_text(size)} are {bytes_text(missing)} more than there is room for"
+        text = f"{text}, with the {bytes_text(known_bytes)} that the replica has there"
         return Obstacle(node.name, disk.name, missing, Rejection(Reason.INSUFFICIENT_STORAGE, text))
 
     def joined(self, node: LonghornNode) -> LonghornNode:
