@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_nor_is_one_that_is_not_on_record() -> None:
     assert ("n2", "d1") == place(placed_copy(cluster))
 
 
-def of_disk(**facts: bool) -> Callable[[LonghornNode], LonghornNode]:
+def of_disk(**facts: Any) -> Callable[[LonghornNode], LonghornNode]:
     return lambda node: replace(node, disks=tuple(replace(one, **facts) for one in node.disks))
 
 
