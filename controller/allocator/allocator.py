@@ -80,7 +80,7 @@ class Allocator(Events):
         self.expansions = Expansions(self._changed, clock, self._world, self._journal, under_lock)
         self.disks = DiskQueries(self._changed, self._world, under_lock)
         self.served = ServedVolumes(self._changed, self._world)
-        self.allocations = Allocations(self._changed, clock, self._world, under_lock, self.disks)
+        self.allocations = Allocations(self._changed, clock, self._world, under_lock, self.disks, self.expansions)
 
     def _is_active_locked(self) -> bool:
         if self._failure:

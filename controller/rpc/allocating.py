@@ -114,7 +114,7 @@ class DiskAllocator:
 
         needed = (("volume", volume), ("replica", replica))
         given = self._given(place, needed, deadline)
-        while given.freed:  # what it was given before is on another node than it has to be on
+        while given.freed:  # what it was given before is no place for it any more
             given = self._given(place, needed, deadline)
         return given
 

@@ -29,7 +29,7 @@ from tests.cluster.client import ApiClient
 from tests.e2e.manager_writes import drop_volume, make_volume, write_given
 
 NAME: Final = "longhorn-replica-scheduler.longhorn-system.svc"
-SECONDS: Final = 60.0
+SECONDS: Final = 150.0  # more than a minute after a change of leader, which expansions wait for
 AGAIN: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 

@@ -258,7 +258,7 @@ def leads(controller: Controller) -> bool:
 def wait_for_more(site: Site, callers: Sequence[subprocess.Popen[str]], count: int) -> None:
     """Until so many more are on record, or nobody asks any more."""
     wanted = len(site.on_record()) + count
-    wait_until(lambda: len(site.on_record()) >= wanted or all_over(callers), "allocations", WAIT_SECONDS)
+    wait_until(lambda: len(site.on_record()) >= wanted or all_over(callers), "allocations", 2 * WAIT_SECONDS)
 
 
 def all_over(callers: Sequence[subprocess.Popen[str]]) -> bool:

@@ -190,7 +190,7 @@ class Allocations:
 
     def told_replica(self, entry: Replica, told: Told, was_due: str) -> None:
         world, key = self._world, replica_key(entry.name)
-        if key in self.given and not entry.is_placed and self._is_elsewhere(entry, self.given[key]):
+        if key in self.given and not entry.is_placed and self._is_no_place(entry, self.given[key]):
             del self.given[key]  # freed, whatever came next
         if not told.given:
             is_refused = told.is_answered and entry.name in world.replicas and not world.replicas[entry.name].node
@@ -218,9 +218,11 @@ class Allocations:
         disk = next(one for one in self._world.nodes[held.node].disks if one.name == held.disk)
         return not disk.schedulable or "node" in self._world.waiting()
 
-    def _is_elsewhere(self, entry: Replica, held: HeldRoom) -> bool:
-        """Whether the replica has to be on another node."""
+    def _is_no_place(self, entry: Replica, held: HeldRoom) -> bool:
+        """Whether the replica has to be on another node, or has grown since and perhaps found no room there."""
         facts = self._world.volumes.get(entry.volume)
+        if held.size_bytes < max(entry.size_bytes, facts.size_bytes if facts is not None else 0):
+            return True
         is_strict = facts is not None and facts.data_locality == "strict-local"
         node = facts.node_id if facts is not None and is_strict else entry.hard_node_affinity
         return node not in ("", held.node)

@@ -243,7 +243,7 @@ class Growing:
 
     def _disk(self, disk: Disk) -> Disk:
         listed = disk.scheduled_replicas
-        total = disk.scheduled_bytes + unlisted_bytes(disk, self._world.allocated.extra_on(disk.uuid))
+        total = disk.scheduled_bytes + unlisted_bytes(disk, self._world.extra_on(disk.uuid))
         for replica in self._world.counted_on(disk.uuid):
             counted = listed.get(replica.name, 0)
             if replica.volume == self._name:

@@ -8,13 +8,14 @@ with the most room is chosen, on a node without a copy if there is one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.joined import FoundDisk
 from controller.allocator.judge.pending import Pending
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.world.world import World
-from controller.model.allocations import Allocation
+from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import BackingImage, Disk, DiskNeeds, LonghornNode
 from controller.model.quantity import bytes_text
 from controller.rules.eligibility import DiskRoom, check_disk_kind, check_disk_state, check_node_tags
@@ -32,7 +33,9 @@ def find_image_disk(
         data_engine=image.data_engine, node_selector=image.node_selector, disk_selector=image.disk_selector
     )
     with_copy = {
-        name for name, node in world.nodes.items() if any(disk.uuid in image.disk_uuids for disk in node.disks)
+        name
+        for name, node in world.nodes.items()
+        if not all(world.lacks_image(image, disk.uuid) for disk in node.disks)
     }
     found: list[FoundDisk] = []
     obstacles: list[Obstacle] = []
@@ -47,6 +50,7 @@ def find_image_disk(
         for disk in node.disks:
             rejection = _check_disk(world, disk, rooms.get(disk.uuid), image, needs, size_bytes)
             free = rooms[disk.uuid].free_bytes - loads[disk.uuid] if disk.uuid in rooms else 0
+            free += 0 if world.lacks_image(image, disk.uuid) else image.real_size_bytes  # a replica there brings it
             if rejection is None and free < size_bytes:
                 text = f"{disk.name}: {bytes_text(max(0, free))} are neither used nor promised"
                 obstacles.append(
@@ -60,13 +64,34 @@ def find_image_disk(
     return best, tuple(obstacles)
 
 
+@dataclass(frozen=True, slots=True)
+class CopyToCome:
+    """What was given to a copy that the image does not show yet. `is_closed`: its node or disk takes no copies now."""
+
+    allocation: Allocation
+    uuid: str  # of the disk
+    is_closed: bool
+
+
+def copy_to_come(world: World, image: BackingImage) -> CopyToCome | None:
+    """One that is not closed, if there is any."""
+    shown, found = world.allocated.shown_image(image.name), list[CopyToCome]()
+    for one in world.allocated.of(Purpose.BACKING_IMAGE, image.name):
+        uuid = world.allocated.disk_uuid(one)
+        if uuid and (shown is None or uuid not in shown.copy_disk_uuids):
+            node, disk = _place(world, one)
+            is_closed = bool(_check_node_state(node) or check_disk_state(disk))
+            found.append(CopyToCome(one, uuid, is_closed))
+    return min(found, key=lambda one: one.is_closed, default=None)
+
+
 def check_image_growth(
     world: World, ledger: Ledger, image: BackingImage, there: Allocation, size_bytes: int
 ) -> Obstacle | None:
     """Why the copy that was given `there` cannot have that larger size on its disk, which a node shows."""
     world.refresh()
-    node, room = world.nodes[there.node], world.room(there.node)
-    disk = next(one for one in node.disks if one.name == there.disk)
+    node, disk = _place(world, there)
+    room = world.room(node.name)
     known = next((one for one in room.disks if one.uuid == disk.uuid), None) if room is not None else None
     if room is None or known is None:
         gone = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
@@ -82,23 +107,34 @@ def check_image_growth(
     return Obstacle(node.name, disk.name, 0, rejection) if rejection is not None else None
 
 
+def _place(world: World, there: Allocation) -> tuple[LonghornNode, Disk]:
+    name, uuid = world.allocated.place_of(there)
+    node = world.nodes[name]
+    return node, next(one for one in node.disks if one.uuid == uuid)
+
+
 def _check_node(world: World, node: LonghornNode, needs: DiskNeeds, closed: Mapping[str, str]) -> Rejection | None:
     if node.name in closed:
         return Rejection(Reason.RECORD_UNREADABLE, f"{node.name}: {closed[node.name]}")
+    rejection = _check_node_state(node)
+    if rejection is None and not check_node_tags(node.tags, needs, world.settings.space):
+        return Rejection(Reason.NODE_TAGS, f"{node.name}: tags {sorted(node.tags)} do not match")
+    return rejection
+
+
+def _check_node_state(node: LonghornNode) -> Rejection | None:
     if node.deleting:
         return Rejection(Reason.NODE_DELETING, f"{node.name}: Longhorn node is being deleted")
     if not node.allow_scheduling or not node.schedulable:
         return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: scheduling is disabled")
-    if not check_node_tags(node.tags, needs, world.settings.space):
-        return Rejection(Reason.NODE_TAGS, f"{node.name}: tags {sorted(node.tags)} do not match")
     return None
 
 
 def _check_disk(
     world: World, disk: Disk, room: DiskRoom | None, image: BackingImage, needs: DiskNeeds, size_bytes: int
 ) -> Rejection | None:
-    if disk.uuid in image.disk_uuids:
-        return Rejection(Reason.BACKING_IMAGE, f"{disk.name}: has a copy already, or will get one")
+    if disk.uuid in image.copy_disk_uuids:
+        return Rejection(Reason.BACKING_IMAGE, f"{disk.name}: has a copy already, or still, or will get one")
     rejection = check_disk_state(disk)
     if rejection is not None or room is None:
         return rejection or Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")

@@ -26,7 +26,7 @@ from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 from controller.model.quantity import bytes_text
 from controller.rules.affinity import Try
 from controller.rules.candidates import Candidate, PlacementView, check_search, find_candidates, reached_nodes
-from controller.rules.eligibility import NodeRoom, check_node
+from controller.rules.eligibility import NodeRoom, check_disk_state, check_node
 from controller.rules.preference import prefer_attach_node, preferred
 from controller.rules.reasons import Reason, Refusal, Rejection
 
@@ -208,6 +208,27 @@ class JoinedDisks:
         loads = self._pending.loads(room, roaming=self.is_beside_roaming)
         return [DiskSum(*row) for row in zip((disk.free_bytes for disk in room.disks), loads, image_bytes, strict=True)]
 
+    def check_larger(self, replica: Replica, known_bytes: int) -> Obstacle | None:
+        """Why the volume's replica, of which so much was judged before, cannot be as large as the volume on its disk,
+        which its node shows."""
+        size, node = self._volume.size_bytes, self._world.nodes[replica.node]
+        if size <= known_bytes:
+            return None
+        room, disk = self._world.room(node.name), next(one for one in node.disks if one.uuid == replica.disk_uuid)
+        sums = zip(room.disks, self.sums(room), strict=True) if room is not None else ()
+        known = next((made_of for one, made_of in sums if one.uuid == disk.uuid), None)
+        if known is None:
+            shared = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
+            return Obstacle(node.name, disk.name, 0, check_disk_state(disk) or shared)
+        counted = max(one.size_bytes for one in self._world.counted_on(disk.uuid) if one.name == replica.name)
+        counted = max(counted, disk.scheduled_replicas.get(replica.name, 0))
+        missing = size - counted + known.image_bytes - known.free_bytes
+        if missing <= 0:
+            return None
+        text = f"{disk.name}: {bytes_text(size)} are {bytes_text(missing)} more than there is room for"
+        text = f"{text}, with the {bytes_text(known_bytes)} that the replica has there"
+        return Obstacle(node.name, disk.name, missing, Rejection(Reason.INSUFFICIENT_STORAGE, text))
+
     def joined(self, node: LonghornNode) -> LonghornNode:
         """The node, its disks' figures with all that may come to them. Disks that take nothing stay as they are."""
         room = self._world.room(node.name)
@@ -237,7 +258,8 @@ class JoinedDisks:
 
     def _image_bytes(self, disk_uuid: str) -> int:
         """Of the volume's backing image, where it would come to that disk with the replica."""
-        return self._image.real_size_bytes if self._image is not None and disk_uuid not in self._image.disk_uuids else 0
+        image = self._image
+        return image.real_size_bytes if image is not None and self._world.lacks_image(image, disk_uuid) else 0
 
     def _found(self, entry: Candidate) -> FoundDisk:
         known = self._sums[entry.node, entry.disk]

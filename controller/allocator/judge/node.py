@@ -289,7 +289,7 @@ class Judge:
                 image.name: image.real_size_bytes
                 for demand, size, disks in coming
                 if (image := demand.image) is not None
-                and disk.uuid not in image.disk_uuids
+                and self.world.lacks_image(image, disk.uuid)
                 and index in disks
                 and size <= disk.reach_bytes
             }

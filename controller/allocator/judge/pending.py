@@ -141,7 +141,8 @@ class Pending:
         """Bytes of backing images that come to the disk with the volumes that may come there."""
         others = names - self._own_images.get(disk.uuid, set())
         images = map(self._world.backing_images.get, others)
-        return sum(image.real_size_bytes for image in images if image is not None and disk.uuid not in image.disk_uuids)
+        known = (image for image in images if image is not None)
+        return sum(image.real_size_bytes for image in known if self._world.lacks_image(image, disk.uuid))
 
     def own_image(self, disk_uuid: str, name: str) -> None:
         """That backing image counts on that disk with the asking pod's own volumes already."""

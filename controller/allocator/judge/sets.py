@@ -318,7 +318,7 @@ class SetJudge:
     def _image_bytes(self, demand: VolumeDemand, disk: DiskRoom) -> int:
         """What the volume's backing image takes there in addition; once for all of the pod's volumes made on it."""
         image = demand.image
-        if image is None or not image.real_size_bytes or disk.uuid in image.disk_uuids:
+        if image is None or not image.real_size_bytes or not self._world.lacks_image(image, disk.uuid):
             return 0
         first = self._image_by_disk.setdefault((disk.uuid, image.name), demand.volume)
         self._pending.own_image(disk.uuid, image.name)

@@ -22,12 +22,12 @@ from msgspec.structs import replace as replace_entry
 
 from controller.allocator.judge.chooser import DiskChooser
 from controller.allocator.judge.growth import Obstacle, plan_growth
-from controller.allocator.judge.images import check_image_growth, find_image_disk
+from controller.allocator.judge.images import CopyToCome, check_image_growth, copy_to_come, find_image_disk
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
-from controller.allocator.verbs.grow import UnderLock
+from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLock
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
@@ -73,10 +73,16 @@ class Allocations:
     """
 
     def __init__(
-        self, lock: threading.Condition, clock: Clock, world: World, under_lock: UnderLock, disks: DiskQueries
+        self,
+        lock: threading.Condition,
+        clock: Clock,
+        world: World,
+        under_lock: UnderLock,
+        disks: DiskQueries,
+        expansions: Expansions,
     ) -> None:
         self._lock, self._clock, self._world = lock, clock, world
-        self._under_lock, self._disks = under_lock, disks
+        self._under_lock, self._disks, self._expansions = under_lock, disks, expansions
         self._chooser = DiskChooser(world)
         # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
         self._turn = threading.Lock()
@@ -106,9 +112,9 @@ class Allocations:
         *,
         is_looked_at: bool = True,
     ) -> Allotment:
-        """A disk for that replica, which is there and has none; the same again when it was given one before. When that
-        is not on the node where it has to be, it is `freed`: to be asked for anew once that is durable. `volume_name`:
-        whose it has to be.
+        """A disk for that replica, which is there and has none; the same again when it was given one before, larger if
+        its volume is by now. When it has to be on another node, or does not fit there any more, that is `freed`: to be
+        asked for anew once that is durable. `volume_name`: whose it has to be.
 
         Raises NotFoundError when our stores do not show it or its volume; and, unless all `is_looked_at`,
         LookFirstError when the replica goes where its volume is attached, and by our stores that is nowhere yet, or
@@ -160,7 +166,7 @@ class Allocations:
         shown = self._world.allocated.shown_replica(replica.name)
         if shown is None or shown.is_placed or volume is None:
             return self._at_its_place(replica)
-        held = self._held(replica.name, wanted_affinity(volume, shown))
+        held = self._held(volume, shown)
         if held in (HeldPlace.ELSEWHERE, HeldPlace.CLOSED) and not is_looked_at:
             raise LookFirstError(("volume", volume.name), ("replica", replica.name))
         if held is HeldPlace.ELSEWHERE:
@@ -168,11 +174,11 @@ class Allocations:
         if held is HeldPlace.CLOSED:
             text = f"replica {replica.name!r} was given a disk on node {replica.node}, which takes no replicas now"
             raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
-        return self._at_its_place(replica)
+        return self._at_its_place(replica, volume.size_bytes)
 
-    def _at_its_place(self, replica: Replica) -> Allotment:
+    def _at_its_place(self, replica: Replica, size_bytes: int = 0) -> Allotment:
         """Where it lies by its object, or by an allocation."""
-        one = self._allocation_of(replica)
+        one = self._allocation_of(replica, size_bytes)
         if one is None:
             raise PreconditionError(f"the disk of replica {replica.name!r} is on no node that Longhorn shows")
         if self._stands(one):
@@ -205,39 +211,47 @@ class Allocations:
                 return None
             not_yet = check_time(volume, replica, self._world.settings)
             if not_yet is None and is_replacement(replica):
-                view = JoinedDisks(self._world, self._under_lock.ledger(), volume, now_utc).unjoined()
-                not_yet = check_replacement(view, volume)
+                not_yet = check_replacement(self._beside(volume, now_utc).unjoined(), volume)
             affinity = wanted_affinity(volume, replica)
             bound = affinity if affinity != replica.hard_node_affinity else ""
-            return PlacementTurn(volume.name, not_yet, bound, self._held(name, affinity))
+            return PlacementTurn(volume.name, not_yet, bound, self._held(volume, replica))
 
-    def _held(self, name: str, affinity: str) -> HeldPlace:
-        entries = self._world.allocated.of(Purpose.REPLICA, name)
-        places = [place for one in entries if all(place := self._world.allocated.place_of(one))]
+    def _held(self, volume: Volume, shown: Replica) -> HeldPlace:
+        entries = self._world.allocated.of(Purpose.REPLICA, shown.name)
+        places = [(*place, one) for one in entries if all(place := self._world.allocated.place_of(one))]
         if not places:
             return HeldPlace.NOTHING
-        name, uuid = places[0]
-        if affinity not in ("", name):
+        name, uuid, one = places[0]
+        if wanted_affinity(volume, shown) not in ("", name):
             return HeldPlace.ELSEWHERE
-        node = self._world.nodes[name]
-        disk = next(one for one in node.disks if one.uuid == uuid)
-        return HeldPlace.CLOSED if check_node(node) or check_disk_state(disk) else HeldPlace.PLACE
+        node, replica = self._world.nodes[name], self._world.placed.get(shown.name)
+        disk = next(each for each in node.disks if each.uuid == uuid)
+        if check_node(node) or check_disk_state(disk):
+            return HeldPlace.CLOSED
+        if replica is None or not replica.is_placed or volume.size_bytes <= one.size_bytes:
+            return HeldPlace.PLACE
+        obstacle = self._beside(volume).check_larger(replica, one.size_bytes)
+        return HeldPlace.PLACE if obstacle is None else HeldPlace.ELSEWHERE
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:
-        """The failed replica of that volume that comes back where it lies; without one there are no allocations.
+        """The failed replica of that volume that comes back where it lies, at the volume's size; without one, or
+        without room for that, there are no allocations.
 
         Costs: a look at the nodes of failed replicas."""
         with self._active():
             volume = self._world.volume(volume_name)
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {volume_name!r}")
-            view = JoinedDisks(self._world, self._under_lock.ledger(), volume, now_utc).unjoined()
-            found = find_reusable(view, volume, affinity)
+            beside = self._beside(volume, now_utc)
+            found = find_reusable(beside.unjoined(), volume, affinity)
             if found.replica is None:
                 refused = tuple(Obstacle(one.node, one.disk, 0, one.rejection) for one in found.refusals)
                 return Allotment(obstacles=refused, size_bytes=volume.size_bytes)
             self._check_readable(found.replica.node)
-            return self._at_its_place(found.replica)
+            obstacle = beside.check_larger(found.replica, found.replica.size_bytes)
+            if obstacle is not None:
+                return Allotment(obstacles=(obstacle,), size_bytes=volume.size_bytes)
+            return self._at_its_place(found.replica, volume.size_bytes)
 
     def is_shown_unplaced(self, name: str) -> bool:
         """Whether our stores show the replica, and no disk of it. Costs: a look-up."""
@@ -258,6 +272,7 @@ class Allocations:
 
     def grow(self, volume_name: str, size_bytes: int, now_utc: datetime | None = None) -> Allotment:
         """Room for all replicas of the volume at that size, which is rounded as Longhorn does; on all disks or on none.
+        NotReadyError also while it is not known what the leader before has admitted.
 
         Costs: as an expansion's verdict."""
         size = rounded_volume_bytes(size_bytes)
@@ -288,6 +303,8 @@ class Allocations:
                 plan = plan_growth(self._world, beside, volume_name, size, self._clock, now_utc, Route.VOLUME)
                 if plan.obstacles:
                     return Allotment(obstacles=plan.obstacles, size_bytes=size)
+                if self._expansions.is_unknown_locked() and size > self._under_lock.growths().granted(volume_name):
+                    raise NotReadyError(f"it fits, but {LEADER_CHANGED.message}; try again")
             given = self._give_locked(new, "", volume_name)
             return replace(given, allocations=allocations, is_new=is_new, size_bytes=size)
 
@@ -296,6 +313,7 @@ class Allocations:
     def place_image(self, name: str, size_bytes: int = 0) -> Allotment:
         """A disk for a further copy of that backing image; the same again as long as the image does not show it, with
         more room there if the size is another by now. `size_bytes` where Longhorn does not know it yet.
+        PreconditionError also when that disk takes no copies now.
 
         Costs: a look at each disk."""
         with self._active():
@@ -305,11 +323,9 @@ class Allocations:
             size = image.real_size_bytes or size_bytes
             if size <= 0:
                 raise PreconditionError(f"the size of backing image {name!r} is not known yet, and none was given")
-            shown = self._world.allocated.shown_image(name)
-            for one in self._world.allocated.of(Purpose.BACKING_IMAGE, name):
-                uuid = self._world.allocated.disk_uuid(one)
-                if uuid and (shown is None or uuid not in shown.disk_uuids):
-                    return self._same_copy(image, one, uuid, size)
+            known = copy_to_come(self._world, image)
+            if known is not None:
+                return self._same_copy(image, known, size)
             closed = self._closed()
             beside = self._under_lock.ledger().binding
             choice, obstacles = find_image_disk(self._world, beside, image, size, closed)
@@ -318,17 +334,21 @@ class Allocations:
             one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
             return self._give_locked((one,), choice.uuid)
 
-    def _same_copy(self, image: BackingImage, one: Allocation, uuid: str, size_bytes: int) -> Allotment:
+    def _same_copy(self, image: BackingImage, known: CopyToCome, size_bytes: int) -> Allotment:
         """The copy that was given before, larger if that is wanted and fits. It is written once more, as `_stands`
         tells."""
+        one = known.allocation
+        if known.is_closed:
+            text = f"backing image {image.name!r} was given disk {known.uuid!r} on node {one.node}"
+            raise PreconditionError(f"{text}, which takes no copies now; to have another one chosen, deallocate it")
         if size_bytes <= one.size_bytes:
-            return self._repeated(one, uuid)
+            return self._repeated(one, known.uuid)
         self._check_readable(one.node)
         beside = self._under_lock.ledger().binding
         obstacle = check_image_growth(self._world, beside, image, one, size_bytes)
         if obstacle is not None:
             return Allotment(obstacles=(obstacle,), size_bytes=size_bytes)
-        return self._give_locked((replace_entry(one, size_bytes=size_bytes),), uuid)
+        return self._give_locked((replace_entry(one, size_bytes=size_bytes),), known.uuid)
 
     def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
         """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
@@ -425,6 +445,9 @@ class Allocations:
             if not self._world.allocated.counts:
                 raise PreconditionError("allocation-authority is longhorn: Longhorn places replicas by itself")
             yield
+
+    def _beside(self, volume: Volume, now_utc: datetime | None = None) -> JoinedDisks:
+        return JoinedDisks(self._world, self._under_lock.ledger().binding, volume, now_utc)
 
     def _closed(self) -> dict[str, str]:
         """Nodes whose record cannot be read, and why."""

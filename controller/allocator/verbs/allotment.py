@@ -42,7 +42,7 @@ class HeldPlace(StrEnum):
     NOTHING = "nothing"
     PLACE = "place"  # that it may be written to
     CLOSED = "closed"  # on a node or disk that takes no replicas now
-    ELSEWHERE = "elsewhere"  # not on the node that it has to be on
+    ELSEWHERE = "elsewhere"  # not on the node that it has to be on, or without room for what it has grown by
 
 
 @dataclass(frozen=True, slots=True)

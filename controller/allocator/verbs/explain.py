@@ -116,7 +116,7 @@ def _check_disk(world: World, disk: Disk, demand: VolumeDemand) -> Rejection | N
         return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
     if is_kept_off(world, disk.uuid, demand):
         return Rejection(Reason.DISK_ANTI_AFFINITY, f"{disk.name}: already has a replica of it")
-    scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.allocated.extra_on(disk.uuid))
+    scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.extra_on(disk.uuid))
     return check_disk_for(disk, demand.needs, demand.size_bytes, demand.required_bytes, scheduled, world.settings.space)
 
 

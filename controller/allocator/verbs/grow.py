@@ -32,7 +32,7 @@ from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reasons import Reason, Rejection
 
 UNKNOWN_SECONDS: Final = 60.0  # after a change of leader; longer than the API server's own deadline for a request
-_LEADER_CHANGED: Final = Rejection(
+LEADER_CHANGED: Final = Rejection(
     Reason.LEADER_CHANGED,
     "the leader has just changed, and expansions that its predecessor admitted may not be stored yet",
 )
@@ -157,7 +157,7 @@ class Expansions:
             return GrowthOutcome(GrowthVerdict.REFUSED, name, size, largest, obstacles, plan.is_largest)
         if self.is_unknown_locked():
             self._count("expansions_put_off", request)
-            return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (Obstacle("", "", 0, _LEADER_CHANGED),))
+            return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (Obstacle("", "", 0, LEADER_CHANGED),))
         self._count("expansions_admitted", request)
         return GrowthOutcome(GrowthVerdict.ADMITTED, name, size, obstacles=plan.not_yet)
 

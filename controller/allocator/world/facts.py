@@ -5,7 +5,7 @@ Threads: none of its own; the allocator's lock guards it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from controller.allocator.world.allocated import Allocated
@@ -13,6 +13,7 @@ from controller.allocator.world.backups import Backups
 from controller.allocator.world.engines import EngineFacts
 from controller.allocator.world.placed import Granted, NothingGranted, Placed
 from controller.allocator.world.shares import Shares
+from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import BackingImage, Backup, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim
@@ -95,6 +96,25 @@ class Facts:
             return replicas
         targets = ((one, self._granted.target_of(one.volume)) for one in replicas)
         return [replace(one, size_bytes=target) if target > one.size_bytes else one for one, target in targets]
+
+    def lacks_image(self, image: BackingImage, disk_uuid: str) -> bool:
+        """Whether a copy of it would come to that disk with a replica, and with none that lies there already."""
+        return disk_uuid not in image.disk_uuids and not any(
+            one.backing_image == image.name for one in self.placed.on(disk_uuid)
+        )
+
+    def extra_on(self, disk_uuid: str) -> Iterable[Allocation]:
+        """What takes bytes of that disk, and no Replica object shows it there: what is allocated, and backing images
+        that come with the replicas there and are not on record. Where Longhorn decides, its disk's figure tells of them
+        once the image names the disk."""
+        allocated = self.allocated.extra_on(disk_uuid)
+        names = {one.backing_image for one in self.placed.on(disk_uuid)} if self.backing_images else set[str]()
+        if not names - {""}:
+            return allocated
+        names -= {one.name for one in allocated if one.purpose is Purpose.BACKING_IMAGE}
+        images = [self.backing_images[name] for name in sorted(names & self.backing_images.keys())]
+        come = (one for one in images if self.allocated.counts or disk_uuid not in one.disk_uuids)
+        return *allocated, *(Allocation(Purpose.BACKING_IMAGE, one.name, "", "", one.real_size_bytes) for one in come)
 
     def volumes_to_place(self) -> set[str]:
         """Volumes of which Longhorn has replicas to place, or to make."""

@@ -73,6 +73,11 @@ class Placed:
     def on(self, disk_uuid: str) -> Collection[Replica]:
         return self._on_disk.get(disk_uuid, _NONE).values()
 
+    def disks_with_image(self, name: str) -> set[str]:
+        """UUIDs of the disks with a replica that is made on that backing image. Costs: a look at each replica."""
+        members = self._on_disk.items()
+        return {uuid for uuid, here in members if any(one.backing_image == name for one in here.values())}
+
     def volumes_at(self, node: str) -> set[str]:
         """Volumes with a replica on that node, in whatever state."""
         return set(self._at_node.get(node, {}).values())

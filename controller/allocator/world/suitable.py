@@ -213,5 +213,6 @@ def images_to_come(world: World, name: str, wanted: Iterable[VolumeDemand]) -> l
     images = {demand.image.name: demand.image for demand in wanted if demand.image is not None}
     if not images:
         return []
-    here = {disk.uuid for disk in world.nodes[name].disks}
-    return [image for _, image in sorted(images.items()) if image.real_size_bytes > 0 and not here & image.disk_uuids]
+    here = [disk.uuid for disk in world.nodes[name].disks]
+    sized = (image for _, image in sorted(images.items()) if image.real_size_bytes > 0)
+    return [image for image in sized if all(world.lacks_image(image, uuid) for uuid in here)]

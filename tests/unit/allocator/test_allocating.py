@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import count, permutations
+from itertools import permutations
 from math import inf
 from typing import Any
 
@@ -17,77 +17,17 @@ from controller.allocator.outcome import Decision, Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS
 from controller.allocator.verbs.allotment import Allotment, LookFirstError
 from controller.allocator.verbs.find import DiskQuestion
-from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
+from controller.allocator.verbs.grow import UNKNOWN_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
-from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put, changed
-from controller.model.longhorn import BackingImage, LonghornSettings
+from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put
 from controller.rules import eligibility
 from controller.rules.demand import Missing
 from controller.rules.reasons import Reason, Rejection
 from controller.settings import DISK_SCHEDULER, LONGHORN, LiveSettings
-from tests.fakes.builders import GIB, TestCluster, disk, node, replica, volume
+from tests.fakes.builders import GIB, disk, node, replica, volume
 from tests.fakes.counting import counted
 from tests.fakes.rooms import OPEN
-
-SECONDS = 5.0
-VERSIONS = count(1)
-
-
-class Allocating(TestCluster):
-    """A cluster whose record decides, with the record's objects as a fake that keeps what is written."""
-
-    def __init__(self, settings: LonghornSettings = OPEN) -> None:
-        super().__init__(settings=settings)
-        self.records: dict[str, NodeRecord] = {}
-        self.authority(DISK_SCHEDULER)
-
-    def authority(self, name: str) -> None:
-        live = replace(self.allocator._live, allocation_authority=name)
-        self.allocator.configure(live, self.allocator._world.settings)
-
-    def show(self, name: str, gib: float, on: str = "", **facts: Any) -> str:
-        """A volume of one replica; the replica's name."""
-        self.allocator.observe_volume(name, volume(name, gib, **{"locality": "disabled", **facts}))
-        self.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on))
-        return f"{name}-r-1"
-
-    def schedule(self, name: str) -> Allotment:
-        """As a caller whose answer came after the write."""
-        return self.write(self.allocator.allocations.place_replica(name, SECONDS))
-
-    def write(self, allotment: Allotment, *, shows: bool = True) -> Allotment:
-        for change in allotment.changes:
-            record = self.records.get(change.node, NodeRecord(change.node))
-            found = changed(record.allocations, [change])
-            self.records[change.node] = replace(record, allocations=found, version=str(next(VERSIONS)))
-        for name in {change.node for change in allotment.changes}:
-            self.allocator.allocations.learn(self.records[name])
-        self.allocator.allocations.written(allotment)
-        if shows:
-            self.show_records()
-        return allotment
-
-    def show_records(self) -> None:
-        for name, record in self.records.items():
-            self.allocator.observe_record(name, record)
-
-    def free_gib(self, name: str, disk_name: str = "d1") -> float:
-        room = self.allocator._world.room(name)
-        assert room is not None
-        return next(one.free_bytes for one in room.disks if one.name == disk_name) / GIB
-
-
-def cluster_of(**free_gib: float) -> Allocating:
-    return Allocating().add_nodes(**free_gib)
-
-
-def place(given: Allotment) -> tuple[str, str]:
-    (one,) = given.allocations
-    return one.node, one.disk
-
-
-def why(given: Allotment) -> dict[str, tuple[Reason, int]]:
-    return {one.node: (one.rejection.reason, one.missing_bytes // GIB) for one in given.obstacles}
+from tests.unit.allocator.giving import SECONDS, Allocating, cluster_of, image, place, why
 
 
 def without(found: dict[str, tuple[Reason, int]], name: str) -> dict[str, tuple[Reason, int]]:
@@ -899,14 +839,24 @@ def test_an_admitted_expansion_is_held_beside_a_growth_on_record_that_comes_to_n
     assert 70 == cluster.free_gib("n1")
 
 
+def test_what_the_leader_before_admitted_is_waited_for_before_a_volume_grows() -> None:
+    """As for an expansion that the webhook asks about."""
+    cluster = three_copies()
+    cluster.show("w", 30, on="n2")
+    assert GrowthVerdict.ADMITTED is hold(cluster, 50).verdict
+    cluster.allocator.observe_volume("v", volume("v", 50, locality="disabled", replica_count=3))
+    cluster.allocator.begin_term(has_predecessor=True)
+    assert GrowthVerdict.TRY_AGAIN is hold(cluster, 60).verdict
+    with pytest.raises(NotReadyError, match="it fits, but the leader has just changed"):
+        grown(cluster, 60)
+    assert [50, 20, 50] == [cluster.free_gib(name) for name in ("n1", "n2", "n3")]
+    assert {"n2": (Reason.INSUFFICIENT_STORAGE, 20)} == why(grown(cluster, 90))
+    assert grown(cluster, 50).is_new  # it was granted that much, as everybody sees
+    cluster.pass_time(int(UNKNOWN_SECONDS) + 1)
+    assert [60 * GIB] * 3 == [one.size_bytes for one in grown(cluster, 60).allocations]
+
+
 # Backing images
-
-
-def image(cluster: Allocating, gib: float, *on: str, seen_on: Sequence[str] = ()) -> None:
-    """`on`: by its spec; `seen_on`: by its status."""
-    uuids, seen = (frozenset(f"{name}-d1" for name in names) for names in (on, seen_on))
-    facts = BackingImage("i", real_size_bytes=int(gib * GIB), disk_uuids=uuids, status_disk_uuids=seen)
-    cluster.allocator.observe_backing_image("i", facts)
 
 
 def test_a_copy_of_an_image_goes_to_the_disk_with_most_room_on_a_node_without_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from controller.model.longhorn import BackingImage
 from controller.settings import LiveSettings
-from tests.fakes.builders import GIB, TestCluster
+from tests.fakes.builders import GIB, TestCluster, replica, volume
 
 NODES = ("n1", "n2")
 
@@ -84,3 +84,23 @@ def test_an_image_of_unknown_size_takes_nothing_until_it_is_known(cluster: TestC
     cluster.allocator.observe_backing_image("image", replace(unknown, real_size_bytes=20 * GIB))
     assert not cluster.ask("b", 51, "n1", class_name="longhorn")
     assert cluster.ask("c", 50, "n1", class_name="longhorn")
+
+
+@pytest.mark.parametrize(
+    ("newcomer", "most_gib"), [("longhorn", 50), ("image", 50), ("image-roams", 50), ("other", 30), ("other-roams", 30)]
+)
+def test_the_image_of_a_replica_that_lies_there_counts_once(cluster: TestCluster, newcomer: str, most_gib: int) -> None:
+    """Longhorn copies it there when the replica starts, and tells of it then."""
+    cluster.allocator.observe_node("n2", None)
+    cluster.allocator.observe_kube_node("n2", None)
+    lying = replica("v-r-1", "v", 30, on="n1", backing_image="image")
+    cluster.allocator.observe_volume("v", volume("v", 30, backing_image="image"))
+    cluster.allocator.observe_replica("v-r-1", lying)
+    cluster.let_figures_follow()
+    assert not cluster.ask("larger", most_gib + 1, "n1", class_name=newcomer)
+    assert cluster.ask("fits", most_gib, "n1", class_name=newcomer)
+    cluster.drop_pod("fits")
+    cluster.drop_claim("fits")
+    shown = BackingImage("image", real_size_bytes=20 * GIB, disk_uuids=frozenset({"n1-d1"}))
+    cluster.allocator.observe_backing_image("image", shown)
+    assert cluster.ask("later", most_gib + 20, "n1", class_name=newcomer)  # until the disk's figure tells of it

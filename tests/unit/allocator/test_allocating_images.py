@@ -1,0 +1,177 @@
+"""Copies of backing images that are given a disk, beside those that are there and those that are on their way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.allocator.verbs.allotment import Allotment
+from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
+from controller.errors import PreconditionError
+from controller.model.allocations import Allocation, Purpose, Put
+from controller.model.longhorn import LonghornNode
+from controller.rules.reasons import Reason
+from tests.fakes.builders import GIB
+from tests.unit.allocator.giving import Allocating, cluster_of, image, place, why
+
+
+def placed_copy(cluster: Allocating) -> Allotment:
+    return cluster.write(cluster.allocator.allocations.place_image("i"))
+
+
+def on_record(cluster: Allocating, *names: str) -> None:
+    entries = (Allocation(Purpose.BACKING_IMAGE, "i", name, "d1", 20 * GIB) for name in names)
+    cluster.write(Allotment(changes=tuple(map(Put, entries))))
+
+
+def test_the_disk_of_a_copy_that_is_being_removed_is_not_given_for_another_one() -> None:
+    """Its file is there, so that it is on record, and the spec names it no more."""
+    cluster = cluster_of(n1=100, n2=100, n3=50)
+    image(cluster, 20, "n2", seen_on=["n1", "n2"])
+    on_record(cluster, "n1", "n2")
+    assert (("n3", "d1"), True) == (place(given := placed_copy(cluster)), given.is_new)
+    image(cluster, 20, "n2", "n3", seen_on=["n1", "n2"])
+    assert dict.fromkeys(("n1", "n2", "n3"), (Reason.BACKING_IMAGE, 0)) == why(placed_copy(cluster))
+
+
+def test_nor_is_one_that_is_not_on_record() -> None:
+    cluster = cluster_of(n1=100, n2=50)
+    image(cluster, 20, seen_on=["n1"])
+    assert ("n2", "d1") == place(placed_copy(cluster))
+
+
+def of_disk(**facts: Any) -> Callable[[LonghornNode], LonghornNode]:
+    return lambda node: replace(node, disks=tuple(replace(one, **facts) for one in node.disks))
+
+
+@pytest.mark.parametrize(
+    "closed",
+    [
+        lambda node: replace(node, allow_scheduling=False),
+        lambda node: replace(node, schedulable=False),
+        lambda node: replace(node, deleting=True),
+        of_disk(allow_scheduling=False),
+        of_disk(eviction_requested=True),
+        of_disk(schedulable=False),
+    ],
+)
+def test_a_disk_that_takes_no_copies_now_is_not_told_again(closed: Callable[[LonghornNode], LonghornNode]) -> None:
+    cluster = cluster_of(n1=100, n2=50)
+    allocations, n1 = cluster.allocator.allocations, cluster.allocator._world.nodes["n1"]
+    image(cluster, 20)
+    given = placed_copy(cluster)
+    cluster.put_node(closed(n1))
+    with pytest.raises(PreconditionError, match="'i' was given disk 'n1-d1' on node n1, which takes no copies"):
+        placed_copy(cluster)
+    cluster.put_node(n1)
+    assert given.allocations == placed_copy(cluster).allocations
+    cluster.put_node(closed(n1))
+    cluster.write(allocations.release_image("i", "n1-d1"))
+    assert ("n2", "d1") == place(placed_copy(cluster))
+    assert 30 == cluster.free_gib("n2")
+
+
+def test_of_two_copies_to_come_the_one_whose_disk_is_open_is_told() -> None:
+    cluster = cluster_of(n1=100, n2=50)
+    image(cluster, 20)
+    on_record(cluster, "n1", "n2")
+    cluster.put_node(replace(cluster.allocator._world.nodes["n1"], schedulable=False))
+    assert ("n2", "d1") == place(placed_copy(cluster))
+
+
+@pytest.mark.parametrize("now_on", ["n1", "n2"])
+def test_a_copy_to_come_is_known_by_a_disk_that_has_another_name_or_node_since(now_on: str) -> None:
+    cluster = cluster_of(n1=100, n2=10)
+    image(cluster, 20)
+    placed_copy(cluster)
+    nodes = cluster.allocator._world.nodes
+    (moved,) = nodes["n1"].disks
+    cluster.put_node(replace(nodes["n1"], disks=()))
+    cluster.put_node(replace(nodes[now_on], disks=(replace(moved, name="other"),)))
+    for gib in (20, 30):
+        image(cluster, gib)
+        assert (gib * GIB, "n1-d1") == ((given := placed_copy(cluster)).size_bytes, given.disk_uuid)
+
+
+# Copies that come with a replica, whose image nobody asks a disk for
+
+
+def made_on_image(gib: float = 60, **free_gib: float) -> Allocating:
+    """A replica on n1 of a volume that is made on an image of 30 GiB, of which there is no copy there yet."""
+    cluster = cluster_of(**free_gib)
+    image(cluster, 30)
+    assert ("n1", "d1") == place(cluster.schedule(cluster.show("v", gib, backing_image="i")))
+    return cluster
+
+
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_the_image_of_a_replica_counts_on_its_disk_for_everybody(is_shown: bool) -> None:
+    cluster = made_on_image(n1=100)
+    if is_shown:
+        cluster.show("v", 60, on="n1", backing_image="i")
+        cluster.let_figures_follow()
+    assert not cluster.ask("larger", 11, "n1")
+    assert {"n1"} == cluster.ask("fits", 10, "n1")
+    cluster.drop_pod("fits")
+    cluster.drop_claim("fits")
+    growth = cluster.allocator.expansions.hold(GrowthRequest("v", 71 * GIB))
+    assert (GrowthVerdict.REFUSED, 70 * GIB) == (growth.verdict, growth.largest_bytes)
+    assert {"n1": (Reason.INSUFFICIENT_STORAGE, 1)} == why(cluster.schedule(cluster.show("w", 11)))
+    assert ("n1", "d1") == place(cluster.schedule(cluster.show("w", 10)))
+
+
+def test_it_counts_once_whatever_tells_of_it() -> None:
+    cluster = made_on_image(n1=100)
+    free = [cluster.free_gib("n1")]
+    cluster.show("v", 60, on="n1", backing_image="i")
+    free.append(cluster.free_gib("n1"))
+    image(cluster, 30, "n1")
+    free.append(cluster.free_gib("n1"))
+    entry = Put(Allocation(Purpose.BACKING_IMAGE, "i", "n1", "d1", 30 * GIB))
+    cluster.write(Allotment(changes=(entry,)))
+    free.append(cluster.free_gib("n1"))
+    cluster.let_figures_follow()
+    n1 = cluster.allocator._world.nodes["n1"]
+    listed = replace(n1.disks[0], scheduled_images={"i": 30 * GIB}, scheduled_bytes=90 * GIB)
+    cluster.put_node(replace(n1, disks=(listed,)))
+    free.append(cluster.free_gib("n1"))
+    image(cluster, 30, "n1", seen_on=["n1"])
+    free.append(cluster.free_gib("n1"))
+    assert [10] * 6 == free
+
+
+def test_it_counts_once_for_all_replicas_that_are_made_on_it() -> None:
+    cluster = made_on_image(n1=100)
+    assert {"n1": (Reason.INSUFFICIENT_STORAGE, 1)} == why(cluster.schedule(cluster.show("w", 11, backing_image="i")))
+    assert ("n1", "d1") == place(cluster.schedule(cluster.show("w", 10, backing_image="i")))
+    assert 0 == cluster.free_gib("n1")
+    for name, free_gib in (("v", 60), ("w", 100)):
+        cluster.allocator.observe_replica(f"{name}-r-1", None)
+        cluster.write(cluster.allocator.allocations.release_replica(f"{name}-r-1"))
+        assert free_gib == cluster.free_gib("n1")
+
+
+def test_it_counts_as_soon_as_its_size_is_known() -> None:
+    cluster = cluster_of(n1=100)
+    image(cluster, 0)
+    cluster.schedule(cluster.show("v", 60, backing_image="i"))
+    for gib in (0, 30, 20):
+        image(cluster, gib)
+        assert 40 - gib == cluster.free_gib("n1")
+    cluster.allocator.observe_backing_image("i", None)
+    assert 40 == cluster.free_gib("n1")
+
+
+def test_a_copy_that_is_given_the_disk_of_a_replica_needs_no_further_room() -> None:
+    cluster = made_on_image(70, n1=100)
+    assert ("n1", "d1") == place(placed_copy(cluster))
+    assert 0 == cluster.free_gib("n1")
+    assert ("n1", "d1") == place(placed_copy(cluster))
+
+
+def test_a_node_without_a_replica_that_brings_one_is_preferred_for_a_copy() -> None:
+    cluster = made_on_image(10, n1=200, n2=100)
+    assert ("n2", "d1") == place(placed_copy(cluster))
