@@ -227,7 +227,7 @@ class RecordKeeper(Part):
         self._note(since, scope)
         waits = {one for one, began in since.items() if now - began < live.allocation_grace_seconds}
         written = {one for one, at in told_at.items() if at > now}  # for somebody who has not been told yet
-        kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | expected_among(extra, objects)
+        kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | expected_among(extra, objects, shown)
         plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
         repairs = [one for one in plan if scope is None or scope.has(one.allocation)]
         self._rewrite(writer, unreadable, mine)
@@ -364,7 +364,7 @@ def surplus_of(records: Iterable[NodeRecord], shown: Iterable[Allocation]) -> se
 
 def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> set[Allocation]:
     """Those of replicas that lie elsewhere: a replica is on one disk, and Longhorn never takes it off again."""
-    places = {one.name: (one.node, one.disk) for one in shown if one.purpose is Purpose.REPLICA}
+    places = _places(shown)
     return {
         one
         for one in entries
@@ -372,10 +372,19 @@ def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> s
     }
 
 
-def expected_among(entries: Iterable[Allocation], objects: LonghornObjects) -> set[Allocation]:
-    """Those whose object is there and will show as much: a replica without a disk, or one whose volume grows."""
-    replicas = {one.name: one for one in objects.replicas if not one.deleting}
-    return {one for one in entries if one.purpose is Purpose.REPLICA and _is_expected(one, replicas, objects.volumes)}
+def expected_among(
+    entries: Iterable[Allocation], objects: LonghornObjects, shown: Iterable[Allocation]
+) -> set[Allocation]:
+    """Those whose object is there and will show as much: a replica without a disk, or one that is shown on that disk
+    and whose volume grows."""
+    replicas, places = {one.name: one for one in objects.replicas if not one.deleting}, _places(shown)
+    mine = [one for one in entries if one.purpose is Purpose.REPLICA and one.name in replicas]
+    return {one for one in mine if _is_expected(one, replicas[one.name], places.get(one.name), objects.volumes)}
+
+
+def _places(shown: Iterable[Allocation]) -> dict[str, tuple[str, str]]:
+    """By replica, the node and the disk that it is shown on."""
+    return {one.name: (one.node, one.disk) for one in shown if one.purpose is Purpose.REPLICA}
 
 
 def _wanted_bytes(objects: LonghornObjects) -> dict[str, int]:
@@ -388,14 +397,13 @@ def _wanted_bytes(objects: LonghornObjects) -> dict[str, int]:
     return found
 
 
-def _is_expected(entry: Allocation, replicas: Mapping[str, Replica], volumes: Mapping[str, Volume]) -> bool:
-    replica = replicas.get(entry.name)
-    if replica is None:
-        return False
+def _is_expected(
+    entry: Allocation, replica: Replica, place: tuple[str, str] | None, volumes: Mapping[str, Volume]
+) -> bool:
     if not replica.is_placed:
         return True
     volume = volumes.get(replica.volume)
-    return replica.node == entry.node and volume is not None and volume.size_bytes >= entry.size_bytes
+    return place == (entry.node, entry.disk) and volume is not None and volume.size_bytes >= entry.size_bytes
 
 
 def _by_node(repairs: Iterable[Repair]) -> Iterator[tuple[str, list[Repair]]]:

@@ -310,9 +310,14 @@ def test_a_replica_that_was_told_its_disk_lately_does_not_lose_it_by_an_object_t
 def test_an_expansion_that_is_under_way_is_not_lowered() -> None:
     waits = entry("r1", 20)
     mine = replace(replica("r1", "v", on="n1"), size_bytes=10)
-    for size, expected in ((20, {waits}), (19, set())):
+    for size, shown, expected in (
+        (20, entry("r1"), {waits}),
+        (19, entry("r1"), set()),
+        (20, entry("r1", disk="d2"), set()),
+        (20, entry("r1", node="n2"), set()),
+    ):
         objects = LonghornObjects((), [mine], {"v": replace(volume("v"), size_bytes=size)}, ())
-        assert expected == expected_among({waits}, objects)
+        assert expected == expected_among({waits}, objects, [shown])
 
 
 @AUTHORITIES
@@ -323,6 +328,40 @@ def test_a_replica_on_another_disk_takes_its_entry_along_at_once(live: LiveSetti
     leader.round()
     assert ({}, {"r1": 10}) == (on_record(leader.backend, "n1"), on_record(leader.backend, "n2"))
     assert {"disk-moved": 2} == leader.repairs
+
+
+def with_a_volume(leader: KeeperStage, size: int = 10) -> None:
+    """Of the replicas that `add_replica` adds."""
+    leader.api.put(LONGHORN_VOLUMES, NAMESPACE, {"metadata": {"name": "v"}, "spec": {"size": str(size)}})
+
+
+def test_a_disk_with_another_name_takes_its_entries_along_at_once() -> None:
+    leader = KeeperStage()
+    with_a_volume(leader)
+    add_replica(leader.api, "r1")
+    leader.round()
+    raw = longhorn_node("n1", "d1", "d2")
+    for disks in (raw["spec"]["disks"], raw["status"]["diskStatus"]):
+        disks["renamed"] = disks.pop("d1")
+    leader.api.put(LONGHORN_NODES, NAMESPACE, raw)
+    leader.round(2)
+    assert [entry("r1", disk="renamed")] == list(leader.backend.read("n1").record.allocations)
+    assert {"no-entry": 1, "disk-moved": 2} == leader.repairs
+
+
+def test_a_new_disk_is_free_of_what_lay_on_a_former_one_of_its_name() -> None:
+    """The replica with the former disk's UUID is there yet."""
+    leader = KeeperStage()
+    with_a_volume(leader)
+    add_replica(leader.api, "r1")
+    leader.round()
+    raw = longhorn_node("n1")
+    raw["status"]["diskStatus"]["d1"]["diskUUID"] = "new"
+    leader.api.put(LONGHORN_NODES, NAMESPACE, raw)
+    leader.round(2)
+    assert {"r1": 10} == leader.on_record()
+    leader.round(60)
+    assert ({}, {"no-entry": 1, "object-gone": 1}) == (leader.on_record(), leader.repairs)
 
 
 def test_a_copy_of_an_image_elsewhere_takes_no_entry_along() -> None:
