@@ -375,8 +375,8 @@ def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> s
 def expected_among(
     entries: Iterable[Allocation], objects: LonghornObjects, shown: Iterable[Allocation]
 ) -> set[Allocation]:
-    """Those whose object is there and will show as much: a replica without a disk, or one that is shown on that disk
-    and whose volume grows."""
+    """Those whose object is there and will show as much: a replica that waits for a disk, or one that is shown on that
+    disk and whose volume grows."""
     replicas, places = {one.name: one for one in objects.replicas if not one.deleting}, _places(shown)
     mine = [one for one in entries if one.purpose is Purpose.REPLICA and one.name in replicas]
     return {one for one in mine if _is_expected(one, replicas[one.name], places.get(one.name), objects.volumes)}
@@ -401,7 +401,7 @@ def _is_expected(
     entry: Allocation, replica: Replica, place: tuple[str, str] | None, volumes: Mapping[str, Volume]
 ) -> bool:
     if not replica.is_placed:
-        return True
+        return not replica.failed_at  # Longhorn gives it no disk any more
     volume = volumes.get(replica.volume)
     return place == (entry.node, entry.disk) and volume is not None and volume.size_bytes >= entry.size_bytes
 

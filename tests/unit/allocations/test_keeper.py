@@ -50,6 +50,7 @@ from tests.unit.allocations.stage import (
 
 OURS = LiveSettings(allocation_authority="disk-scheduler", allocation_grace_seconds=60)
 MIRROR = LiveSettings(allocation_grace_seconds=60)
+UNPLACED = {"volumeName": "v", "volumeSize": "10", "nodeID": "", "diskID": "", "active": True}
 AUTHORITIES = pytest.mark.parametrize("live", [OURS, MIRROR], ids=["disk-scheduler", "longhorn"])
 
 
@@ -211,14 +212,25 @@ def test_the_grace_begins_anew_when_the_same_is_given_once_more() -> None:
 def test_an_entry_of_a_replica_without_a_disk_stays_as_long_as_that() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))
-    spec = {"volumeName": "v", "volumeSize": "10", "nodeID": "", "diskID": "", "active": True}
-    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": spec})
+    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": UNPLACED})
     leader.round()
     leader.round(1000)
     assert {"r1": 10} == leader.on_record()
     leader.api.delete(LONGHORN_REPLICAS, NAMESPACE, "r1")
     leader.round()
     assert {} == leader.on_record()
+
+
+def test_an_entry_of_a_replica_that_failed_without_a_disk_goes_after_the_grace() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    spec = {**UNPLACED, "failedAt": "2026-01-01T00:00:00Z"}
+    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": spec})
+    leader.round()
+    leader.round(59)
+    assert {"r1": 10} == leader.on_record()
+    leader.round(1)
+    assert ({}, {"object-gone": 1}) == (leader.on_record(), leader.repairs)
 
 
 def test_an_unfinished_expansion_is_lowered_after_the_grace() -> None:
