@@ -27,7 +27,7 @@ from controller.settings import DISK_SCHEDULER, LiveSettings
 EVERY_SECONDS: Final = 2.0
 FULL_SECONDS: Final = 300.0
 WRITE_SECONDS: Final = 5.0  # for one node's share of a round
-MOST_FAILURES: Final = 3  # in a row: what keeps so many nodes from being written keeps all
+MOST_FAILURES: Final = 3  # in a row: what keeps so many nodes from being written may keep all
 NAMED: Final = 5  # entries that a line of the log names
 REWRITTEN: Final = "unreadable"  # the reason, beside those of RepairReason
 REASONS: Final = (*(one.value for one in RepairReason), REWRITTEN)
@@ -147,6 +147,7 @@ class RecordKeeper(Part):
         self._repairs = Counter[str]()
         self._failures, self._last_failure = 0, ""
         self._is_failing = self._has_failed = False  # since some round; in this one
+        self._failed_at = {False: "", True: ""}  # the last node that could not be written, by what frees
         self.worker = Worker("record-keeper", self.run_once)
 
     def changed(self, scope: Scope | None = None) -> None:
@@ -216,6 +217,8 @@ class RecordKeeper(Part):
             scope = replace(scope, whole=scope.whole.union(one.node for one in unreadable))
             records = scope.records_of(records)
             objects = scope.objects_of(objects, records)
+        term = self._term()
+        records = [_as_written_in(term, one) for one in records]
         shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
         mine = shown if scope is None else [one for one in shown if scope.has(one)]
         now = self._clock.now()
@@ -275,20 +278,24 @@ class RecordKeeper(Part):
             return 2**63  # not led any more: nothing is written in a moment
 
     def _repair(self, writer: RecordWriter, repairs: Sequence[Repair], seen: _Seen) -> None:
-        """A node at a time; what is freed after all that grows, and only if that could be written."""
-        unwritten, in_a_row = set[tuple[Purpose, str]](), 0
+        """A node at a time; what is freed after all that grows, and only if that could be written. After too many
+        failures the rest waits for the next round, which begins with that."""
+        unwritten = set[tuple[Purpose, str]]()
         for frees in (False, True):
-            for node, members in _by_node(one for one in repairs if isinstance(one.change, Drop) == frees):
-                mine = [one for one in members if (one.allocation.purpose, one.allocation.name) not in unwritten]
-                if self.worker.is_stopping or not self._is_leading() or in_a_row == MOST_FAILURES:
+            in_a_row, members = 0, [one for one in repairs if isinstance(one.change, Drop) == frees]
+            for node, found in _by_node(members, self._failed_at[frees]):
+                mine = [one for one in found if (one.allocation.purpose, one.allocation.name) not in unwritten]
+                if self.worker.is_stopping or not self._is_leading():
                     return
                 try:
-                    self._write(writer, node, mine, seen)
-                    in_a_row = 0
+                    if in_a_row < MOST_FAILURES:
+                        self._write(writer, node, mine, seen)
+                        in_a_row = 0
+                        continue
                 except SchedulerError as error:
-                    unwritten |= {(one.allocation.purpose, one.allocation.name) for one in mine}
-                    in_a_row += 1
+                    in_a_row, self._failed_at[frees] = in_a_row + 1, node
                     self._failed(node, error)
+                unwritten |= {(one.allocation.purpose, one.allocation.name) for one in mine}
 
     def _write(self, writer: RecordWriter, node: str, repairs: Sequence[Repair], seen: _Seen) -> None:
         made: dict[Change, bool] = {}
@@ -406,11 +413,12 @@ def _is_expected(
     return place == (entry.node, entry.disk) and volume is not None and volume.size_bytes >= entry.size_bytes
 
 
-def _by_node(repairs: Iterable[Repair]) -> Iterator[tuple[str, list[Repair]]]:
+def _by_node(repairs: Iterable[Repair], after: str) -> Iterator[tuple[str, list[Repair]]]:
+    """By their names, from the one that follows `after`, and that one last."""
     found: dict[str, list[Repair]] = {}
     for one in repairs:
         found.setdefault(one.change.node, []).append(one)
-    yield from sorted(found.items())
+    yield from sorted(found.items(), key=lambda row: (row[0] <= after, row[0]))
 
 
 def _problem_of(record: NodeRecord, term: int) -> str:
@@ -418,6 +426,12 @@ def _problem_of(record: NodeRecord, term: int) -> str:
     if record.is_readable and record.term > term:
         return f"it is of term {record.term}, later than {term}"
     return record.problem
+
+
+def _as_written_in(term: int, record: NodeRecord) -> NodeRecord:
+    """One where nothing can be written says nothing of what there is to repair."""
+    problem = _problem_of(record, term)
+    return replace(record, allocations=(), problem=problem) if problem else record
 
 
 def status_of(figures: Figures) -> Mapping[str, Any]:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain, repeat
 from math import inf
+from typing import Any
 
 import pytest
 
-from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend
+from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend, StoredRecord
 from controller.allocations.holder import RecordHolder
 from controller.allocations.keeper import (
     EVERY_SECONDS,
@@ -482,6 +483,45 @@ def test_what_keeps_some_nodes_from_being_written_keeps_all_for_this_round() -> 
     leader.api.work()
     leader.round(nodes=())
     assert {"no-entry": 10} == leader.repairs
+
+
+def test_a_node_that_nothing_can_be_written_for_is_left_out() -> None:
+    leader = KeeperStage()
+    for name in NODES:
+        leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": name}, "spec": {"term": 99}})
+    for name in (*NODES, "n4"):
+        leader.api.put(LONGHORN_NODES, NAMESPACE, longhorn_node(name))
+        add_replica(leader.api, f"r-{name}", node=name)
+    leader.round(nodes=None)
+    assert ({"r-n4": 10}, 0) == (on_record(leader.backend, "n4"), leader.keeper.figures().failures)
+    assert list(NODES) == list(leader.keeper.figures().unreadable)
+
+
+def test_nodes_that_cannot_be_written_keep_no_other_waiting_for_long() -> None:
+    """Those in the middle, by their names; what is freed waits for what grows."""
+    leader, names = KeeperStage(), [f"m{number}" for number in range(9)]
+    for name in names:
+        leader.api.put(LONGHORN_NODES, NAMESPACE, longhorn_node(name))
+        add_replica(leader.api, f"r-{name}", node=name)
+        leader.commit(put(f"gone-{name}", node=name))
+    leader.commit(put("r-m0", node="m8"), put("r-m4", node="m8"))
+    backend = leader.holder.backend
+    assert backend is not None
+    write = backend.write
+
+    def refuse(stored: StoredRecord, *rest: Any) -> StoredRecord:
+        if stored.record.node in names[2:7]:
+            raise ClusterError("no right to")
+        return write(stored, *rest)
+
+    backend.write = refuse  # type: ignore[method-assign, assignment]
+    leader.round(nodes=None)
+    assert {"r-m0": 10, "gone-m0": 10} == on_record(leader.backend, "m0")
+    for _ in range(4):
+        leader.round(61, nodes=None)
+    wanted = {name: {f"r-{name}": 10} for name in ("m0", "m1", "m7", "m8")}
+    wanted["m8"]["r-m4"] = 10  # it could not be put where it lies
+    assert wanted == {name: on_record(leader.backend, name) for name in wanted}
 
 
 def test_the_status_says_what_is_wrong() -> None:
