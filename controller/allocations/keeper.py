@@ -210,14 +210,14 @@ class RecordKeeper(Part):
     # A round
 
     def _round(self, writer: RecordWriter, live: LiveSettings, scope: Scope | None) -> None:
-        self._has_failed = False
+        self._has_failed, term = False, self._term()
         objects, records = self._objects(), self._records()
+        left = _left_of_nodes_gone(records, objects.nodes, term, scope)
         unreadable = [] if live.allocation_authority == DISK_SCHEDULER else self._rewritten_among(records, scope)
         if scope is not None:
             scope = replace(scope, whole=scope.whole.union(one.node for one in unreadable))
             records = scope.records_of(records)
             objects = scope.objects_of(objects, records)
-        term = self._term()
         records = [_as_written_in(term, one) for one in records]
         shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
         mine = shown if scope is None else [one for one in shown if scope.has(one)]
@@ -236,6 +236,7 @@ class RecordKeeper(Part):
         self._rewrite(writer, unreadable, mine)
         there = {(one.node, entry.key): entry for one in records for entry in one.allocations}
         self._repair(writer, repairs, _Seen(there, told_at))
+        self._forget(writer, left)
         self._is_failing = self._has_failed
         if self._has_failed:
             self.changed(scope)
@@ -270,6 +271,16 @@ class RecordKeeper(Part):
                     _log.warning("record written anew node=%s entries=%d: %s", record.node, len(mine), why)
             except SchedulerError as error:
                 self._failed(record.node, error)
+
+    def _forget(self, writer: RecordWriter, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            if self.worker.is_stopping or not self._is_leading() or self._has_failed:
+                return
+            try:
+                if writer.forget(node, self._clock.now() + WRITE_SECONDS):
+                    _log.info("record removed node=%s: the node is gone", node)
+            except SchedulerError as error:
+                self._failed(node, error)
 
     def _term(self) -> int:
         try:
@@ -419,6 +430,15 @@ def _by_node(repairs: Iterable[Repair], after: str) -> Iterator[tuple[str, list[
     for one in repairs:
         found.setdefault(one.change.node, []).append(one)
     yield from sorted(found.items(), key=lambda row: (row[0] <= after, row[0]))
+
+
+def _left_of_nodes_gone(
+    records: Iterable[NodeRecord], nodes: Iterable[LonghornNode], term: int, scope: Scope | None
+) -> list[str]:
+    """The names of nodes that are gone, and have a record with nothing in it."""
+    there = {one.name for one in nodes}
+    mine = [one for one in records if scope is None or one.node in scope.nodes]
+    return [one.node for one in mine if not (one.node in there or one.allocations or _problem_of(one, term))]
 
 
 def _problem_of(record: NodeRecord, term: int) -> str:

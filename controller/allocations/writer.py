@@ -131,13 +131,8 @@ class RecordWriter:
     def rewrite(self, node: str, allocations: Sequence[Allocation], deadline: float) -> bool:
         """Whether `allocations` are on record of a node whose record could not be read, or is of a later term, in place
         of that; one that can be read by now stays. Raises NotReadyError or ClusterError."""
-        with self._lock:
-            state = self._state_locked(node)
-        if not state.writing.acquire(timeout=max(0.0, deadline - self._clock.now())):
-            raise NotReadyError(f"the record of {node} was not written in time")
-        try:
-            state.known, term = None, self._term()
-            stored = self._backend.read(node)
+        with self._alone(node, deadline):
+            term, stored = self._term(), self._backend.read(node)
             if not stored.record.problem and stored.record.term <= term:
                 return False
             try:
@@ -150,6 +145,28 @@ class RecordWriter:
             self.writes += 1
             self._learn(written.record, True)
             return True
+
+    def forget(self, node: str, deadline: float) -> bool:
+        """Whether there was a record of that node with nothing in it, which is removed by that. Raises NotReadyError or
+        ClusterError."""
+        with self._alone(node, deadline):
+            term, stored = self._term(), self._backend.read(node)
+            record = stored.record
+            if stored.raw is None or record.problem or record.allocations or record.term > term:
+                return False
+            self._backend.forget(stored)
+            return True
+
+    @contextmanager
+    def _alone(self, node: str, deadline: float) -> Iterator[None]:
+        """Nobody else writes that node's record meanwhile, and whoever does next reads it before."""
+        with self._lock:
+            state = self._state_locked(node)
+        if not state.writing.acquire(timeout=max(0.0, deadline - self._clock.now())):
+            raise NotReadyError(f"the record of {node} was not written in time")
+        try:
+            state.known = None
+            yield
         finally:
             state.writing.release()
 

@@ -524,6 +524,64 @@ def test_nodes_that_cannot_be_written_keep_no_other_waiting_for_long() -> None:
     assert wanted == {name: on_record(leader.backend, name) for name in wanted}
 
 
+def objects_of_records(leader: KeeperStage) -> list[str]:
+    return [raw["metadata"]["name"] for raw in leader.api.list_page(NODE_DISK_ALLOCATIONS, NAMESPACE).items]
+
+
+@AUTHORITIES
+def test_the_record_of_a_node_that_is_gone_goes_when_nothing_is_left_in_it(live: LiveSettings) -> None:
+    leader = KeeperStage(live)
+    for node in ("n1", "n2"):
+        add_replica(leader.api, f"r-{node}", node=node)
+    leader.round()
+    leader.api.delete(LONGHORN_NODES, NAMESPACE, "n1")
+    for node in ("n1", "n2"):
+        leader.api.delete(LONGHORN_REPLICAS, NAMESPACE, f"r-{node}")
+    leader.round()
+    leader.round(59)
+    assert {"r-n1": 10, "r-n2": 10} == leader.on_record()
+    leader.round(1)
+    leader.round(EVERY_SECONDS, nodes=())  # by what was repaired
+    assert ["n2"] == objects_of_records(leader)
+    leader.api.put(LONGHORN_NODES, NAMESPACE, longhorn_node("n1"))
+    leader.commit(put("r1"))
+    leader.round()
+    assert ({"r1": 10}, 0) == (leader.on_record(), leader.keeper.figures().failures)
+
+
+def test_a_record_of_a_node_that_is_gone_stays_where_it_is_not_as_it_was_seen() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.frozen = (NodeRecord("n1"), NodeRecord("n2"))
+    for node in ("n1", "n2"):
+        leader.api.delete(LONGHORN_NODES, NAMESPACE, node)
+    leader.round()
+    assert (["n1"], 0) == (objects_of_records(leader), leader.keeper.figures().failures)
+
+
+@pytest.mark.parametrize("spec", [{"term": "x"}, {"term": 99}], ids=["garbage", "a later term"])
+def test_an_unreadable_record_of_a_node_that_is_gone_stays_for_a_person(spec: dict[str, object]) -> None:
+    leader = KeeperStage()
+    leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": "gone"}, "spec": spec})
+    for expected in (["gone"], []):
+        leader.round(nodes=None)
+        leader.round(nodes=None)
+        assert (expected, 0) == (objects_of_records(leader), leader.keeper.figures().failures)
+        leader.live = MIRROR
+
+
+def test_an_empty_record_that_cannot_be_removed_is_tried_again() -> None:
+    leader = KeeperStage()
+    for node in ("a", "b"):
+        leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": node}, "spec": {"term": 1}})
+    leader.api.fail_with(ClusterError("no right to"), "delete")
+    leader.round(nodes=None)
+    assert 1 == leader.keeper.figures().failures
+    leader.api.work()
+    leader.round(EVERY_SECONDS, nodes=())
+    assert [] == objects_of_records(leader)
+
+
 def test_the_status_says_what_is_wrong() -> None:
     leader = KeeperStage()
     leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": "n1"}, "spec": {"term": "x"}})

@@ -672,3 +672,50 @@ def test_nobody_waits_beyond_his_time_for_a_record_that_is_written_anew(stage: W
         assert anew.result()
     stage.commit(put("r2"))
     assert {"r1", "r2"} == on_record(stage.backend).keys()
+
+
+@pytest.mark.parametrize(
+    ("spec", "goes"),
+    [
+        ({"term": 5, "diskAllocations": {}}, True),
+        ({"term": 5, "diskAllocations": {"d1": {"replicas": {"r1": 1}}}}, False),
+        ({"term": 6, "diskAllocations": {}}, False),
+        ({"term": "x"}, False),
+        (None, False),
+    ],
+    ids=["empty", "an entry", "a later term", "garbage", "none"],
+)
+def test_only_an_empty_record_is_forgotten(spec: dict[str, object] | None, goes: bool) -> None:
+    stage = WriterStage(NodeDiskAllocationBackend)
+    if spec is not None:
+        stage.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": "n1"}, "spec": spec})
+    assert goes is stage.writer.forget("n1", stage.clock.now() + 3)
+    assert (spec is not None and not goes) is (stage.backend.read("n1").raw is not None)
+
+
+@pytest.mark.parametrize("watch", WATCHES)
+def test_a_record_that_was_forgotten_is_made_anew(watch: str) -> None:
+    stage = WriterStage(NodeDiskAllocationBackend, watch)
+    stage.commit(put("r1"))
+    stage.commit(Drop(Purpose.REPLICA, "r1", "n1", "d1"))
+    stage.writer = stage.new_writer()
+    stage.commit(put("r2"), Drop(Purpose.REPLICA, "r2", "n1", "d1"))  # what it knows by now is gone in a moment
+    assert stage.writer.forget("n1", stage.clock.now() + 3)
+    stage.commit(put("r3"))
+    assert {"r3": 10} == on_record(stage.backend)
+
+
+def test_a_record_is_not_forgotten_while_it_is_written() -> None:
+    stage = WriterStage(NodeDiskAllocationBackend)
+    stage.commit(put("r1"))
+    stage.commit(Drop(Purpose.REPLICA, "r1", "n1", "d1"))
+    (held,) = stage.hold_writes(1)
+    with ThreadPoolExecutor(1) as callers:
+        writing = callers.submit(stage.commit, put("r2"))
+        assert held.entered.wait(30)
+        with pytest.raises(NotReadyError, match="was not written in time"):
+            stage.writer.forget("n1", stage.clock.now())
+        held.go.set()
+        writing.result(30)
+    assert not stage.writer.forget("n1", stage.clock.now() + 3)
+    assert {"r2": 10} == on_record(stage.backend)
