@@ -109,7 +109,8 @@ class DiskAllocator:
                 return self._allocations.place_replica(replica, left, now, volume, is_looked_at=is_looked_at)
             except LookFirstError as error:
                 for kind, name in error.what:
-                    self._look_at(Missing(kind, "", name), deadline)
+                    look = self._is_there if kind == "replica" else self._look_at
+                    look(Missing(kind, "", name), deadline)
             return place(is_looked_at=True)
 
         needed = (("volume", volume), ("replica", replica))
@@ -154,7 +155,7 @@ class DiskAllocator:
 
         def release() -> Allotment:
             if self._allocations.is_shown_unplaced(name):
-                self._look_at(Missing("replica", "", name), deadline)
+                self._is_there(Missing("replica", "", name), deadline)  # our watch may lag
             try:
                 return self._allocations.release_replica(name)
             except PreconditionError:
@@ -183,7 +184,7 @@ class DiskAllocator:
 
         def release() -> Allotment:
             if self._allocations.is_shown_without_copy(name, request.disk_uuid):
-                self._look_at(Missing("backing_image", "", name), deadline)
+                self._is_there(Missing("backing_image", "", name), deadline)
             try:
                 return self._allocations.release_image(name, request.disk_uuid)
             except PreconditionError:
@@ -258,7 +259,8 @@ class DiskAllocator:
             raise NotReadyError(f"the {missing.kind} is not known yet: {error}") from error
 
     def _look_at(self, missing: Missing, deadline: float) -> None:
-        """Our watch may lag behind what the caller has just done. What was not read is decided by what is known."""
+        """Our watch may lag behind what the caller has just done. What was not read is decided by what is known: not
+        for what is freed by it, which may lie there."""
         try:
             self._read(missing, self._seconds_to_read(deadline))
         except TooManyReadsError:

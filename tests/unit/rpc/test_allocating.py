@@ -261,6 +261,30 @@ def test_what_was_placed_a_moment_ago_is_not_freed(
     assert 80 * GIB == record.bytes_on("n1")
 
 
+def test_nothing_is_freed_that_could_not_be_looked_at(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    """What was placed a moment ago, in a burst of calls."""
+    leader.cluster.add_nodes(n1=100, n2=100)
+    at_n1, at_n2 = (volume("v", 60, locality="strict-local", attached_to=name) for name in ("n1", "n2"))
+    leader.cluster.allocator.observe_volume("v", at_n1)
+    leader.cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v", 60))
+    leader.cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=20 * GIB))
+    client.schedule_replica("v", "v-r-1")
+    disk = client.schedule_backing_image("i").allocation.disk_uuid
+    leader.cluster.allocator.observe_volume("v", at_n2)
+    leader.reads.fails[""] = TooManyReadsError("20 reads per second")
+    for free, words in (
+        (client.deallocate_replica, ("v-r-1",)),
+        (client.deallocate_backing_image, ("i", disk)),
+        (client.schedule_replica, ("v", "v-r-1")),  # which has to be on another node by now
+    ):
+        with pytest.raises(CallFailedError, match="not known yet: 20 reads per second") as raised:
+            free(*words)
+        assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
+    assert 80 * GIB == record.bytes_on("n1") + record.bytes_on("n2")
+
+
 @pytest.mark.parametrize("locality", ["strict-local", "best-effort"])
 def test_a_volume_that_was_attached_a_moment_ago_gets_its_disk_there(
     leader: Leader, record: FakeRecord, client: DiskSchedulerClient, locality: str
