@@ -69,7 +69,7 @@ class DiskAllocator:
         clock: Clock,
     ) -> None:
         """`record` None: there is none; it raises NotReadyError while that is not known. `read`: a live read, as
-        `DiskScheduler.read`."""
+        `BoundedLiveReads.read`."""
         self._allocations, self._record, self._checks = allocations, record, checks
         self._read, self._clock = read, clock
 

@@ -23,6 +23,7 @@ from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_REFUSALS
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, NoRoomError
 from controller.rpc.server import THREADS
+from controller.rpc.service import LIMITS
 from tests.fakes.builders import GIB, replica, volume
 from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, Reply, show
 from tests.unit.serving.tls_files import DAY
@@ -370,6 +371,30 @@ def test_too_many_reads_are_no_changed_record(leader: Leader, record: FakeRecord
     with pytest.raises(CallFailedError, match="not known yet: 4 threads read") as raised:
         client.find_disk_candidates("v")
     assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
+
+
+def test_calls_about_disks_use_up_none_of_the_reads_that_the_webhook_needs(
+    leader: Leader, client: DiskSchedulerClient
+) -> None:
+    """As many as may read at once."""
+    entered, done = threading.Semaphore(0), threading.Event()
+
+    def read() -> None:
+        entered.release()
+        done.wait(60)
+
+    names = [f"v{number}" for number in range(LIMITS.at_once)]
+    leader.reads.shows.update(dict.fromkeys(names, read))
+    with ThreadPoolExecutor(len(names)) as pool:
+        calls = [pool.submit(client.find_disk_candidates, name) for name in names]
+        try:
+            assert all(entered.acquire(timeout=30) for _ in calls)
+            with pytest.raises(CallFailedError, match="not known yet: 4 threads already read"):
+                client.find_disk_candidates("w")
+            assert Reply.NOT_CHECKED == leader.ask(pb.HoldExpansionRequest(volume_name="w", size_bytes=1)).verdict
+        finally:
+            done.set()
+        assert all(isinstance(call.exception(), CallFailedError) for call in calls)
 
 
 def test_without_a_record_or_the_authority_nothing_is_given(leader: Leader, client: DiskSchedulerClient) -> None:
