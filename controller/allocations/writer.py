@@ -14,7 +14,19 @@ from contextlib import contextmanager
 from typing import Final
 
 from controller.allocations.backends import RecordBackend, StoredRecord
-from controller.allocations.waiting import NodeWrites, Sent, StillWanted, Ticket, Told, Undo, applied, is_told, shows
+from controller.allocations.definition import MAX_ENTRIES
+from controller.allocations.waiting import (
+    NodeWrites,
+    Sent,
+    StillWanted,
+    Ticket,
+    Told,
+    Undo,
+    applied,
+    is_told,
+    problem_of,
+    shows,
+)
 from controller.clock import Clock
 from controller.errors import (
     ClusterError,
@@ -23,11 +35,12 @@ from controller.errors import (
     NotLeaderError,
     NotReadyError,
     OutdatedDecisionError,
+    PreconditionError,
     SchedulerError,
     UnavailableError,
     UnreadableRecordError,
 )
-from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Put
+from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put
 
 PAUSE_SECONDS: Final = 0.05
 GATHER_SECONDS: Final = 0.1
@@ -84,7 +97,8 @@ class RecordWriter:
 
         Raises NotReadyError when this process does not lead or the API server does not answer in time, ConflictError
         when somebody else has changed the record itself, UnreadableRecordError when it cannot be read,
-        OutdatedDecisionError when there is more in it of a former term than was seen.
+        OutdatedDecisionError when there is more in it of a former term than was seen, PreconditionError when it has no
+        place for more.
         """
         nodes = sorted({change.node for change in changes})
         if len(nodes) == 1:
@@ -346,11 +360,13 @@ class RecordWriter:
 
     @staticmethod
     def _left_of(tickets: Sequence[Ticket], state: NodeWrites, record: NodeRecord, term: int) -> Sequence[Ticket]:
-        """Those that still hold, and for which there was room by all that a former leader has written; the others end
-        with an error."""
+        """Those that still hold, for which there was room by all that a former leader has written, and for which the
+        record has a place; the others end with an error, and not with what is written for all."""
         if state.fence_term != term or record.term < term:
             state.fence, state.fence_term = record.allocations, term
-        left = []
+        left, allocations = [], record.allocations
+        may_be_full = len(allocations) + sum(len(one.changes) for one in tickets) > MAX_ENTRIES
+        there = {one.key for one in allocations} if may_be_full else set[Key]()
         for ticket in tickets:
             text = ""
             try:
@@ -359,12 +375,14 @@ class RecordWriter:
                 text = str(error)
             if any(one.term != term and not shows(one.allocations, state.fence) for one in ticket.seen):
                 text = f"a former leader has changed the record of {record.node} since this was decided; try again"
-            if not text:
+            if text:
+                asked = {change.key for change in ticket.changes}
+                may_arrive = any(one.key in asked for sent in state.sent for one in sent.allocations)
+                ticket.error = NotReadyError(text) if may_arrive else OutdatedDecisionError(text)
+            elif may_be_full and (problem := problem_of(ticket, record.node, there)):
+                ticket.error = PreconditionError(problem)
+            else:
                 left.append(ticket)
-                continue
-            asked = {change.key for change in ticket.changes}
-            may_arrive = any(one.key in asked for sent in state.sent for one in sent.allocations)
-            ticket.error = NotReadyError(text) if may_arrive else OutdatedDecisionError(text)
         return left
 
     def _send(

@@ -41,8 +41,9 @@ _ANSWER_SECONDS: Final = 0.1  # of the caller's patience that are left for the a
 class Record(Protocol):
     """Makes changes durable, all or none, but for those that are not wanted any more by what stands there; raises
     NotReadyError when it cannot tell by `deadline`, in the clock's seconds, ConflictError when somebody else has
-    changed the record, UnreadableRecordError when it cannot be read, OutdatedDecisionError when a former leader has
-    written more than the records that were `seen`, and what `check` raises."""
+    changed the record, UnreadableRecordError when it cannot be read, PreconditionError when it has no place for more,
+    OutdatedDecisionError when a former leader has written more than the records that were `seen`, and what `check`
+    raises."""
 
     def commit(
         self,
