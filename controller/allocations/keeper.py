@@ -27,7 +27,7 @@ from controller.settings import DISK_SCHEDULER, LiveSettings
 EVERY_SECONDS: Final = 2.0
 FULL_SECONDS: Final = 300.0
 WRITE_SECONDS: Final = 5.0  # for one node's share of a round
-MOST_FAILURES: Final = 3  # in a row: what keeps so many nodes from being written keeps all
+MOST_FAILURES: Final = 3  # in a row: what keeps so many nodes from being written may keep all
 NAMED: Final = 5  # entries that a line of the log names
 REWRITTEN: Final = "unreadable"  # the reason, beside those of RepairReason
 REASONS: Final = (*(one.value for one in RepairReason), REWRITTEN)
@@ -147,6 +147,7 @@ class RecordKeeper(Part):
         self._repairs = Counter[str]()
         self._failures, self._last_failure = 0, ""
         self._is_failing = self._has_failed = False  # since some round; in this one
+        self._failed_at = {False: "", True: ""}  # the last node that could not be written, by what frees
         self.worker = Worker("record-keeper", self.run_once)
 
     def changed(self, scope: Scope | None = None) -> None:
@@ -209,13 +210,15 @@ class RecordKeeper(Part):
     # A round
 
     def _round(self, writer: RecordWriter, live: LiveSettings, scope: Scope | None) -> None:
-        self._has_failed = False
+        self._has_failed, term = False, self._term()
         objects, records = self._objects(), self._records()
+        left = _left_of_nodes_gone(records, objects.nodes, term, scope)
         unreadable = [] if live.allocation_authority == DISK_SCHEDULER else self._rewritten_among(records, scope)
         if scope is not None:
             scope = replace(scope, whole=scope.whole.union(one.node for one in unreadable))
             records = scope.records_of(records)
             objects = scope.objects_of(objects, records)
+        records = [_as_written_in(term, one) for one in records]
         shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
         mine = shown if scope is None else [one for one in shown if scope.has(one)]
         now = self._clock.now()
@@ -227,12 +230,13 @@ class RecordKeeper(Part):
         self._note(since, scope)
         waits = {one for one, began in since.items() if now - began < live.allocation_grace_seconds}
         written = {one for one, at in told_at.items() if at > now}  # for somebody who has not been told yet
-        kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | expected_among(extra, objects)
+        kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | expected_among(extra, objects, shown)
         plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
         repairs = [one for one in plan if scope is None or scope.has(one.allocation)]
         self._rewrite(writer, unreadable, mine)
         there = {(one.node, entry.key): entry for one in records for entry in one.allocations}
         self._repair(writer, repairs, _Seen(there, told_at))
+        self._forget(writer, left)
         self._is_failing = self._has_failed
         if self._has_failed:
             self.changed(scope)
@@ -268,6 +272,16 @@ class RecordKeeper(Part):
             except SchedulerError as error:
                 self._failed(record.node, error)
 
+    def _forget(self, writer: RecordWriter, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            if self.worker.is_stopping or not self._is_leading() or self._has_failed:
+                return
+            try:
+                if writer.forget(node, self._clock.now() + WRITE_SECONDS):
+                    _log.info("record removed node=%s: the node is gone", node)
+            except SchedulerError as error:
+                self._failed(node, error)
+
     def _term(self) -> int:
         try:
             return self._holder.term()
@@ -275,20 +289,24 @@ class RecordKeeper(Part):
             return 2**63  # not led any more: nothing is written in a moment
 
     def _repair(self, writer: RecordWriter, repairs: Sequence[Repair], seen: _Seen) -> None:
-        """A node at a time; what is freed after all that grows, and only if that could be written."""
-        unwritten, in_a_row = set[tuple[Purpose, str]](), 0
+        """A node at a time; what is freed after all that grows, and only if that could be written. After too many
+        failures the rest waits for the next round, which begins with that."""
+        unwritten = set[tuple[Purpose, str]]()
         for frees in (False, True):
-            for node, members in _by_node(one for one in repairs if isinstance(one.change, Drop) == frees):
-                mine = [one for one in members if (one.allocation.purpose, one.allocation.name) not in unwritten]
-                if self.worker.is_stopping or not self._is_leading() or in_a_row == MOST_FAILURES:
+            in_a_row, members = 0, [one for one in repairs if isinstance(one.change, Drop) == frees]
+            for node, found in _by_node(members, self._failed_at[frees]):
+                mine = [one for one in found if (one.allocation.purpose, one.allocation.name) not in unwritten]
+                if self.worker.is_stopping or not self._is_leading():
                     return
                 try:
-                    self._write(writer, node, mine, seen)
-                    in_a_row = 0
+                    if in_a_row < MOST_FAILURES:
+                        self._write(writer, node, mine, seen)
+                        in_a_row = 0
+                        continue
                 except SchedulerError as error:
-                    unwritten |= {(one.allocation.purpose, one.allocation.name) for one in mine}
-                    in_a_row += 1
+                    in_a_row, self._failed_at[frees] = in_a_row + 1, node
                     self._failed(node, error)
+                unwritten |= {(one.allocation.purpose, one.allocation.name) for one in mine}
 
     def _write(self, writer: RecordWriter, node: str, repairs: Sequence[Repair], seen: _Seen) -> None:
         made: dict[Change, bool] = {}
@@ -364,7 +382,7 @@ def surplus_of(records: Iterable[NodeRecord], shown: Iterable[Allocation]) -> se
 
 def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> set[Allocation]:
     """Those of replicas that lie elsewhere: a replica is on one disk, and Longhorn never takes it off again."""
-    places = {one.name: (one.node, one.disk) for one in shown if one.purpose is Purpose.REPLICA}
+    places = _places(shown)
     return {
         one
         for one in entries
@@ -372,10 +390,19 @@ def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> s
     }
 
 
-def expected_among(entries: Iterable[Allocation], objects: LonghornObjects) -> set[Allocation]:
-    """Those whose object is there and will show as much: a replica without a disk, or one whose volume grows."""
-    replicas = {one.name: one for one in objects.replicas if not one.deleting}
-    return {one for one in entries if one.purpose is Purpose.REPLICA and _is_expected(one, replicas, objects.volumes)}
+def expected_among(
+    entries: Iterable[Allocation], objects: LonghornObjects, shown: Iterable[Allocation]
+) -> set[Allocation]:
+    """Those whose object is there and will show as much: a replica that waits for a disk, or one that is shown on that
+    disk and whose volume grows."""
+    replicas, places = {one.name: one for one in objects.replicas if not one.deleting}, _places(shown)
+    mine = [one for one in entries if one.purpose is Purpose.REPLICA and one.name in replicas]
+    return {one for one in mine if _is_expected(one, replicas[one.name], places.get(one.name), objects.volumes)}
+
+
+def _places(shown: Iterable[Allocation]) -> dict[str, tuple[str, str]]:
+    """By replica, the node and the disk that it is shown on."""
+    return {one.name: (one.node, one.disk) for one in shown if one.purpose is Purpose.REPLICA}
 
 
 def _wanted_bytes(objects: LonghornObjects) -> dict[str, int]:
@@ -388,21 +415,30 @@ def _wanted_bytes(objects: LonghornObjects) -> dict[str, int]:
     return found
 
 
-def _is_expected(entry: Allocation, replicas: Mapping[str, Replica], volumes: Mapping[str, Volume]) -> bool:
-    replica = replicas.get(entry.name)
-    if replica is None:
-        return False
+def _is_expected(
+    entry: Allocation, replica: Replica, place: tuple[str, str] | None, volumes: Mapping[str, Volume]
+) -> bool:
     if not replica.is_placed:
-        return True
+        return not replica.failed_at  # Longhorn gives it no disk any more
     volume = volumes.get(replica.volume)
-    return replica.node == entry.node and volume is not None and volume.size_bytes >= entry.size_bytes
+    return place == (entry.node, entry.disk) and volume is not None and volume.size_bytes >= entry.size_bytes
 
 
-def _by_node(repairs: Iterable[Repair]) -> Iterator[tuple[str, list[Repair]]]:
+def _by_node(repairs: Iterable[Repair], after: str) -> Iterator[tuple[str, list[Repair]]]:
+    """By their names, from the one that follows `after`, and that one last."""
     found: dict[str, list[Repair]] = {}
     for one in repairs:
         found.setdefault(one.change.node, []).append(one)
-    yield from sorted(found.items())
+    yield from sorted(found.items(), key=lambda row: (row[0] <= after, row[0]))
+
+
+def _left_of_nodes_gone(
+    records: Iterable[NodeRecord], nodes: Iterable[LonghornNode], term: int, scope: Scope | None
+) -> list[str]:
+    """The names of nodes that are gone, and have a record with nothing in it."""
+    there = {one.name for one in nodes}
+    mine = [one for one in records if scope is None or one.node in scope.nodes]
+    return [one.node for one in mine if not (one.node in there or one.allocations or _problem_of(one, term))]
 
 
 def _problem_of(record: NodeRecord, term: int) -> str:
@@ -410,6 +446,12 @@ def _problem_of(record: NodeRecord, term: int) -> str:
     if record.is_readable and record.term > term:
         return f"it is of term {record.term}, later than {term}"
     return record.problem
+
+
+def _as_written_in(term: int, record: NodeRecord) -> NodeRecord:
+    """One where nothing can be written says nothing of what there is to repair."""
+    problem = _problem_of(record, term)
+    return replace(record, allocations=(), problem=problem) if problem else record
 
 
 def status_of(figures: Figures) -> Mapping[str, Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.allocations.backends import StoredRecord
+from controller.allocations.definition import MAX_ENTRIES
 from controller.errors import SchedulerError
 from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put, apply
+from controller.model.records import FIELD_OF
 
 StillWanted = Callable[[Change, Allocation | None], bool]
 """Whether a change is still to be made, by what stands under its key at that moment."""
@@ -124,6 +127,18 @@ def shows(allocations: Sequence[Allocation], entries: Iterable[Allocation]) -> b
 def is_told(ticket: Ticket) -> bool:
     """Whether its caller hears that it is done."""
     return ticket.is_done and ticket.error is None and not ticket.is_abandoned
+
+
+def problem_of(ticket: Ticket, node: str, there: set[Key]) -> str:
+    """Why the record of that node has no place for what the ticket adds to `there`; "" if it has: it is there then."""
+    new = {change.key for change in ticket.changes if isinstance(change, Put)} - there
+    if len(there) + len(new) > MAX_ENTRIES:
+        counts = Counter((purpose, disk) for purpose, _, disk in (*there, *new))
+        for purpose, _, disk in new:
+            if counts[purpose, disk] > MAX_ENTRIES:
+                return f"the record of {node} has no place for more than {MAX_ENTRIES} {FIELD_OF[purpose]} on {disk}"
+    there |= new
+    return ""
 
 
 def applied(

@@ -14,7 +14,19 @@ from contextlib import contextmanager
 from typing import Final
 
 from controller.allocations.backends import RecordBackend, StoredRecord
-from controller.allocations.waiting import NodeWrites, Sent, StillWanted, Ticket, Told, Undo, applied, is_told, shows
+from controller.allocations.definition import MAX_ENTRIES
+from controller.allocations.waiting import (
+    NodeWrites,
+    Sent,
+    StillWanted,
+    Ticket,
+    Told,
+    Undo,
+    applied,
+    is_told,
+    problem_of,
+    shows,
+)
 from controller.clock import Clock
 from controller.errors import (
     ClusterError,
@@ -23,11 +35,12 @@ from controller.errors import (
     NotLeaderError,
     NotReadyError,
     OutdatedDecisionError,
+    PreconditionError,
     SchedulerError,
     UnavailableError,
     UnreadableRecordError,
 )
-from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Put
+from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put
 
 PAUSE_SECONDS: Final = 0.05
 GATHER_SECONDS: Final = 0.1
@@ -84,7 +97,8 @@ class RecordWriter:
 
         Raises NotReadyError when this process does not lead or the API server does not answer in time, ConflictError
         when somebody else has changed the record itself, UnreadableRecordError when it cannot be read,
-        OutdatedDecisionError when there is more in it of a former term than was seen.
+        OutdatedDecisionError when there is more in it of a former term than was seen, PreconditionError when it has no
+        place for more.
         """
         nodes = sorted({change.node for change in changes})
         if len(nodes) == 1:
@@ -131,13 +145,8 @@ class RecordWriter:
     def rewrite(self, node: str, allocations: Sequence[Allocation], deadline: float) -> bool:
         """Whether `allocations` are on record of a node whose record could not be read, or is of a later term, in place
         of that; one that can be read by now stays. Raises NotReadyError or ClusterError."""
-        with self._lock:
-            state = self._state_locked(node)
-        if not state.writing.acquire(timeout=max(0.0, deadline - self._clock.now())):
-            raise NotReadyError(f"the record of {node} was not written in time")
-        try:
-            state.known, term = None, self._term()
-            stored = self._backend.read(node)
+        with self._alone(node, deadline):
+            term, stored = self._term(), self._backend.read(node)
             if not stored.record.problem and stored.record.term <= term:
                 return False
             try:
@@ -150,6 +159,28 @@ class RecordWriter:
             self.writes += 1
             self._learn(written.record, True)
             return True
+
+    def forget(self, node: str, deadline: float) -> bool:
+        """Whether there was a record of that node with nothing in it, which is removed by that. Raises NotReadyError or
+        ClusterError."""
+        with self._alone(node, deadline):
+            term, stored = self._term(), self._backend.read(node)
+            record = stored.record
+            if stored.raw is None or record.problem or record.allocations or record.term > term:
+                return False
+            self._backend.forget(stored)
+            return True
+
+    @contextmanager
+    def _alone(self, node: str, deadline: float) -> Iterator[None]:
+        """Nobody else writes that node's record meanwhile, and whoever does next reads it before."""
+        with self._lock:
+            state = self._state_locked(node)
+        if not state.writing.acquire(timeout=max(0.0, deadline - self._clock.now())):
+            raise NotReadyError(f"the record of {node} was not written in time")
+        try:
+            state.known = None
+            yield
         finally:
             state.writing.release()
 
@@ -329,11 +360,13 @@ class RecordWriter:
 
     @staticmethod
     def _left_of(tickets: Sequence[Ticket], state: NodeWrites, record: NodeRecord, term: int) -> Sequence[Ticket]:
-        """Those that still hold, and for which there was room by all that a former leader has written; the others end
-        with an error."""
+        """Those that still hold, for which there was room by all that a former leader has written, and for which the
+        record has a place; the others end with an error, and not with what is written for all."""
         if state.fence_term != term or record.term < term:
             state.fence, state.fence_term = record.allocations, term
-        left = []
+        left, allocations = [], record.allocations
+        may_be_full = len(allocations) + sum(len(one.changes) for one in tickets) > MAX_ENTRIES
+        there = {one.key for one in allocations} if may_be_full else set[Key]()
         for ticket in tickets:
             text = ""
             try:
@@ -342,12 +375,14 @@ class RecordWriter:
                 text = str(error)
             if any(one.term != term and not shows(one.allocations, state.fence) for one in ticket.seen):
                 text = f"a former leader has changed the record of {record.node} since this was decided; try again"
-            if not text:
+            if text:
+                asked = {change.key for change in ticket.changes}
+                may_arrive = any(one.key in asked for sent in state.sent for one in sent.allocations)
+                ticket.error = NotReadyError(text) if may_arrive else OutdatedDecisionError(text)
+            elif may_be_full and (problem := problem_of(ticket, record.node, there)):
+                ticket.error = PreconditionError(problem)
+            else:
                 left.append(ticket)
-                continue
-            asked = {change.key for change in ticket.changes}
-            may_arrive = any(one.key in asked for sent in state.sent for one in sent.allocations)
-            ticket.error = NotReadyError(text) if may_arrive else OutdatedDecisionError(text)
         return left
 
     def _send(

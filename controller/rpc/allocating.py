@@ -41,8 +41,9 @@ _ANSWER_SECONDS: Final = 0.1  # of the caller's patience that are left for the a
 class Record(Protocol):
     """Makes changes durable, all or none, but for those that are not wanted any more by what stands there; raises
     NotReadyError when it cannot tell by `deadline`, in the clock's seconds, ConflictError when somebody else has
-    changed the record, UnreadableRecordError when it cannot be read, OutdatedDecisionError when a former leader has
-    written more than the records that were `seen`, and what `check` raises."""
+    changed the record, UnreadableRecordError when it cannot be read, PreconditionError when it has no place for more,
+    OutdatedDecisionError when a former leader has written more than the records that were `seen`, and what `check`
+    raises."""
 
     def commit(
         self,
@@ -69,7 +70,7 @@ class DiskAllocator:
         clock: Clock,
     ) -> None:
         """`record` None: there is none; it raises NotReadyError while that is not known. `read`: a live read, as
-        `DiskScheduler.read`."""
+        `BoundedLiveReads.read`."""
         self._allocations, self._record, self._checks = allocations, record, checks
         self._read, self._clock = read, clock
 
@@ -109,7 +110,8 @@ class DiskAllocator:
                 return self._allocations.place_replica(replica, left, now, volume, is_looked_at=is_looked_at)
             except LookFirstError as error:
                 for kind, name in error.what:
-                    self._look_at(Missing(kind, "", name), deadline)
+                    look = self._is_there if kind == "replica" else self._look_at
+                    look(Missing(kind, "", name), deadline)
             return place(is_looked_at=True)
 
         needed = (("volume", volume), ("replica", replica))
@@ -154,7 +156,7 @@ class DiskAllocator:
 
         def release() -> Allotment:
             if self._allocations.is_shown_unplaced(name):
-                self._look_at(Missing("replica", "", name), deadline)
+                self._is_there(Missing("replica", "", name), deadline)  # our watch may lag
             try:
                 return self._allocations.release_replica(name)
             except PreconditionError:
@@ -183,7 +185,7 @@ class DiskAllocator:
 
         def release() -> Allotment:
             if self._allocations.is_shown_without_copy(name, request.disk_uuid):
-                self._look_at(Missing("backing_image", "", name), deadline)
+                self._is_there(Missing("backing_image", "", name), deadline)
             try:
                 return self._allocations.release_image(name, request.disk_uuid)
             except PreconditionError:
@@ -258,7 +260,8 @@ class DiskAllocator:
             raise NotReadyError(f"the {missing.kind} is not known yet: {error}") from error
 
     def _look_at(self, missing: Missing, deadline: float) -> None:
-        """Our watch may lag behind what the caller has just done. What was not read is decided by what is known."""
+        """Our watch may lag behind what the caller has just done. What was not read is decided by what is known: not
+        for what is freed by it, which may lie there."""
         try:
             self._read(missing, self._seconds_to_read(deadline))
         except TooManyReadsError:

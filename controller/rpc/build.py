@@ -21,7 +21,7 @@ from controller.rpc.credentials import Current
 from controller.rpc.metrics import RpcMetrics
 from controller.rpc.queries import DiskList
 from controller.rpc.server import RpcServer
-from controller.rpc.service import Checks, DiskScheduler
+from controller.rpc.service import BoundedLiveReads, Checks, DiskScheduler
 from controller.settings import ProcessSettings
 
 PORT_NAME: Final = "grpc"  # of the Service's port that the EndpointSlice fills
@@ -52,8 +52,9 @@ def build_rpc(
     metrics = RpcMetrics(registry)
     scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
     calls = NamedCalls(split_names(settings.disk_scheduler_clients), clock, metrics)
-    disks = DiskList(allocator.disks, checks, scheduler.read, clock)
-    giving = DiskAllocator(allocator.allocations, record, checks, scheduler.read, clock)
+    reads = BoundedLiveReads(live, clock)
+    disks = DiskList(allocator.disks, checks, reads.read, clock)
+    giving = DiskAllocator(allocator.allocations, record, checks, reads.read, clock)
     ports = {PORT_NAME: settings.grpc_endpoint_port or settings.grpc_port}
     host = f"[{settings.grpc_address}]" if ":" in settings.grpc_address else settings.grpc_address
     slices = EndpointSlices(api, settings.namespace, is_leading=is_leading)

@@ -29,7 +29,7 @@ class DiskList:
     def __init__(
         self, disks: DiskQueries, checks: Callable[[], Checks], read: Callable[[Missing, float], bool], clock: Clock
     ) -> None:
-        """`read`: a live read, as `DiskScheduler.read`."""
+        """`read`: a live read, as `BoundedLiveReads.read`."""
         self._disks, self._checks, self._read, self._clock = disks, checks, read, clock
 
     def handlers(self, calls: NamedCalls) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:

@@ -49,6 +49,32 @@ class Observer(Protocol):
     def called(self, call: str, outcome: str, seconds: float) -> None: ...
 
 
+class BoundedLiveReads:
+    """Live reads of what the stores lack, only so many of them. The webhook's and those of the calls about disks are
+    bounded apart: neither waits for the other.
+
+    Threads: any. Blocks: for the read. I/O: that read.
+    """
+
+    def __init__(self, live: LiveReads, clock: Clock) -> None:
+        self._live = live
+        self._bounded: BoundedReads[bool] = BoundedReads(clock, LIMITS)
+
+    def read(self, missing: Missing, seconds: float) -> bool:
+        """Whether it exists; our stores have it then. NotSyncedError when that cannot be found out in time,
+        TooManyReadsError when so much is read that this was not."""
+
+        def read() -> bool:
+            return self._live.refresh(missing.kind, missing.namespace, missing.name, seconds)
+
+        try:
+            return self._bounded.get(missing, read, seconds)[0]
+        except TooManyReadsError:
+            raise
+        except ClusterError as error:
+            raise NotSyncedError(f"the API server did not answer about the {missing.kind}: {error}") from error
+
+
 class DiskScheduler:
     """Answers while this process leads.
 
@@ -63,9 +89,9 @@ class DiskScheduler:
         clock: Clock,
         observer: Observer,
     ) -> None:
-        self._expansions, self._checks, self._live, self._clock = expansions, checks, live, clock
+        self._expansions, self._checks, self._clock = expansions, checks, clock
+        self._reads = BoundedLiveReads(live, clock)
         self._observer = observer
-        self._reads: BoundedReads[bool] = BoundedReads(clock, LIMITS)
 
     def handler(
         self, client_name: str, others: Mapping[str, grpc.RpcMethodHandler[Any, Any]] = NO_OTHERS
@@ -111,23 +137,9 @@ class DiskScheduler:
                 return
             if left <= 0:
                 break
-            if not self.read(missing, left):
+            if not self._reads.read(missing, left):
                 return
         raise NotSyncedError("the volume could not be read in time")
-
-    def read(self, missing: Missing, seconds: float) -> bool:
-        """Whether it exists; our stores have it then. NotSyncedError when that cannot be found out in time,
-        TooManyReadsError when so much is read that this was not."""
-
-        def read() -> bool:
-            return self._live.refresh(missing.kind, missing.namespace, missing.name, seconds)
-
-        try:
-            return self._reads.get(missing, read, seconds)[0]
-        except TooManyReadsError:
-            raise
-        except ClusterError as error:
-            raise NotSyncedError(f"the API server did not answer about the {missing.kind}: {error}") from error
 
     def _known_callers(self, client_name: str, request: Any, context: grpc.ServicerContext) -> pb.HoldExpansionReply:
         started = self._clock.now()

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain, repeat
 from math import inf
+from typing import Any
 
 import pytest
 
-from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend
+from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend, StoredRecord
 from controller.allocations.holder import RecordHolder
 from controller.allocations.keeper import (
     EVERY_SECONDS,
@@ -50,6 +51,7 @@ from tests.unit.allocations.stage import (
 
 OURS = LiveSettings(allocation_authority="disk-scheduler", allocation_grace_seconds=60)
 MIRROR = LiveSettings(allocation_grace_seconds=60)
+UNPLACED = {"volumeName": "v", "volumeSize": "10", "nodeID": "", "diskID": "", "active": True}
 AUTHORITIES = pytest.mark.parametrize("live", [OURS, MIRROR], ids=["disk-scheduler", "longhorn"])
 
 
@@ -211,14 +213,25 @@ def test_the_grace_begins_anew_when_the_same_is_given_once_more() -> None:
 def test_an_entry_of_a_replica_without_a_disk_stays_as_long_as_that() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))
-    spec = {"volumeName": "v", "volumeSize": "10", "nodeID": "", "diskID": "", "active": True}
-    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": spec})
+    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": UNPLACED})
     leader.round()
     leader.round(1000)
     assert {"r1": 10} == leader.on_record()
     leader.api.delete(LONGHORN_REPLICAS, NAMESPACE, "r1")
     leader.round()
     assert {} == leader.on_record()
+
+
+def test_an_entry_of_a_replica_that_failed_without_a_disk_goes_after_the_grace() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    spec = {**UNPLACED, "failedAt": "2026-01-01T00:00:00Z"}
+    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": spec})
+    leader.round()
+    leader.round(59)
+    assert {"r1": 10} == leader.on_record()
+    leader.round(1)
+    assert ({}, {"object-gone": 1}) == (leader.on_record(), leader.repairs)
 
 
 def test_an_unfinished_expansion_is_lowered_after_the_grace() -> None:
@@ -310,9 +323,14 @@ def test_a_replica_that_was_told_its_disk_lately_does_not_lose_it_by_an_object_t
 def test_an_expansion_that_is_under_way_is_not_lowered() -> None:
     waits = entry("r1", 20)
     mine = replace(replica("r1", "v", on="n1"), size_bytes=10)
-    for size, expected in ((20, {waits}), (19, set())):
+    for size, shown, expected in (
+        (20, entry("r1"), {waits}),
+        (19, entry("r1"), set()),
+        (20, entry("r1", disk="d2"), set()),
+        (20, entry("r1", node="n2"), set()),
+    ):
         objects = LonghornObjects((), [mine], {"v": replace(volume("v"), size_bytes=size)}, ())
-        assert expected == expected_among({waits}, objects)
+        assert expected == expected_among({waits}, objects, [shown])
 
 
 @AUTHORITIES
@@ -323,6 +341,40 @@ def test_a_replica_on_another_disk_takes_its_entry_along_at_once(live: LiveSetti
     leader.round()
     assert ({}, {"r1": 10}) == (on_record(leader.backend, "n1"), on_record(leader.backend, "n2"))
     assert {"disk-moved": 2} == leader.repairs
+
+
+def with_a_volume(leader: KeeperStage, size: int = 10) -> None:
+    """Of the replicas that `add_replica` adds."""
+    leader.api.put(LONGHORN_VOLUMES, NAMESPACE, {"metadata": {"name": "v"}, "spec": {"size": str(size)}})
+
+
+def test_a_disk_with_another_name_takes_its_entries_along_at_once() -> None:
+    leader = KeeperStage()
+    with_a_volume(leader)
+    add_replica(leader.api, "r1")
+    leader.round()
+    raw = longhorn_node("n1", "d1", "d2")
+    for disks in (raw["spec"]["disks"], raw["status"]["diskStatus"]):
+        disks["renamed"] = disks.pop("d1")
+    leader.api.put(LONGHORN_NODES, NAMESPACE, raw)
+    leader.round(2)
+    assert [entry("r1", disk="renamed")] == list(leader.backend.read("n1").record.allocations)
+    assert {"no-entry": 1, "disk-moved": 2} == leader.repairs
+
+
+def test_a_new_disk_is_free_of_what_lay_on_a_former_one_of_its_name() -> None:
+    """The replica with the former disk's UUID is there yet."""
+    leader = KeeperStage()
+    with_a_volume(leader)
+    add_replica(leader.api, "r1")
+    leader.round()
+    raw = longhorn_node("n1")
+    raw["status"]["diskStatus"]["d1"]["diskUUID"] = "new"
+    leader.api.put(LONGHORN_NODES, NAMESPACE, raw)
+    leader.round(2)
+    assert {"r1": 10} == leader.on_record()
+    leader.round(60)
+    assert ({}, {"no-entry": 1, "object-gone": 1}) == (leader.on_record(), leader.repairs)
 
 
 def test_a_copy_of_an_image_elsewhere_takes_no_entry_along() -> None:
@@ -431,6 +483,103 @@ def test_what_keeps_some_nodes_from_being_written_keeps_all_for_this_round() -> 
     leader.api.work()
     leader.round(nodes=())
     assert {"no-entry": 10} == leader.repairs
+
+
+def test_a_node_that_nothing_can_be_written_for_is_left_out() -> None:
+    leader = KeeperStage()
+    for name in NODES:
+        leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": name}, "spec": {"term": 99}})
+    for name in (*NODES, "n4"):
+        leader.api.put(LONGHORN_NODES, NAMESPACE, longhorn_node(name))
+        add_replica(leader.api, f"r-{name}", node=name)
+    leader.round(nodes=None)
+    assert ({"r-n4": 10}, 0) == (on_record(leader.backend, "n4"), leader.keeper.figures().failures)
+    assert list(NODES) == list(leader.keeper.figures().unreadable)
+
+
+def test_nodes_that_cannot_be_written_keep_no_other_waiting_for_long() -> None:
+    """Those in the middle, by their names; what is freed waits for what grows."""
+    leader, names = KeeperStage(), [f"m{number}" for number in range(9)]
+    for name in names:
+        leader.api.put(LONGHORN_NODES, NAMESPACE, longhorn_node(name))
+        add_replica(leader.api, f"r-{name}", node=name)
+        leader.commit(put(f"gone-{name}", node=name))
+    leader.commit(put("r-m0", node="m8"), put("r-m4", node="m8"))
+    backend = leader.holder.backend
+    assert backend is not None
+    write = backend.write
+
+    def refuse(stored: StoredRecord, *rest: Any) -> StoredRecord:
+        if stored.record.node in names[2:7]:
+            raise ClusterError("no right to")
+        return write(stored, *rest)
+
+    backend.write = refuse  # type: ignore[method-assign, assignment]
+    leader.round(nodes=None)
+    assert {"r-m0": 10, "gone-m0": 10} == on_record(leader.backend, "m0")
+    for _ in range(4):
+        leader.round(61, nodes=None)
+    wanted = {name: {f"r-{name}": 10} for name in ("m0", "m1", "m7", "m8")}
+    wanted["m8"]["r-m4"] = 10  # it could not be put where it lies
+    assert wanted == {name: on_record(leader.backend, name) for name in wanted}
+
+
+def objects_of_records(leader: KeeperStage) -> list[str]:
+    return [raw["metadata"]["name"] for raw in leader.api.list_page(NODE_DISK_ALLOCATIONS, NAMESPACE).items]
+
+
+@AUTHORITIES
+def test_the_record_of_a_node_that_is_gone_goes_when_nothing_is_left_in_it(live: LiveSettings) -> None:
+    leader = KeeperStage(live)
+    for node in ("n1", "n2"):
+        add_replica(leader.api, f"r-{node}", node=node)
+    leader.round()
+    leader.api.delete(LONGHORN_NODES, NAMESPACE, "n1")
+    for node in ("n1", "n2"):
+        leader.api.delete(LONGHORN_REPLICAS, NAMESPACE, f"r-{node}")
+    leader.round()
+    leader.round(59)
+    assert {"r-n1": 10, "r-n2": 10} == leader.on_record()
+    leader.round(1)
+    leader.round(EVERY_SECONDS, nodes=())  # by what was repaired
+    assert ["n2"] == objects_of_records(leader)
+    leader.api.put(LONGHORN_NODES, NAMESPACE, longhorn_node("n1"))
+    leader.commit(put("r1"))
+    leader.round()
+    assert ({"r1": 10}, 0) == (leader.on_record(), leader.keeper.figures().failures)
+
+
+def test_a_record_of_a_node_that_is_gone_stays_where_it_is_not_as_it_was_seen() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.frozen = (NodeRecord("n1"), NodeRecord("n2"))
+    for node in ("n1", "n2"):
+        leader.api.delete(LONGHORN_NODES, NAMESPACE, node)
+    leader.round()
+    assert (["n1"], 0) == (objects_of_records(leader), leader.keeper.figures().failures)
+
+
+@pytest.mark.parametrize("spec", [{"term": "x"}, {"term": 99}], ids=["garbage", "a later term"])
+def test_an_unreadable_record_of_a_node_that_is_gone_stays_for_a_person(spec: dict[str, object]) -> None:
+    leader = KeeperStage()
+    leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": "gone"}, "spec": spec})
+    for expected in (["gone"], []):
+        leader.round(nodes=None)
+        leader.round(nodes=None)
+        assert (expected, 0) == (objects_of_records(leader), leader.keeper.figures().failures)
+        leader.live = MIRROR
+
+
+def test_an_empty_record_that_cannot_be_removed_is_tried_again() -> None:
+    leader = KeeperStage()
+    for node in ("a", "b"):
+        leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": node}, "spec": {"term": 1}})
+    leader.api.fail_with(ClusterError("no right to"), "delete")
+    leader.round(nodes=None)
+    assert 1 == leader.keeper.figures().failures
+    leader.api.work()
+    leader.round(EVERY_SECONDS, nodes=())
+    assert [] == objects_of_records(leader)
 
 
 def test_the_status_says_what_is_wrong() -> None:

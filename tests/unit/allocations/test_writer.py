@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 import pytest
 
 from controller.allocations.backends import NodeDiskAllocationBackend, RecordBackend, StoredRecord
+from controller.allocations.definition import MAX_ENTRIES
 from controller.allocations.writer import ARRIVES_SECONDS, ROLL_BACK_SECONDS, RecordWriter
 from controller.errors import (
     ClusterError,
@@ -19,6 +21,7 @@ from controller.errors import (
     NotLeaderError,
     NotReadyError,
     OutdatedDecisionError,
+    PreconditionError,
     SchedulerError,
     UnavailableError,
     UnreadableRecordError,
@@ -672,3 +675,84 @@ def test_nobody_waits_beyond_his_time_for_a_record_that_is_written_anew(stage: W
         assert anew.result()
     stage.commit(put("r2"))
     assert {"r1", "r2"} == on_record(stage.backend).keys()
+
+
+@pytest.mark.parametrize(
+    ("spec", "goes"),
+    [
+        ({"term": 5, "diskAllocations": {}}, True),
+        ({"term": 5, "diskAllocations": {"d1": {"replicas": {"r1": 1}}}}, False),
+        ({"term": 6, "diskAllocations": {}}, False),
+        ({"term": "x"}, False),
+        (None, False),
+    ],
+    ids=["empty", "an entry", "a later term", "garbage", "none"],
+)
+def test_only_an_empty_record_is_forgotten(spec: dict[str, object] | None, goes: bool) -> None:
+    stage = WriterStage(NodeDiskAllocationBackend)
+    if spec is not None:
+        stage.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": "n1"}, "spec": spec})
+    assert goes is stage.writer.forget("n1", stage.clock.now() + 3)
+    assert (spec is not None and not goes) is (stage.backend.read("n1").raw is not None)
+
+
+@pytest.mark.parametrize("watch", WATCHES)
+def test_a_record_that_was_forgotten_is_made_anew(watch: str) -> None:
+    stage = WriterStage(NodeDiskAllocationBackend, watch)
+    stage.commit(put("r1"))
+    stage.commit(Drop(Purpose.REPLICA, "r1", "n1", "d1"))
+    stage.writer = stage.new_writer()
+    stage.commit(put("r2"), Drop(Purpose.REPLICA, "r2", "n1", "d1"))  # what it knows by now is gone in a moment
+    assert stage.writer.forget("n1", stage.clock.now() + 3)
+    stage.commit(put("r3"))
+    assert {"r3": 10} == on_record(stage.backend)
+
+
+def test_a_record_is_not_forgotten_while_it_is_written() -> None:
+    stage = WriterStage(NodeDiskAllocationBackend)
+    stage.commit(put("r1"))
+    stage.commit(Drop(Purpose.REPLICA, "r1", "n1", "d1"))
+    (held,) = stage.hold_writes(1)
+    with ThreadPoolExecutor(1) as callers:
+        writing = callers.submit(stage.commit, put("r2"))
+        assert held.entered.wait(30)
+        with pytest.raises(NotReadyError, match="was not written in time"):
+            stage.writer.forget("n1", stage.clock.now())
+        held.go.set()
+        writing.result(30)
+    assert not stage.writer.forget("n1", stage.clock.now() + 3)
+    assert {"r2": 10} == on_record(stage.backend)
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_what_the_record_has_no_place_for_keeps_nothing_else_from_it(kind: Kind) -> None:
+    """The API server refuses more, and all that is written with it."""
+    stage = WriterStage(kind)
+    full = [entry(f"r{number}", 1) for number in range(MAX_ENTRIES - 1)]
+    stage.backend.write(stage.backend.read("n1"), full, 4)
+    write = stage.backend.write
+
+    def refuse(stored: StoredRecord, allocations: Sequence[Allocation], *rest: Any) -> StoredRecord:
+        if sum((one.purpose, one.disk) == (Purpose.REPLICA, "d1") for one in allocations) > MAX_ENTRIES:
+            raise ClusterError("422: must have at most 10000 items")
+        return write(stored, allocations, *rest)
+
+    stage.backend.write = refuse  # type: ignore[method-assign, assignment]
+    (held,) = stage.hold_writes(1)
+    with ThreadPoolExecutor(5) as callers:
+        first = callers.submit(stage.commit, put("a", disk="d2"), seconds=30)
+        assert held.entered.wait(30)
+        waiting = list[Future[None]]()
+        for changes in ([put("b", disk="d2")], [put("r1", 2)], [put("c")], [put("d"), put("e", disk="d2")]):
+            waiting.append(callers.submit(stage.commit, *changes, seconds=30))
+            wait_until(lambda: len(waiting) == len(stage.writer._state_locked("n1").waiting))
+        held.go.set()
+        for call in (first, *waiting[:3]):
+            call.result(30)
+        with pytest.raises(PreconditionError, match="of n1 has no place for more than 10000 replicas on d1"):
+            waiting[3].result(30)
+    there = on_record(stage.backend)
+    assert (MAX_ENTRIES + 2, 2, True) == (len(there), there["r1"], {"a", "b", "c"} < there.keys())
+    stage.commit(put("r1", 3), Put(Allocation(Purpose.BACKING_IMAGE, "i", "n1", "d1", 1)))
+    stage.commit(Drop(Purpose.REPLICA, "r2", "n1", "d1"))
+    stage.commit(put("d"))

@@ -24,7 +24,7 @@ from controller.rpc.calls import NamedCalls
 from controller.rpc.credentials import ReloadingChannel
 from controller.rpc.queries import DiskList
 from controller.rpc.server import MOST_CONNECTIONS, RpcServer
-from controller.rpc.service import DiskScheduler
+from controller.rpc.service import BoundedLiveReads, DiskScheduler
 from controller.rpc.wire import HOLD_EXPANSION
 from controller.serving.tls import Material
 from tests.fakes.builders import TestCluster, replica, volume
@@ -146,12 +146,13 @@ class Leader:
             self.cluster.allocator.expansions, lambda: self.checks, self.reads, SystemClock(), self.calls
         )
         calls = NamedCalls((DISK_CLIENT, "another.client"), SystemClock(), self.calls)
-        disks = DiskList(self.cluster.allocator.disks, lambda: self.checks, scheduler.read, SystemClock())
+        read = BoundedLiveReads(self.reads, SystemClock()).read
+        disks = DiskList(self.cluster.allocator.disks, lambda: self.checks, read, SystemClock())
         giving = DiskAllocator(
             self.cluster.allocator.allocations,
             lambda: self.record,
             lambda: self.checks,
-            scheduler.read,
+            read,
             SystemClock(),
         )
         self.server = RpcServer(

@@ -23,6 +23,7 @@ from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_REFUSALS
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, NoRoomError
 from controller.rpc.server import THREADS
+from controller.rpc.service import LIMITS
 from tests.fakes.builders import GIB, replica, volume
 from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, Reply, show
 from tests.unit.serving.tls_files import DAY
@@ -261,6 +262,30 @@ def test_what_was_placed_a_moment_ago_is_not_freed(
     assert 80 * GIB == record.bytes_on("n1")
 
 
+def test_nothing_is_freed_that_could_not_be_looked_at(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    """What was placed a moment ago, in a burst of calls."""
+    leader.cluster.add_nodes(n1=100, n2=100)
+    at_n1, at_n2 = (volume("v", 60, locality="strict-local", attached_to=name) for name in ("n1", "n2"))
+    leader.cluster.allocator.observe_volume("v", at_n1)
+    leader.cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v", 60))
+    leader.cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=20 * GIB))
+    client.schedule_replica("v", "v-r-1")
+    disk = client.schedule_backing_image("i").allocation.disk_uuid
+    leader.cluster.allocator.observe_volume("v", at_n2)
+    leader.reads.fails[""] = TooManyReadsError("20 reads per second")
+    for free, words in (
+        (client.deallocate_replica, ("v-r-1",)),
+        (client.deallocate_backing_image, ("i", disk)),
+        (client.schedule_replica, ("v", "v-r-1")),  # which has to be on another node by now
+    ):
+        with pytest.raises(CallFailedError, match="not known yet: 20 reads per second") as raised:
+            free(*words)
+        assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
+    assert 80 * GIB == record.bytes_on("n1") + record.bytes_on("n2")
+
+
 @pytest.mark.parametrize("locality", ["strict-local", "best-effort"])
 def test_a_volume_that_was_attached_a_moment_ago_gets_its_disk_there(
     leader: Leader, record: FakeRecord, client: DiskSchedulerClient, locality: str
@@ -346,6 +371,30 @@ def test_too_many_reads_are_no_changed_record(leader: Leader, record: FakeRecord
     with pytest.raises(CallFailedError, match="not known yet: 4 threads read") as raised:
         client.find_disk_candidates("v")
     assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
+
+
+def test_calls_about_disks_use_up_none_of_the_reads_that_the_webhook_needs(
+    leader: Leader, client: DiskSchedulerClient
+) -> None:
+    """As many as may read at once."""
+    entered, done = threading.Semaphore(0), threading.Event()
+
+    def read() -> None:
+        entered.release()
+        done.wait(60)
+
+    names = [f"v{number}" for number in range(LIMITS.at_once)]
+    leader.reads.shows.update(dict.fromkeys(names, read))
+    with ThreadPoolExecutor(len(names)) as pool:
+        calls = [pool.submit(client.find_disk_candidates, name) for name in names]
+        try:
+            assert all(entered.acquire(timeout=30) for _ in calls)
+            with pytest.raises(CallFailedError, match="not known yet: 4 threads already read"):
+                client.find_disk_candidates("w")
+            assert Reply.NOT_CHECKED == leader.ask(pb.HoldExpansionRequest(volume_name="w", size_bytes=1)).verdict
+        finally:
+            done.set()
+        assert all(isinstance(call.exception(), CallFailedError) for call in calls)
 
 
 def test_without_a_record_or_the_authority_nothing_is_given(leader: Leader, client: DiskSchedulerClient) -> None:
