@@ -319,10 +319,7 @@ class RecordWriter:
                 known = known or (self._shown(node) if is_first else None)
                 is_first, is_shown = False, known is not None and known.raw is None
                 stored = known or self._backend.read(node, min(left, 10.0))
-                if stored.record.problem:
-                    raise UnreadableRecordError(f"the record of {node} cannot be read: {stored.record.problem}")
-                if stored.record.term > term:
-                    raise NotLeaderError(f"the record of {node} is of term {stored.record.term}, later than {term}")
+                _check_writable(stored.record, term)
                 there = stored.record.allocations
                 if base is not None and there not in (base, goal):
                     raise UnexpectedRecordError(f"somebody else has changed the record of {node}")
@@ -433,6 +430,13 @@ class RecordWriter:
 
     def _state_locked(self, node: str) -> NodeWrites:
         return self._nodes.setdefault(node, NodeWrites())
+
+
+def _check_writable(record: NodeRecord, term: int) -> None:
+    if record.problem:
+        raise UnreadableRecordError(f"the record of {record.node} cannot be read: {record.problem}")
+    if record.term > term:
+        raise NotLeaderError(f"the record of {record.node} is of term {record.term}, later than {term}")
 
 
 class UnexpectedRecordError(ConflictError):

@@ -60,7 +60,7 @@ class Late:
             except Exception as error:
                 self.error = str(error)
 
-        leader.writer.commit = wait_and_commit  # type: ignore[method-assign]
+        leader.writer.commit = wait_and_commit  # type: ignore[method-assign, assignment]
         self._thread = start(run, LATE)
         assert self._at.wait(SECONDS)
 
@@ -89,8 +89,9 @@ def test_what_one_call_frees_is_not_free_while_another_is_about_to_write_it(was_
 
 def test_a_copy_that_one_call_frees_is_not_free_while_another_is_about_to_write_it() -> None:
     cell = ReplicaCell(n1=100)
-    spec, status = {"diskFileSpecMap": {}}, {"realSize": 60 * GIB, "diskFileStatusMap": {}}
-    cell.api.put(LONGHORN_BACKING_IMAGES, NAMESPACE, {"metadata": {"name": "i"}, "spec": spec, "status": status})
+    status = {"realSize": 60 * GIB, "diskFileStatusMap": {}}
+    raw = {"metadata": {"name": "i"}, "spec": {"diskFileSpecMap": {}}, "status": status}
+    cell.api.put(LONGHORN_BACKING_IMAGES, NAMESPACE, raw)
     replica = cell.add("w", 60)
     leader = PlacingLeader(cell)
     request = pb.ScheduleBackingImageRequest(backing_image_name="i")
@@ -115,7 +116,7 @@ def test_what_is_freed_and_given_anew_in_one_write_counts_for_good() -> None:
         assert go.wait(SECONDS)
         return write(*what)
 
-    leader.writer._backend.write = write_late  # type: ignore[method-assign]
+    leader.writer._backend.write = write_late  # type: ignore[method-assign, assignment]
     state = leader.writer._state_locked("n1")
     calls = [start(lambda: leader.giving.place("small", small, SECONDS))]
     wait_until(lambda: state.writing.locked() and not state.waiting, "a write under way", SECONDS)
