@@ -54,6 +54,7 @@ def ask(connection: socket.socket, text: str) -> str:
         return file.readline().decode().strip()
 
 
+@pytest.mark.long
 def test_two_clusters_run_at_once_and_know_nothing_of_each_other(cluster: Cluster) -> None:
     with Cluster.start(ClusterOptions(start_scheduler=False, record_history=False)) as second:
         assert second.api_url != cluster.api_url

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.goals import placing
-from tests.e2e.goals.scenario import not_right, play
+from tests.e2e.goals.scenario import Scenario, not_right, play
 from tests.e2e.harness import Scene
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -14,8 +14,14 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 LATE_SECONDS = 8.0
 
 
-def test_eight_drained_pods_fill_two_nodes_exactly_wherever_their_volumes_came_from(scene: Scene) -> None:
-    kinds = (placing.EXACT, placing.EXACT_RESTORED, placing.EXACT_CLONED)
+@pytest.mark.parametrize(
+    "kinds",
+    [(placing.EXACT,), pytest.param((placing.EXACT_RESTORED, placing.EXACT_CLONED), marks=pytest.mark.long)],
+    ids=["empty at first", "restored and cloned"],
+)
+def test_eight_drained_pods_fill_two_nodes_exactly_wherever_their_volumes_came_from(
+    scene: Scene, kinds: tuple[Scenario, ...]
+) -> None:
     assert [] == not_right(play(scene, *(placing.late(kind, LATE_SECONDS) for kind in kinds)))
     scene.controllers[-1].wait_ledger_empty()
 

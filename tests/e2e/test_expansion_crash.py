@@ -90,7 +90,11 @@ def writes(site: Site) -> Iterator[HeldWrites]:
         yield found
 
 
-@pytest.mark.parametrize("landed", range(4), ids=["none", "the first", "the second", "all"])
+@pytest.mark.parametrize(
+    "landed",
+    [pytest.param(0, marks=pytest.mark.long), 1, *(pytest.param(count, marks=pytest.mark.long) for count in (2, 3))],
+    ids=["none", "the first", "the second", "all"],
+)
 def test_a_leader_that_dies_between_the_writes_of_an_expansion(site: Site, writes: HeldWrites, landed: int) -> None:
     """After so many writes it is killed. The record is never below what an object or a told caller has, and the next
     leader brings it to what the objects show within the grace and a round."""

@@ -20,7 +20,6 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 MakeCell = Callable[..., Cell]
-VMS = 20
 URGENT, DEAR = "machine-urgent", "machine-dear"  # DEAR: kube-scheduler evicts others before such a pod
 ELSEWHERE = Reason.SERVED_ELSEWHERE.text
 
@@ -39,15 +38,16 @@ def machines(scene: Scene, make_cell: MakeCell) -> Iterator[Machines]:
     scene.set_settings(co_schedule_strictness="required", co_schedule_fallback_after="0")
 
 
-def test_a_virtual_machine_runs_where_its_volume_is_served(machines: Machines) -> None:
-    """Twenty of twenty. A kube-scheduler that does not ask us spreads the same pods over the nodes."""
+@pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.long)])
+def test_a_virtual_machine_runs_where_its_volume_is_served(machines: Machines, count: int) -> None:
+    """All of them. A kube-scheduler that does not ask us spreads the same pods over the nodes."""
     there = machines.cell.nodes[3]
     machines.serve(there)
-    without_us = [machines.begin(opted_in=False, schedulerName=STOCK_SCHEDULER) for _ in range(VMS)]
+    without_us = [machines.begin(opted_in=False, schedulerName=STOCK_SCHEDULER) for _ in range(count)]
     spread = Counter(map(machines.wait_node, without_us))
     print(f"without the extender: {sorted(spread.values())}")
-    assert 3 <= len(spread) and spread[there] < VMS / 2, spread
-    assert {there: VMS} == Counter(machines.start() for _ in range(VMS))
+    assert 3 <= len(spread) and spread[there] < count / 2, spread
+    assert {there: count} == Counter(machines.start() for _ in range(count))
 
 
 def test_a_machine_that_migrates_leaves_the_node(machines: Machines) -> None:
@@ -103,9 +103,18 @@ def test_preferred_lets_it_run_elsewhere_when_the_node_takes_nothing(machines: M
 # The share-manager's node is full
 
 
-@pytest.mark.parametrize("lacks", ["CPU", "Longhorn room"])
+PREFERRED, LATE = {"co_schedule_strictness": "preferred"}, {"co_schedule_fallback_after": "1"}
+
+
 @pytest.mark.parametrize(
-    "setting", [{"co_schedule_strictness": "preferred"}, {"co_schedule_fallback_after": "1"}], ids=["preferred", "late"]
+    ("lacks", "setting"),
+    [
+        ("CPU", PREFERRED),
+        ("Longhorn room", LATE),
+        pytest.param("CPU", LATE, marks=pytest.mark.long),
+        pytest.param("Longhorn room", PREFERRED, marks=pytest.mark.long),
+    ],
+    ids=["CPU-preferred", "Longhorn room-late", "CPU-late", "Longhorn room-preferred"],
 )
 def test_a_machine_waits_for_a_full_node_until_it_may_run_elsewhere(
     machines: Machines, lacks: str, setting: dict[str, str]

@@ -95,7 +95,9 @@ def placed(scene: Scene, cell: Cell) -> dict[str, int]:
     return {node: found[node] for node in cell.nodes}
 
 
-@pytest.mark.parametrize("kills", [False, True], ids=["one leader", "a leader that is killed"])
+@pytest.mark.parametrize(
+    "kills", [pytest.param(False, marks=pytest.mark.long), True], ids=["one leader", "a leader that is killed"]
+)
 def test_pods_of_a_stock_scheduler_fill_every_disk_exactly(scene: Scene, watched: Watched, kills: bool) -> None:
     """Twenty pods of 100 GiB, bound wherever that scheduler likes, without the extender; four disks of 400 GiB."""
     for _ in range(2 - len(scene.controllers)):

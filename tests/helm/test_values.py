@@ -179,6 +179,7 @@ def test_values_that_do_not_go_together_are_refused(helm: Helm) -> None:
         assert says in done.stderr, (values, done.stderr)
 
 
+@pytest.mark.long
 def test_both_helms_lint_the_chart_and_render_the_same(helm: Helm, helm4: Helm) -> None:
     for name, values in COMBINATIONS.items():
         texts = []
