@@ -16,6 +16,8 @@ SIDE_BY_SIDE = -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 # Progress is to be seen at once, in a log as well.
 export PYTHONUNBUFFERED := 1
+# The tests start hundreds of processes, and each would compile the program again.
+export PYTHONDONTWRITEBYTECODE :=
 
 RUN := $(VENV)/bin/python
 CODE := $(wildcard controller extender webhook certs tests bench release)

@@ -265,6 +265,7 @@ def test_switched_off_the_rule_leaves_first_and_nobody_is_stranded(led: WatchedA
     wait_until(lambda: not led.scene.cluster.services.endpoints(NAMESPACE, SERVICE, SERVICE_PORT), "closed Service", 30)
 
 
+@pytest.mark.long
 def test_the_configurations_are_removed_for_good(led: WatchedAdmission) -> None:
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)

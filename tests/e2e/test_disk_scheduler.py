@@ -53,12 +53,13 @@ def site(tmp_path: Path) -> Iterator[Site]:
             found.stop()
 
 
+@pytest.mark.long
 def test_from_many_processes_exactly_what_fits_is_given(site: Site) -> None:
-    """Forty replicas of 30 GiB, where 12 fit: three on each disk, and 28 refused with the reason."""
+    """Replicas of 30 GiB for 120, where 12 fit: three on each disk, and 88 refused with the reason."""
     site.start_leader().wait_leading()
-    replicas = [(name, site.add_volume(name, 30)[0]) for name in (f"v{number}" for number in range(40))]
-    outcome = site.outcome(site.ask([f"replica {volume} {replica}" for volume, replica in replicas], 4))
-    assert {"RESOURCE_EXHAUSTED": 28} == dict(outcome.refused)
+    replicas = [(name, site.add_volume(name, 30)[0]) for name in (f"v{number}" for number in range(100))]
+    outcome = site.outcome(site.ask([f"replica {volume} {replica}" for volume, replica in replicas], 8))
+    assert {"RESOURCE_EXHAUSTED": 88} == dict(outcome.refused)
     assert {missing_everywhere(20)} == set(outcome.why.values())
     assert outcome.given == site.on_record()
     assert {(name, "d1"): 90 * GIB for name in NODES} == dict(site.sums())

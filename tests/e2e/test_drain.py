@@ -26,6 +26,7 @@ def test_eight_drained_pods_fill_two_nodes_exactly_wherever_their_volumes_came_f
     scene.controllers[-1].wait_ledger_empty()
 
 
+@pytest.mark.long
 def test_a_pod_whose_node_is_cordoned_runs_away_from_its_data_once_it_waited_long_enough(scene: Scene) -> None:
     assert [] == not_right(play(scene, placing.after_seconds(placing.CORDONED_HOME, 5)))
     scene.controllers[-1].wait_ledger_empty()

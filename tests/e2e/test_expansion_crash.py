@@ -24,7 +24,7 @@ from tests.e2e.webhooks import VALIDATING
 from tests.longhorn.options import GIB
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 
 GRACE_SECONDS: Final = 3
 ROUND_SECONDS: Final = 2.0  # docs/allocation-record.md
@@ -92,7 +92,7 @@ def writes(site: Site) -> Iterator[HeldWrites]:
 
 @pytest.mark.parametrize(
     "landed",
-    [pytest.param(0, marks=pytest.mark.long), 1, *(pytest.param(count, marks=pytest.mark.long) for count in (2, 3))],
+    range(4),
     ids=["none", "the first", "the second", "all"],
 )
 def test_a_leader_that_dies_between_the_writes_of_an_expansion(site: Site, writes: HeldWrites, landed: int) -> None:

@@ -199,6 +199,7 @@ def test_old_choices_on_bound_claims_do_not_speak_for_a_stateful_set_that_is_mad
     controller.wait_ledger_empty()
 
 
+@pytest.mark.long
 def test_a_stateful_set_made_again_finds_its_data_and_needs_no_room(
     scene: Scene, pair: Cell, controller: Controller
 ) -> None:

@@ -38,7 +38,7 @@ def machines(scene: Scene, make_cell: MakeCell) -> Iterator[Machines]:
     scene.set_settings(co_schedule_strictness="required", co_schedule_fallback_after="0")
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [6, pytest.param(20, marks=pytest.mark.long)])
 def test_a_virtual_machine_runs_where_its_volume_is_served(machines: Machines, count: int) -> None:
     """All of them. A kube-scheduler that does not ask us spreads the same pods over the nodes."""
     there = machines.cell.nodes[3]
@@ -58,7 +58,9 @@ def test_a_machine_that_migrates_leaves_the_node(machines: Machines) -> None:
     assert {there} != set(map(machines.wait_node, names))
 
 
-@pytest.mark.parametrize("migratable", ["false", "true"], ids=["served", "migratable"])
+@pytest.mark.parametrize(
+    "migratable", ["false", pytest.param("true", marks=pytest.mark.long)], ids=["served", "migratable"]
+)
 def test_a_machine_migrates_also_when_the_nodes_with_its_data_are_full(
     scene: Scene, make_cell: MakeCell, migratable: str
 ) -> None:

@@ -109,6 +109,7 @@ def test_the_data_of_a_best_effort_volume_follows_its_pod(make_cell: MakeCell) -
 # Eviction
 
 
+@pytest.mark.long
 def test_by_default_nothing_leaves_a_cordoned_node(make_cell: MakeCell) -> None:
     """Until an operator asks for the disk to be emptied."""
     cell = make_cell(nodes=2)
@@ -167,6 +168,7 @@ def test_an_ephemeral_volume_lives_and_dies_with_its_pod(make_cell: MakeCell) ->
     cell.wait(lambda: cell.view.get(VOLUMES, volume) is None, "end of the PV")
 
 
+@pytest.mark.long
 def test_a_retained_volume_outlives_its_claim_and_its_pv(make_cell: MakeCell) -> None:
     cell = make_cell(reclaim="Retain")
     cell.claim()
@@ -230,6 +232,7 @@ def test_an_attachment_that_never_came_about_leaves_the_volume_free(make_cell: M
 # Longhorn's webhook for claims
 
 
+@pytest.mark.long
 def test_while_longhorns_webhook_is_away_no_choice_of_a_node_shows(make_cell: MakeCell, tmp_path: Path) -> None:
     """It is fail-closed and sees every update of a claim, kube-scheduler's `selected-node` included."""
     cell = make_cell()
@@ -267,6 +270,7 @@ def test_a_class_that_longhorn_refuses_never_gets_a_volume(make_cell: MakeCell) 
 # Capacity tracking, which is a way to run the whole of it, so it comes last
 
 
+@pytest.mark.long
 def test_with_capacity_tracking_the_scheduler_reads_what_was_published(
     cluster: Cluster, longhorn: Longhorn, view: View
 ) -> None:

@@ -126,6 +126,7 @@ def test_no_mistake_in_the_config_map_switches_protection_off(
     assert "Normal" == told_of_settings(scene, "Mode active: ")["type"]
 
 
+@pytest.mark.long
 def test_pods_pass_a_scheduler_that_may_ignore_an_extender_that_is_away(
     scene: Scene, cell: Cell, start_scheduler: Callable[..., str]
 ) -> None:

@@ -197,6 +197,7 @@ def test_whoever_has_not_the_api_servers_certificate_is_not_heard(closed_stage: 
     assert {"a": ("HELD", 275)} == stage.growths()
 
 
+@pytest.mark.long
 def test_what_is_asked_for_again_and_again_and_never_stored_keeps_no_pod_waiting(stage: GrowingCell) -> None:
     stage.add("a", gib=100)
     assert forge(stage, "a", 385)

@@ -177,7 +177,7 @@ def together(fleet: dict[str, tuple[str, str]]) -> int:
     return sum(machine == share for machine, share in fleet.values())
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(MACHINES, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [6, pytest.param(MACHINES, marks=pytest.mark.long)])
 def test_a_share_manager_that_comes_second_runs_beside_its_machine(machines: ServedMachines, count: int) -> None:
     """Each of them, at first and after all of them failed at once."""
     fleet = machines.fleet("vm", count)
@@ -287,6 +287,7 @@ def test_a_machine_migrates_while_it_runs(machines: ServedMachines, *, migratabl
 # The claims that KubeVirt makes
 
 
+@pytest.mark.long
 def test_a_machine_of_imported_disks_runs_next_to_its_data(machines: ServedMachines) -> None:
     """Its volumes are made for claims of the importer's and handed on, each counts once at every moment, and a disk
     that is plugged into the running machine counts on its node."""

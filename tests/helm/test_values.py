@@ -70,6 +70,7 @@ def without(values: Values, path: tuple[str, ...]) -> Values:
     return less
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_each_value_of_the_combination_does_something(helm: Helm, name: str) -> None:
     """What stands in it is rendered otherwise without it; so no value can be named and forgotten in the templates."""
