@@ -304,13 +304,12 @@ def test_a_rolling_update_misses_no_pod(stage: OptInStage, space: Space) -> None
     for maker in makers:
         maker.start()
     try:
-        for _ in range(1):
-            successor = stage.start_webhook()
-            successor.wait_ready()
-            wait_for_more()
-            stage.webhook.stop()
-            stage.webhook = successor
-            wait_for_more()
+        successor = stage.start_webhook()
+        successor.wait_ready()
+        wait_for_more()
+        stage.webhook.stop()
+        stage.webhook = successor
+        wait_for_more()
     finally:
         stop.set()
         for maker in makers:
