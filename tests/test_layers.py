@@ -26,7 +26,7 @@ def product() -> list[rules.Module]:
 
 
 @functools.cache
-def tests_and_benches() -> list[rules.Module]:
+def written_beside() -> list[rules.Module]:
     return rules.read_tree(ROOT, ["tests", "bench", "release"])
 
 
@@ -43,7 +43,7 @@ def test_no_test_sleeps_instead_of_waiting_for_something() -> None:
     simulating = ("tests.cluster", "tests.longhorn")  # delays are what those two simulate
     modules = [
         module
-        for module in tests_and_benches()
+        for module in written_beside()
         if rules.is_within(module.name, "tests") and not module.name.startswith(simulating)
     ]
     assert [] == rules.check_sleeps(modules)
@@ -51,7 +51,7 @@ def test_no_test_sleeps_instead_of_waiting_for_something() -> None:
 
 @pytest.mark.parametrize("check", [rules.check_class_names, rules.check_shared_code], ids=lambda check: check.__name__)
 def test_tests_and_benches_keep(check: Callable[[list[rules.Module]], list[str]]) -> None:
-    assert [] == check(tests_and_benches())
+    assert [] == check(written_beside())
 
 
 def broken_contracts(root: Path) -> tuple[int, list[str]]:

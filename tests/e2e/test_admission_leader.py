@@ -196,6 +196,7 @@ def test_a_new_leader_leaves_no_gap(led: WatchedAdmission) -> None:
     assert [] == [names for at, names in led.seen if at > since and PODS[0] not in names]
 
 
+@pytest.mark.long
 def test_strangers_changes_are_undone(led: WatchedAdmission) -> None:
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
@@ -282,6 +283,7 @@ def test_the_configurations_are_removed_for_good(led: WatchedAdmission) -> None:
     assert "there is no ConfigMap nope/longhorn-scheduler-extender" in elsewhere.stderr
 
 
+@pytest.mark.long
 def test_pods_that_were_made_while_the_webhook_was_away_are_counted_and_told(
     led: WatchedAdmission, make_cell: MakeCell
 ) -> None:

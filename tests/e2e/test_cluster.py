@@ -137,6 +137,7 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_up_leaves_a_cluster_and_down_ends_exactly_what_up_started(cluster: Cluster, short_folder: Path) -> None:
     up = command_line("up", "--name", "x", "--nodes", "1", state=short_folder)

@@ -8,7 +8,7 @@ from tests.e2e.goals import placing
 from tests.e2e.goals.scenario import Scenario, not_right, play
 from tests.e2e.harness import Scene
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 
 # Longer than the node reservation of 5 s, which must not end while Longhorn has not begun to move the data.
 LATE_SECONDS = 8.0
@@ -16,7 +16,7 @@ LATE_SECONDS = 8.0
 
 @pytest.mark.parametrize(
     "kinds",
-    [(placing.EXACT,), pytest.param((placing.EXACT_RESTORED, placing.EXACT_CLONED), marks=pytest.mark.long)],
+    [(placing.EXACT,), (placing.EXACT_RESTORED, placing.EXACT_CLONED)],
     ids=["empty at first", "restored and cloned"],
 )
 def test_eight_drained_pods_fill_two_nodes_exactly_wherever_their_volumes_came_from(
@@ -26,7 +26,6 @@ def test_eight_drained_pods_fill_two_nodes_exactly_wherever_their_volumes_came_f
     scene.controllers[-1].wait_ledger_empty()
 
 
-@pytest.mark.long
 def test_a_pod_whose_node_is_cordoned_runs_away_from_its_data_once_it_waited_long_enough(scene: Scene) -> None:
     assert [] == not_right(play(scene, placing.after_seconds(placing.CORDONED_HOME, 5)))
     scene.controllers[-1].wait_ledger_empty()

@@ -93,6 +93,7 @@ def test_a_refused_machine_follows_the_share_manager_to_another_node(machines: M
     assert second == machines.wait_node(name)
 
 
+@pytest.mark.long
 def test_preferred_lets_it_run_elsewhere_when_the_node_takes_nothing(machines: Machines) -> None:
     there = machines.cell.nodes[1]
     machines.scene.set_settings(co_schedule_strictness="preferred")
@@ -161,6 +162,7 @@ def test_a_node_that_lacks_cpu_is_the_only_one_where_anybody_may_be_evicted(mach
     assert set() == machines.occupied()
 
 
+@pytest.mark.long
 def test_nobody_is_evicted_for_a_machine_where_it_may_not_run(machines: Machines) -> None:
     """With all nodes full the extender is asked about victims first. kube-scheduler alone would take them anywhere
     else, since they cost less there."""

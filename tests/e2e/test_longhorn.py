@@ -70,6 +70,7 @@ def test_a_strict_local_replica_without_room_waits_for_its_node(make_cell: MakeC
     cell.wait(lambda: told() == "", "end of the reason on the PV")
 
 
+@pytest.mark.long
 def test_three_copies_exist_before_one_is_placed_and_two_of_them_are_enough_to_run(make_cell: MakeCell) -> None:
     cell = make_cell(nodes=2, replicas=3, binding="Immediate")
     cell.claim()
@@ -155,6 +156,7 @@ def test_a_volume_that_is_cloned_is_used_once_it_is_filled(make_cell: MakeCell) 
     assert f"vol://{cell.wait_volume('source')}" == cell.volume(volume)["spec"]["dataSource"]
 
 
+@pytest.mark.long
 def test_an_ephemeral_volume_lives_and_dies_with_its_pod(make_cell: MakeCell) -> None:
     cell = make_cell()
     template = {"spec": workloads.claim("unused", cell.name, 10)["spec"]}
@@ -211,7 +213,9 @@ def _delete_early(cell: LonghornCell) -> bool:
     return is_early
 
 
-@pytest.mark.parametrize("is_marked", [False, True], ids=["at once", "after the finalizer"])
+@pytest.mark.parametrize(
+    "is_marked", [pytest.param(False, marks=pytest.mark.long), True], ids=["at once", "after the finalizer"]
+)
 def test_an_attachment_that_never_came_about_leaves_the_volume_free(make_cell: MakeCell, is_marked: bool) -> None:
     cell = make_cell(binding="Immediate", nodes=2, locality="disabled")
     cell.claim()

@@ -135,6 +135,7 @@ def test_pods_pass_a_scheduler_that_may_ignore_an_extender_that_is_away(
     cell.wait_bound(4)
 
 
+@pytest.mark.long
 def test_the_configuration_of_the_enhancement_text_works_word_for_word(
     scene: Scene, make_cell: Callable[..., Cell]
 ) -> None:

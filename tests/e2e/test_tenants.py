@@ -253,6 +253,7 @@ def test_growth_that_no_disk_can_hold_takes_no_room_and_is_told(tenant: Tenant) 
     tenant.wait_told("LonghornCannotGrow", "requests 900 GiB", "400 GiB", "Request less")
 
 
+@pytest.mark.long
 def test_pods_that_can_never_fit_keep_no_room_and_are_told(tenant: Tenant) -> None:
     tenant.scene.set_settings(starvation_after=str(STARVATION_SECONDS))
     waiting = f"{tenant.cell.class_name}-wait"

@@ -40,11 +40,11 @@ def test_as_many_pods_are_woken_as_a_freed_disk_takes(scene: Scene, make_cell: M
     cell = make_cell(nodes=2, disks_gib=(550,), fillers=0)
     for node in cell.nodes:
         reserve(cell, node, 500)
-    for number in range(20):
+    for number in range(12):
         cell.claim(f"c{number}")
-    for number in range(20):
+    for number in range(12):
         cell.pod(f"p{number}", f"c{number}")
-    wait_refused(scene, cell, 20)
+    wait_refused(scene, cell, 12)
     before = patches(scene)
 
     reserve(cell, cell.nodes[0], 0)

@@ -177,6 +177,7 @@ def test_a_scheduler_that_takes_over_is_found_out_within_seconds_of_its_lease(wi
         first = second
 
 
+@pytest.mark.long
 def test_real_pods_are_evidence_without_any_canary(wired: Wired) -> None:
     wired.scene.set_settings(wiring_check_every="0")
     first = wired.scheduler(wired=False)

@@ -238,6 +238,7 @@ def test_install_upgrade_and_uninstall(release: Release, helm: Helm, tmp_path: P
     gone_again(site, before)
 
 
+@pytest.mark.long
 def test_a_forced_upgrade_empties_what_the_leader_then_fills(release: Release, tmp_path: Path) -> None:
     site, values = release.site, with_image({})
     api, before = site.api(), listing(site)
@@ -256,9 +257,10 @@ def test_a_forced_upgrade_empties_what_the_leader_then_fills(release: Release, t
     gone_again(site, before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "flags",
-    [pytest.param((), marks=pytest.mark.long), ("--server-side", "--force-conflicts", "--field-manager=a-tool")],
+    [(), ("--server-side", "--force-conflicts", "--field-manager=a-tool")],
 )
 def test_objects_that_are_applied_again_leave_alone_what_the_leader_wrote(
     site: Cluster, helm: Helm, tmp_path: Path, flags: tuple[str, ...]
