@@ -176,6 +176,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_cluster_ends_with_its_killed_owner_and_the_next_one_names_what_it_left(short_folder: Path) -> None:
     owner = subprocess.Popen(

@@ -131,8 +131,8 @@ def test_pods_pass_a_scheduler_that_may_ignore_an_extender_that_is_away(
     scene: Scene, cell: Cell, start_scheduler: Callable[..., str]
 ) -> None:
     scene.stop_controllers()
-    cell.stateful_set(replicas=4, scheduler=start_scheduler("forgiving-scheduler", ignorable=True))
-    cell.wait_bound(4)
+    cell.stateful_set(scheduler=start_scheduler("forgiving-scheduler", ignorable=True))
+    cell.wait_bound(16)
 
 
 @pytest.mark.long
@@ -143,8 +143,8 @@ def test_the_configuration_of_the_enhancement_text_works_word_for_word(
         pytest.skip("this machine has one loopback address only, so there is no cluster DNS")
     with scene.plain_http() as leader:
         scene.cluster.restart_scheduler(scheduling.PROPOSAL_WORD_FOR_WORD)
-        cell = make_cell(nodes=2, fillers=1)
-        cell.stateful_set(replicas=8)
+        cell = make_cell()
+        cell.stateful_set()
         scene.assert_exactly_full(cell)
         told = "whoever reaches it is taken for kube-scheduler"
         events = scene.api.list(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]

@@ -88,15 +88,16 @@ class Stranger:
             self.failure = repr(error)
 
 
+@pytest.mark.long
 def test_forged_questions_about_pods_of_others_put_no_disk_over_its_limit(
     scene: Scene, make_cell: Callable[..., Cell], start_scheduler: Callable[..., str]
 ) -> None:
-    """Eight volumes of 100 GiB fit on two disks, four on each. The scheduler's choices show seconds late."""
-    cell = make_cell(nodes=2, fillers=1)
+    """Twelve volumes of 100 GiB fit on three disks, four on each. The scheduler's choices show seconds late."""
+    cell = make_cell(nodes=3, fillers=1)
     slow = start_scheduler("slow-scheduler", qps=5, burst=5)
     with Stranger(scene, cell) as stranger:
-        cell.stateful_set(scheduler=slow, replicas=8)
-        cell.wait_chosen(8, 120)
+        cell.stateful_set(scheduler=slow, replicas=12)
+        cell.wait_chosen(12, 120)
     assert stranger.answered > 0
     scene.assert_exactly_full(cell)
 

@@ -202,6 +202,7 @@ def test_without_us_they_are_spread(machines: ServedMachines) -> None:
     assert together(fleet) < MACHINES
 
 
+@pytest.mark.long
 def test_of_several_consumers_it_runs_beside_one(machines: ServedMachines) -> None:
     """At first beside the one that it came for, and after a failure beside either."""
     disk = machines.claim("disk")

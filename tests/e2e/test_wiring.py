@@ -143,7 +143,11 @@ def nothing_bound(wired: Wired) -> Iterator[None]:
 @pytest.mark.usefixtures("nothing_bound")
 @pytest.mark.parametrize(
     ("state", "bypass"),
-    [("unwired", "false"), ("wired", "false"), pytest.param("wired", "true", marks=pytest.mark.long)],
+    [
+        pytest.param("unwired", "false", marks=pytest.mark.long),
+        ("wired", "false"),
+        pytest.param("wired", "true", marks=pytest.mark.long),
+    ],
     ids=["stock", "ours", "bypass"],
 )
 def test_a_new_leader_finds_out_how_the_scheduler_is_configured(wired: Wired, state: str, bypass: str) -> None:
