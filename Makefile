@@ -16,6 +16,8 @@ SIDE_BY_SIDE = -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 # Progress is to be seen at once, in a log as well.
 export PYTHONUNBUFFERED := 1
+# The tests start hundreds of processes, and each would compile the program again.
+export PYTHONDONTWRITEBYTECODE :=
 
 RUN := $(VENV)/bin/python
 CODE := $(wildcard controller extender webhook certs tests bench release)
@@ -44,7 +46,7 @@ trial: venv cluster helm ## a cluster on which to install the chart yourself; ru
 	@$(RUN) -m tests.helm.trial
 
 .PHONY: test
-test: venv cluster helm ## all tests: unit, scenarios, end to end
+test: venv cluster helm ## unit tests, scenarios, each guarantee end to end; some 12 minutes
 	@$(RUN) -m pytest $(SIDE_BY_SIDE) -m "not long" $(PYTEST_ARGS)
 
 .PHONY: test-unit
@@ -64,7 +66,7 @@ COMPAT_ADMISSION := $(wildcard $(addprefix tests/e2e/test_,opt_in.py admission_c
 
 # Every part but `mixed`, `race`, `worlds`, `oracle`, `mutate`, `fuzz` and `fuzz-plan`, which look for what nobody knows yet.
 .PHONY: test-long
-test-long: venv cluster ## what takes real minutes: an API server that is away, a hold that ends by itself, then `soak` and `goals`; hours
+test-long: venv cluster helm ## variations, large crowds, what takes real minutes, then `soak` and `goals`; hours
 	@$(RUN) -m pytest -m long $(PYTEST_ARGS)
 	@$(MAKE) soak goals
 
@@ -169,9 +171,9 @@ helm: venv ## build Helm 3 and 4 and kubeconform (3 minutes once, then nothing)
 AUDIT ?= $(abspath .cache/audit)
 
 .PHONY: rights
-rights: venv cluster ## the end-to-end tests with the API servers' audit logs on, then the rights of the chart that nobody used
+rights: venv cluster helm ## all end-to-end tests with audit logs on, then the rights of the chart that nobody used; hours
 	@rm -rf "$(AUDIT)"
-	@LONGHORN_SCHED_AUDIT="$(AUDIT)" $(RUN) -m pytest $(SIDE_BY_SIDE) -m "cluster and not long" $(PYTEST_ARGS)
+	@LONGHORN_SCHED_AUDIT="$(AUDIT)" $(RUN) -m pytest $(SIDE_BY_SIDE) -m cluster $(PYTEST_ARGS)
 	@$(RUN) -m tests.helm rights "$(AUDIT)"
 
 .PHONY: chart

@@ -1,18 +1,13 @@
-"""The shared control plane of the tests that are marked `cluster`, and namespaces on it."""
+"""In what order tests run, and the build of the control plane before the first that needs it."""
 
 from __future__ import annotations
 
 import os
-import secrets
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import hypothesis
 import pytest
-
-if TYPE_CHECKING:
-    from tests.cluster.cluster import Cluster
 
 # A machine that stalls for a moment is no fault of the code: how long an example takes is never judged.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -31,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     before that, the slowest first, since it mostly waits."""
     for item in items:
         fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
-        if any(one.scope == "session" for one in fixtures.get("cluster", ())[-1:]):  # and none of a test's own
+        if any(one.scope == "package" for one in fixtures.get("cluster", ())[-1:]):  # and none of a test's own
             item.add_marker("cluster")
     items.sort(key=_waiting, reverse="PYTEST_XDIST_WORKER" in os.environ)
 
@@ -43,7 +38,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     from tests.cluster import build
 
     try:
-        build.binaries(_progress(session.config))
+        build.binaries(progress_of(session.config))
     except Exception as error:  # the other tests still run; those that need it fail with this
         session.config.stash[build_failure] = error
 
@@ -57,7 +52,7 @@ def _uses_cluster(item: pytest.Item) -> bool:
     return item.get_closest_marker("cluster") is not None
 
 
-def _progress(config: pytest.Config) -> Callable[[str], None]:
+def progress_of(config: pytest.Config) -> Callable[[str], None]:
     """Print a line past pytest's capturing, so that somebody who waits sees what for."""
     capture = config.pluginmanager.getplugin("capturemanager")
 
@@ -69,33 +64,3 @@ def _progress(config: pytest.Config) -> Callable[[str], None]:
             print(line, file=sys.stderr, flush=True)
 
     return show
-
-
-@pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """One control plane for the whole session; name and ports are free ones, so that two sessions can run at once."""
-    failure = request.config.stash.get(build_failure, None)
-    if failure is not None:
-        raise RuntimeError(f"the control plane could not be built: {failure}") from failure
-    from tests.cluster.cluster import Cluster, ClusterOptions
-
-    options = ClusterOptions(name=f"pytest-{secrets.token_hex(4)}")
-    with Cluster.start(options, progress=_progress(request.config)) as running:
-        yield running
-
-
-@pytest.fixture
-def make_namespace(cluster: Cluster) -> Iterator[Callable[..., str]]:
-    """A function that makes a namespace ready for pods and returns its name; all of them are deleted after the test."""
-    api = cluster.api()
-    made: list[str] = []
-
-    def make(prefix: str = "test") -> str:
-        name = f"{prefix}-{secrets.token_hex(4)}"
-        cluster.create_namespace(name)
-        made.append(name)
-        return name
-
-    yield make
-    for name in reversed(made):
-        api.delete(f"/api/v1/namespaces/{name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 import sys
@@ -14,33 +15,43 @@ import pytest
 from tests import source_rules as rules
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCT = rules.read_tree(ROOT, rules.PRODUCT)
 TOOLS = Path(sys.executable).parent
 
 PRODUCT_CHECKS = [rules.check_wide_excepts, rules.check_sizes, rules.check_class_names]
 
 
+@functools.cache
+def product() -> list[rules.Module]:
+    return rules.read_tree(ROOT, rules.PRODUCT)
+
+
+@functools.cache
+def written_beside() -> list[rules.Module]:
+    return rules.read_tree(ROOT, ["tests", "bench", "release"])
+
+
 def test_the_product_was_found() -> None:
-    assert set(rules.PRODUCT) == {module.name.split(".")[0] for module in PRODUCT}
+    assert set(rules.PRODUCT) == {module.name.split(".")[0] for module in product()}
 
 
 @pytest.mark.parametrize("check", PRODUCT_CHECKS, ids=lambda check: check.__name__)
 def test_the_product_keeps(check: Callable[[list[rules.Module]], list[str]]) -> None:
-    assert [] == check(PRODUCT)
+    assert [] == check(product())
 
 
 def test_no_test_sleeps_instead_of_waiting_for_something() -> None:
+    simulating = ("tests.cluster", "tests.longhorn")  # delays are what those two simulate
     modules = [
         module
-        for module in rules.read_tree(ROOT, ["tests"])
-        if not module.name.startswith(("tests.cluster", "tests.longhorn"))  # delays are what those two simulate
+        for module in written_beside()
+        if rules.is_within(module.name, "tests") and not module.name.startswith(simulating)
     ]
     assert [] == rules.check_sleeps(modules)
 
 
 @pytest.mark.parametrize("check", [rules.check_class_names, rules.check_shared_code], ids=lambda check: check.__name__)
 def test_tests_and_benches_keep(check: Callable[[list[rules.Module]], list[str]]) -> None:
-    assert [] == check(rules.read_tree(ROOT, ["tests", "bench", "release"]))
+    assert [] == check(written_beside())
 
 
 def broken_contracts(root: Path) -> tuple[int, list[str]]:
@@ -98,7 +109,7 @@ def test_every_module_has_a_layer() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
     named = {name for line in layers for name in line.split(" | ")}
-    homeless = [one.name for one in PRODUCT if not any(rules.is_within(one.name, name) for name in named)]
+    homeless = [one.name for one in product() if not any(rules.is_within(one.name, name) for name in named)]
     assert ["controller", "controller.allocator"] == homeless  # the packages around them, which hold nothing
 
 
@@ -121,7 +132,7 @@ assert before == set(REGISTRY._names_to_collectors), set(REGISTRY._names_to_coll
 
 @pytest.mark.parametrize("program", [IMPORT_ALL, IMPORT_METRICS], ids=["starts no thread", "registers no metric"])
 def test_importing_the_product(program: str) -> None:
-    names = [module.name for module in PRODUCT if not module.name.endswith("__main__")]
+    names = [module.name for module in product() if not module.name.endswith("__main__")]
     done = subprocess.run(
         [sys.executable, "-c", program, *names], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )

@@ -1,15 +1,17 @@
-"""One scene for the tests of the product's own behaviour, one Longhorn for those of the stand-in, and a cell of its own
-for each test."""
+"""One scene for the tests of the product's own behaviour, one control plane with one Longhorn for those of the
+stand-in, and a cell of its own for each test."""
 
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.conftest import build_failure, progress_of
 from tests.e2e import longhorn_cell
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.scheduling import ASKING, Config
@@ -23,7 +25,21 @@ DELAYS = Delays(
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
+# Both of these end before the tests of another folder: a control plane that idles costs something, too.
+
+
+@pytest.fixture(scope="package")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One control plane for all; name and ports are free ones, so that two sessions can run at once."""
+    failure = request.config.stash.get(build_failure, None)
+    if failure is not None:
+        raise RuntimeError(f"the control plane could not be built: {failure}") from failure
+    options = ClusterOptions(name=f"pytest-{secrets.token_hex(4)}")
+    with Cluster.start(options, progress=progress_of(request.config)) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
 def shared_scene() -> Iterator[Scene]:
     with Scene.start(LonghornOptions(delays=DELAYS, retry_seconds=3.0)) as scene:
         scene.start_stock_scheduler()
@@ -109,3 +125,20 @@ def longhorn_cells(
 ) -> Iterator[Callable[..., longhorn_cell.LonghornCell]]:
     with longhorn_cell.cells(cluster, longhorn, view) as make:
         yield make
+
+
+@pytest.fixture
+def make_namespace(cluster: Cluster) -> Iterator[Callable[..., str]]:
+    """A function that makes a namespace ready for pods and returns its name; all of them are deleted after the test."""
+    api = cluster.api()
+    made: list[str] = []
+
+    def make(prefix: str = "test") -> str:
+        name = f"{prefix}-{secrets.token_hex(4)}"
+        cluster.create_namespace(name)
+        made.append(name)
+        return name
+
+    yield make
+    for name in reversed(made):
+        api.delete(f"/api/v1/namespaces/{name}")

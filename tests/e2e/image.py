@@ -86,10 +86,11 @@ def steps_of(dockerfile: str) -> Iterator[Step]:
         yield Step(word.upper(), " ".join(rest.split()))
 
 
-def build(dockerfile: Path, folder: Path, given: Mapping[str, str]) -> Image:
+def build(dockerfile: Path, folder: Path, given: Mapping[str, str], *, app: Path | None = None) -> Image:
     """Run the steps in `folder`, which must not exist yet, with the Dockerfile's own folder as the context.
 
-    `given` are the build's arguments.
+    `given` are the build's arguments. `app`: a virtual environment that stands where the steps would make one; none of
+    them installs or copies anything then.
     """
     folder.mkdir(parents=True)
     root, stages = folder / "root", list[BuildStage]()
@@ -103,8 +104,10 @@ def build(dockerfile: Path, folder: Path, given: Mapping[str, str]) -> Image:
             name, _, default = step.rest.partition("=")
             known = stages[-1].given if stages else before
             known[name] = given.get(name, default or before.get(name, ""))
-        else:
+        elif app is None or step.word not in ("RUN", "COPY"):
             _run(step, root, stages, dockerfile.parent)
+    if app is not None:
+        (root / "app").symlink_to(app)
     return Image(root, stages[-1])
 
 

@@ -129,8 +129,8 @@ def test_pods_opt_in_only_while_the_scheduler_is_wired(led: WatchedAdmission, ma
     cell = make_cell(nodes=4)
     led.scheduler(wired=False)
     led.wait_entries(MUTATIONS[2:], VALIDATIONS)
-    cell.stateful_set("before", replicas=30, gib=1, opted_in=False)
-    cell.wait_ready(30, 120)
+    cell.stateful_set("before", replicas=5, gib=1, opted_in=False)
+    cell.wait_ready(5)
     assert [] == [request for pod in cell.pods() for request in requests_of(pod)]
     assert "unwired" in led.status()["why_not"]["default-scheduler"]
 
@@ -138,7 +138,7 @@ def test_pods_opt_in_only_while_the_scheduler_is_wired(led: WatchedAdmission, ma
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
     cell.stateful_set("wired", replicas=5, gib=1, opted_in=False)
-    cell.wait_ready(35)
+    cell.wait_ready(10)
     assert [["1", "1"]] * 5 == [requests_of(pod) for pod in named(cell, "wired")]
 
     # Pods that opted in, and whose scheduler is replaced by one that was not told of the extender.
@@ -157,13 +157,13 @@ def test_pods_opt_in_only_while_the_scheduler_is_wired(led: WatchedAdmission, ma
     wait_until(lambda: len(led.events("LonghornSchedulerNotWired", cell.namespace)) >= 5, "Event on each stuck pod", 60)
     wait_until(lambda: led.events("LonghornPodsStuck", NAMESPACE), "Event about all", 60)
     cell.stateful_set("after", replicas=5, gib=1, opted_in=False)
-    cell.wait_ready(40)
+    cell.wait_ready(15)
     assert [[]] * 5 == [requests_of(pod) for pod in named(cell, "after")]
 
     # Wired again, they run.
     led.stop_schedulers()
     led.scheduler(wired=True)
-    cell.wait_ready(45)
+    cell.wait_ready(20)
     wait_until(lambda: not led.status()["stuck_pods"]["count"], "end of the stuck pods", 60)
 
 
@@ -196,6 +196,7 @@ def test_a_new_leader_leaves_no_gap(led: WatchedAdmission) -> None:
     assert [] == [names for at, names in led.seen if at > since and PODS[0] not in names]
 
 
+@pytest.mark.long
 def test_strangers_changes_are_undone(led: WatchedAdmission) -> None:
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
@@ -232,6 +233,7 @@ def apply_again(led: WatchedAdmission, *flags: str, verb: str = "apply") -> None
     assert 0 == done.returncode, done.stderr
 
 
+@pytest.mark.long
 def test_applying_the_manifests_again_takes_nothing_away(led: WatchedAdmission) -> None:
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
@@ -264,6 +266,7 @@ def test_switched_off_the_rule_leaves_first_and_nobody_is_stranded(led: WatchedA
     wait_until(lambda: not led.scene.cluster.services.endpoints(NAMESPACE, SERVICE, SERVICE_PORT), "closed Service", 30)
 
 
+@pytest.mark.long
 def test_the_configurations_are_removed_for_good(led: WatchedAdmission) -> None:
     led.scheduler(wired=True)
     led.wait_entries(MUTATIONS, VALIDATIONS)
@@ -280,6 +283,7 @@ def test_the_configurations_are_removed_for_good(led: WatchedAdmission) -> None:
     assert "there is no ConfigMap nope/longhorn-scheduler-extender" in elsewhere.stderr
 
 
+@pytest.mark.long
 def test_pods_that_were_made_while_the_webhook_was_away_are_counted_and_told(
     led: WatchedAdmission, make_cell: MakeCell
 ) -> None:
@@ -322,7 +326,7 @@ def requests_of_all(pods: list[Object]) -> list[str]:
     return [request for pod in pods for request in requests_of(pod)]
 
 
-@pytest.mark.parametrize("policy", ["allow", "deny"])
+@pytest.mark.parametrize("policy", [pytest.param("allow", marks=pytest.mark.long), "deny"])
 def test_with_all_our_pods_down_the_api_server_goes_on_and_our_deployments_can_start(
     led: WatchedAdmission, policy: str
 ) -> None:

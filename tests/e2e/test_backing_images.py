@@ -24,7 +24,7 @@ from tests.longhorn.longhorn import disk_uuid
 from tests.longhorn.options import GIB, LonghornOptions
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 
 NODES = ("n1", "n2", "n3", "n4")
 DISK_GIB, IMAGE_GIB = 100, 30  # three copies fit on each disk

@@ -54,6 +54,7 @@ def ask(connection: socket.socket, text: str) -> str:
         return file.readline().decode().strip()
 
 
+@pytest.mark.long
 def test_two_clusters_run_at_once_and_know_nothing_of_each_other(cluster: Cluster) -> None:
     with Cluster.start(ClusterOptions(start_scheduler=False, record_history=False)) as second:
         assert second.api_url != cluster.api_url
@@ -136,6 +137,7 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_up_leaves_a_cluster_and_down_ends_exactly_what_up_started(cluster: Cluster, short_folder: Path) -> None:
     up = command_line("up", "--name", "x", "--nodes", "1", state=short_folder)
@@ -174,6 +176,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_cluster_ends_with_its_killed_owner_and_the_next_one_names_what_it_left(short_folder: Path) -> None:
     owner = subprocess.Popen(

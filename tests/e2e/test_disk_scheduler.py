@@ -53,6 +53,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
             found.stop()
 
 
+@pytest.mark.long
 def test_from_many_processes_exactly_what_fits_is_given(site: Site) -> None:
     """Replicas of 30 GiB for 120, where 12 fit: three on each disk, and 88 refused with the reason."""
     site.start_leader().wait_leading()
@@ -69,6 +70,7 @@ def missing_everywhere(gib: int) -> Refused:
     return Refused("RESOURCE_EXHAUSTED", frozenset((name, "d1", NO_SPACE, gib * GIB) for name in NODES), 0)
 
 
+@pytest.mark.long
 def test_copies_of_images_alone_are_given_where_they_fit(site: Site) -> None:
     """Of 60 images with 15 GiB each, six on each disk."""
     site.start_leader().wait_leading()
@@ -82,6 +84,7 @@ def test_copies_of_images_alone_are_given_where_they_fit(site: Site) -> None:
     assert {(name, "d1"): 90 * GIB for name in NODES} == dict(site.sums())
 
 
+@pytest.mark.long
 def test_expansions_alone_are_given_on_all_disks_or_on_none(site: Site) -> None:
     """Sixteen volumes of 5 GiB on each of two pairs of nodes, which are to have 2 GiB more: ten on each pair."""
     site.start_leader().wait_leading()
@@ -160,6 +163,7 @@ def check_expansions(places: Mapping[Place, int]) -> None:
     assert not {name: found for name, found in sizes.items() if len(found) > 1}
 
 
+@pytest.mark.long
 def test_replicas_images_and_expansions_at_once_never_exceed_a_disk(site: Site) -> None:
     site.start_leader().wait_leading()
     requests = mixed(site, volumes=8, replicas=50, images=20, seed=7)
@@ -174,12 +178,12 @@ def test_replicas_images_and_expansions_at_once_never_exceed_a_disk(site: Site) 
 
 
 def test_pods_and_calls_of_many_processes_never_get_the_same_bytes(site: Site) -> None:
-    """Filter calls for pods with a local volume of 10 GiB, while six processes ask for all three kinds. At no moment is
-    more given and chosen than a disk holds, and in the end whoever has nothing would not fit."""
+    """Filter calls for pods with a local volume of 10 GiB, while four processes ask for all three kinds. At no moment
+    is more given and chosen than a disk holds, and in the end whoever has nothing would not fit."""
     site.start_leader().wait_leading()
     requests = mixed(site, volumes=8, replicas=30, images=20, seed=11)
     pods = AskingPods(site, list(NODES), 32, 10)
-    callers = site.ask(requests, 6, writes=True)
+    callers = site.ask(requests, 4, writes=True)
     given = 0
     while pods.waiting and not all_over(callers):  # one for each few that the callers get, as long as these ask
         wait_for_more(site, callers, 1)
@@ -265,6 +269,7 @@ def all_over(callers: Sequence[subprocess.Popen[str]]) -> bool:
     return all(process.poll() is not None for process in callers)
 
 
+@pytest.mark.long
 def test_a_longhorn_that_asks_over_commits_no_disk_without_the_extender(tmp_path: Path) -> None:
     """Twenty pods of 100 GiB, which a stock scheduler binds wherever it likes, on four disks of 400 GiB: sixteen
     volumes get a disk, and no disk ever takes more than it holds, also while Longhorn moves data to the pods."""

@@ -5,17 +5,23 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.goals import placing
-from tests.e2e.goals.scenario import not_right, play
+from tests.e2e.goals.scenario import Scenario, not_right, play
 from tests.e2e.harness import Scene
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 
 # Longer than the node reservation of 5 s, which must not end while Longhorn has not begun to move the data.
 LATE_SECONDS = 8.0
 
 
-def test_eight_drained_pods_fill_two_nodes_exactly_wherever_their_volumes_came_from(scene: Scene) -> None:
-    kinds = (placing.EXACT, placing.EXACT_RESTORED, placing.EXACT_CLONED)
+@pytest.mark.parametrize(
+    "kinds",
+    [(placing.EXACT,), (placing.EXACT_RESTORED, placing.EXACT_CLONED)],
+    ids=["empty at first", "restored and cloned"],
+)
+def test_eight_drained_pods_fill_two_nodes_exactly_wherever_their_volumes_came_from(
+    scene: Scene, kinds: tuple[Scenario, ...]
+) -> None:
     assert [] == not_right(play(scene, *(placing.late(kind, LATE_SECONDS) for kind in kinds)))
     scene.controllers[-1].wait_ledger_empty()
 

@@ -26,7 +26,7 @@ from tests.e2e.webhooks import VALIDATING
 from tests.longhorn.options import GIB
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 GRACE_SECONDS: Final = 3
@@ -92,7 +92,11 @@ def writes(site: Site) -> Iterator[HeldWrites]:
         yield found
 
 
-@pytest.mark.parametrize("landed", range(4), ids=["none", "the first", "the second", "all"])
+@pytest.mark.parametrize(
+    "landed",
+    range(4),
+    ids=["none", "the first", "the second", "all"],
+)
 def test_a_leader_that_dies_between_the_writes_of_an_expansion(site: Site, writes: HeldWrites, landed: int) -> None:
     """After so many writes it is killed. The record is never below what an object or a told caller has, and the next
     leader brings it to what the objects show within the grace and a round."""

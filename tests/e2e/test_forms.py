@@ -40,6 +40,7 @@ def pods_by_node(cell: Cell, start_scheduler: StartScheduler, form: Form) -> dic
     return dict(Counter(pod["spec"]["nodeName"] for pod in cell.pods()))
 
 
+@pytest.mark.long
 def test_with_the_generated_configuration_the_load_of_a_node_counts(
     scene: Scene, make_cell: MakeCell, start_scheduler: StartScheduler
 ) -> None:

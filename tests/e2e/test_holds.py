@@ -32,6 +32,12 @@ def controller(scene: Scene) -> Controller:
 
 
 @pytest.fixture
+def pair(make_cell: Callable[..., Cell]) -> Cell:
+    """Two nodes with room for four volumes each, one of them three quarters full of something else."""
+    return make_cell(nodes=2, fillers=1)
+
+
+@pytest.fixture
 def paused(scene: Scene) -> Scene:
     scene.longhorn.pause()
     return scene
@@ -127,30 +133,30 @@ def test_a_claim_of_two_pods_is_promised_once(paused: Scene, cell: Cell, control
     finish(paused, cell, 2)
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["SIGTERM", "SIGKILL"])
-def test_a_new_leader_knows_what_the_old_one_promised(paused: Scene, cell: Cell, kill: bool) -> None:
+@pytest.mark.parametrize("kill", [pytest.param(False, marks=pytest.mark.long), True], ids=["SIGTERM", "SIGKILL"])
+def test_a_new_leader_knows_what_the_old_one_promised(paused: Scene, pair: Cell, kill: bool) -> None:
     """In the middle of the burst: some pods are chosen, some held, some not asked about."""
-    cell.stateful_set()
-    cell.wait_chosen(4)
+    pair.stateful_set(replicas=8)
+    pair.wait_chosen(2)
     paused.stop_controllers(kill=kill)
     controller = paused.start_controller()
-    cell.wait_chosen(16, 120)
-    cell.wait_promised(controller, each(cell, 400))
-    finish(paused, cell, 16)
+    pair.wait_chosen(8)
+    pair.wait_promised(controller, each(pair, 400))
+    finish(paused, pair, 8)
 
 
 def test_pods_that_wait_for_their_volumes_survive_a_restart_of_kube_scheduler(
-    paused: Scene, cell: Cell, controller: Controller
+    paused: Scene, pair: Cell, controller: Controller
 ) -> None:
-    cell.stateful_set()
-    cell.wait_chosen(16)
-    chosen = cell.chosen_nodes()
+    pair.stateful_set(replicas=8)
+    pair.wait_chosen(8)
+    chosen = pair.chosen_nodes()
     before = controller.decisions("chosen")
     paused.cluster.restart_scheduler(kill=True)
-    controller.wait_decisions("chosen", before + 16)
-    assert chosen == cell.chosen_nodes()
-    cell.wait_promised(controller, each(cell, 400))
-    finish(paused, cell, 16)
+    controller.wait_decisions("chosen", before + 8)
+    assert chosen == pair.chosen_nodes()
+    pair.wait_promised(controller, each(pair, 400))
+    finish(paused, pair, 8)
 
 
 def test_a_pod_deleted_during_provisioning_leaves_no_promise_and_the_next_of_its_name_is_asked_about(
@@ -169,6 +175,7 @@ def test_a_pod_deleted_during_provisioning_leaves_no_promise_and_the_next_of_its
     finish(paused, cell, 1)
 
 
+@pytest.mark.long
 def test_old_choices_on_bound_claims_do_not_speak_for_a_stateful_set_that_is_made_again(
     scene: Scene, cell: Cell, controller: Controller
 ) -> None:
@@ -192,21 +199,22 @@ def test_old_choices_on_bound_claims_do_not_speak_for_a_stateful_set_that_is_mad
     controller.wait_ledger_empty()
 
 
+@pytest.mark.long
 def test_a_stateful_set_made_again_finds_its_data_and_needs_no_room(
-    scene: Scene, cell: Cell, controller: Controller
+    scene: Scene, pair: Cell, controller: Controller
 ) -> None:
-    cell.stateful_set()
-    cell.wait_ready(16, 120)
-    before = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cell.pods()}
-    cell.delete("statefulsets", "web", propagationPolicy="Background")
-    scene.view.wait_for(lambda: not cell.pods(), "end of the pods", 60)
+    pair.stateful_set(replicas=8)
+    pair.wait_ready(8, 120)
+    before = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pair.pods()}
+    pair.delete("statefulsets", "web", propagationPolicy="Background")
+    scene.view.wait_for(lambda: not pair.pods(), "end of the pods", 60)
 
     scene.longhorn.pause()
-    cell.stateful_set()
-    cell.wait_bound(16)
-    assert before == {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cell.pods()}
-    cell.wait_promised(controller, {})
-    finish(scene, cell, 16)
+    pair.stateful_set(replicas=8)
+    pair.wait_bound(8)
+    assert before == {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pair.pods()}
+    pair.wait_promised(controller, {})
+    finish(scene, pair, 8)
 
 
 def test_room_held_for_one_pod_is_not_offered_to_another(

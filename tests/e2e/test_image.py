@@ -6,6 +6,7 @@ import re
 import secrets
 import signal
 import subprocess
+import sys
 import tomllib
 import urllib.request
 from collections.abc import Iterator
@@ -33,9 +34,13 @@ GIVEN: Final = {"VERSION": "1.2.3", "REVISION": "0123456789abcdef"}
 Object = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
-    return build(DOCKERFILE, tmp_path_factory.mktemp("image") / "built", GIVEN)
+BUILT = pytest.param(None, marks=pytest.mark.long, id="built")
+
+
+@pytest.fixture(scope="module", params=[pytest.param(Path(sys.prefix), id="with what is installed here"), BUILT])
+def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """Building takes a minute or two, nearly all of it pip's."""
+    return build(DOCKERFILE, tmp_path_factory.mktemp("image") / "built", GIVEN, app=request.param)
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +175,7 @@ def test_every_script_of_the_package_answers(image: Image) -> None:
         assert (0, "") == (done.returncode, done.stderr), command
 
 
+@pytest.mark.parametrize("image", [BUILT], indirect=True)
 def test_nothing_but_what_runs_is_in_the_image(image: Image) -> None:
     """No installer, no test tools, no compiler's leavings, no other part of the repository."""
     packages = next((image.root / "app" / "lib").glob("python3*")) / "site-packages"

@@ -20,7 +20,6 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 MakeCell = Callable[..., Cell]
-VMS = 20
 URGENT, DEAR = "machine-urgent", "machine-dear"  # DEAR: kube-scheduler evicts others before such a pod
 ELSEWHERE = Reason.SERVED_ELSEWHERE.text
 
@@ -39,15 +38,16 @@ def machines(scene: Scene, make_cell: MakeCell) -> Iterator[Machines]:
     scene.set_settings(co_schedule_strictness="required", co_schedule_fallback_after="0")
 
 
-def test_a_virtual_machine_runs_where_its_volume_is_served(machines: Machines) -> None:
-    """Twenty of twenty. A kube-scheduler that does not ask us spreads the same pods over the nodes."""
+@pytest.mark.parametrize("count", [6, pytest.param(20, marks=pytest.mark.long)])
+def test_a_virtual_machine_runs_where_its_volume_is_served(machines: Machines, count: int) -> None:
+    """All of them. A kube-scheduler that does not ask us spreads the same pods over the nodes."""
     there = machines.cell.nodes[3]
     machines.serve(there)
-    without_us = [machines.begin(opted_in=False, schedulerName=STOCK_SCHEDULER) for _ in range(VMS)]
+    without_us = [machines.begin(opted_in=False, schedulerName=STOCK_SCHEDULER) for _ in range(count)]
     spread = Counter(map(machines.wait_node, without_us))
     print(f"without the extender: {sorted(spread.values())}")
-    assert 3 <= len(spread) and spread[there] < VMS / 2, spread
-    assert {there: VMS} == Counter(machines.start() for _ in range(VMS))
+    assert 3 <= len(spread) and spread[there] < count / 2, spread
+    assert {there: count} == Counter(machines.start() for _ in range(count))
 
 
 def test_a_machine_that_migrates_leaves_the_node(machines: Machines) -> None:
@@ -58,7 +58,9 @@ def test_a_machine_that_migrates_leaves_the_node(machines: Machines) -> None:
     assert {there} != set(map(machines.wait_node, names))
 
 
-@pytest.mark.parametrize("migratable", ["false", "true"], ids=["served", "migratable"])
+@pytest.mark.parametrize(
+    "migratable", ["false", pytest.param("true", marks=pytest.mark.long)], ids=["served", "migratable"]
+)
 def test_a_machine_migrates_also_when_the_nodes_with_its_data_are_full(
     scene: Scene, make_cell: MakeCell, migratable: str
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_refused_machine_follows_the_share_manager_to_another_node(machines: M
     assert second == machines.wait_node(name)
 
 
+@pytest.mark.long
 def test_preferred_lets_it_run_elsewhere_when_the_node_takes_nothing(machines: Machines) -> None:
     there = machines.cell.nodes[1]
     machines.scene.set_settings(co_schedule_strictness="preferred")
@@ -103,9 +106,18 @@ def test_preferred_lets_it_run_elsewhere_when_the_node_takes_nothing(machines: M
 # The share-manager's node is full
 
 
-@pytest.mark.parametrize("lacks", ["CPU", "Longhorn room"])
+PREFERRED, LATE = {"co_schedule_strictness": "preferred"}, {"co_schedule_fallback_after": "1"}
+
+
 @pytest.mark.parametrize(
-    "setting", [{"co_schedule_strictness": "preferred"}, {"co_schedule_fallback_after": "1"}], ids=["preferred", "late"]
+    ("lacks", "setting"),
+    [
+        ("CPU", PREFERRED),
+        ("Longhorn room", LATE),
+        pytest.param("CPU", LATE, marks=pytest.mark.long),
+        pytest.param("Longhorn room", PREFERRED, marks=pytest.mark.long),
+    ],
+    ids=["CPU-preferred", "Longhorn room-late", "CPU-late", "Longhorn room-preferred"],
 )
 def test_a_machine_waits_for_a_full_node_until_it_may_run_elsewhere(
     machines: Machines, lacks: str, setting: dict[str, str]
@@ -150,6 +162,7 @@ def test_a_node_that_lacks_cpu_is_the_only_one_where_anybody_may_be_evicted(mach
     assert set() == machines.occupied()
 
 
+@pytest.mark.long
 def test_nobody_is_evicted_for_a_machine_where_it_may_not_run(machines: Machines) -> None:
     """With all nodes full the extender is asked about victims first. kube-scheduler alone would take them anywhere
     else, since they cost less there."""

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 NAME = "kubevirt-scheduler"
-VMS, BURST, ROOM = 20, 32, 16
+VMS, BURST, ROOM = 8, 32, 16
 MakeCell = Callable[..., Cell]
 
 
@@ -81,6 +81,7 @@ def test_the_score_is_a_hundred_in_the_schedulers_own_log(scene: Scene, machines
     }
 
 
+@pytest.mark.long
 def test_two_schedulers_that_burst_for_the_last_space_promise_no_byte_twice(scene: Scene, make_cell: MakeCell) -> None:
     """Room for sixteen volumes, and twice thirty-two pods at once, half of them without the flag resource."""
     cell = make_cell(nodes=4, fillers=2)

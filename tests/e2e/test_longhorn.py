@@ -70,6 +70,7 @@ def test_a_strict_local_replica_without_room_waits_for_its_node(make_cell: MakeC
     cell.wait(lambda: told() == "", "end of the reason on the PV")
 
 
+@pytest.mark.long
 def test_three_copies_exist_before_one_is_placed_and_two_of_them_are_enough_to_run(make_cell: MakeCell) -> None:
     cell = make_cell(nodes=2, replicas=3, binding="Immediate")
     cell.claim()
@@ -109,6 +110,7 @@ def test_the_data_of_a_best_effort_volume_follows_its_pod(make_cell: MakeCell) -
 # Eviction
 
 
+@pytest.mark.long
 def test_by_default_nothing_leaves_a_cordoned_node(make_cell: MakeCell) -> None:
     """Until an operator asks for the disk to be emptied."""
     cell = make_cell(nodes=2)
@@ -154,6 +156,7 @@ def test_a_volume_that_is_cloned_is_used_once_it_is_filled(make_cell: MakeCell) 
     assert f"vol://{cell.wait_volume('source')}" == cell.volume(volume)["spec"]["dataSource"]
 
 
+@pytest.mark.long
 def test_an_ephemeral_volume_lives_and_dies_with_its_pod(make_cell: MakeCell) -> None:
     cell = make_cell()
     template = {"spec": workloads.claim("unused", cell.name, 10)["spec"]}
@@ -167,6 +170,7 @@ def test_an_ephemeral_volume_lives_and_dies_with_its_pod(make_cell: MakeCell) ->
     cell.wait(lambda: cell.view.get(VOLUMES, volume) is None, "end of the PV")
 
 
+@pytest.mark.long
 def test_a_retained_volume_outlives_its_claim_and_its_pv(make_cell: MakeCell) -> None:
     cell = make_cell(reclaim="Retain")
     cell.claim()
@@ -209,7 +213,9 @@ def _delete_early(cell: LonghornCell) -> bool:
     return is_early
 
 
-@pytest.mark.parametrize("is_marked", [False, True], ids=["at once", "after the finalizer"])
+@pytest.mark.parametrize(
+    "is_marked", [pytest.param(False, marks=pytest.mark.long), True], ids=["at once", "after the finalizer"]
+)
 def test_an_attachment_that_never_came_about_leaves_the_volume_free(make_cell: MakeCell, is_marked: bool) -> None:
     cell = make_cell(binding="Immediate", nodes=2, locality="disabled")
     cell.claim()
@@ -230,6 +236,7 @@ def test_an_attachment_that_never_came_about_leaves_the_volume_free(make_cell: M
 # Longhorn's webhook for claims
 
 
+@pytest.mark.long
 def test_while_longhorns_webhook_is_away_no_choice_of_a_node_shows(make_cell: MakeCell, tmp_path: Path) -> None:
     """It is fail-closed and sees every update of a claim, kube-scheduler's `selected-node` included."""
     cell = make_cell()
@@ -267,6 +274,7 @@ def test_a_class_that_longhorn_refuses_never_gets_a_volume(make_cell: MakeCell) 
 # Capacity tracking, which is a way to run the whole of it, so it comes last
 
 
+@pytest.mark.long
 def test_with_capacity_tracking_the_scheduler_reads_what_was_published(
     cluster: Cluster, longhorn: Longhorn, view: View
 ) -> None:

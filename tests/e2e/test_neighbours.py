@@ -88,6 +88,7 @@ class Stranger:
             self.failure = repr(error)
 
 
+@pytest.mark.long
 def test_forged_questions_about_pods_of_others_put_no_disk_over_its_limit(
     scene: Scene, make_cell: Callable[..., Cell], start_scheduler: Callable[..., str]
 ) -> None:

@@ -17,12 +17,13 @@ def fill(cell: Cell) -> None:
     cell.stateful_set(replicas=4 * len(cell.nodes))
 
 
-@pytest.mark.parametrize("run", [1, 2])
+@pytest.mark.parametrize("run", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_sixteen_pods_fill_four_nodes_exactly(scene: Scene, cell: Cell, run: int) -> None:
     fill(cell)
     scene.assert_exactly_full(cell)
 
 
+@pytest.mark.long
 def test_without_the_extender_the_same_workload_is_promised_too_much(scene: Scene, cell: Cell) -> None:
     cell.stateful_set(opted_in=False, scheduler=STOCK_SCHEDULER)
     cell.wait_bound(16, 120)
@@ -32,6 +33,7 @@ def test_without_the_extender_the_same_workload_is_promised_too_much(scene: Scen
     assert any(peak > 400 * GIB for peak in report.peaks().values())
 
 
+@pytest.mark.long
 def test_cells_that_race_at_once_are_all_filled_exactly(scene: Scene, make_cell: Callable[..., Cell]) -> None:
     cells = [make_cell() for _ in range(4)]
     for cell in cells:
@@ -71,6 +73,7 @@ def told_of(cell: Cell, pod: str) -> str:
     return wait_until(messages, f"an event about {pod}", 30)[0]
 
 
+@pytest.mark.long
 def test_the_checker_turns_red_on_a_build_whose_promises_end_by_themselves(
     scene: Scene, make_cell: Callable[..., Cell]
 ) -> None:

@@ -150,6 +150,7 @@ def test_a_definition_that_is_deleted_and_made_anew_brings_the_record_back(site:
     wait_for_record(site, shown(site))
 
 
+@pytest.mark.long
 def test_garbage_is_told_and_stays_until_longhorn_decides(site: Site, leader: Controller) -> None:
     """The schema lets none in; so somebody has replaced the definition before."""
     (waits,) = site.add_volume("waits", 10)

@@ -82,12 +82,12 @@ def bind_a_pod(scene: Scene, cell: Cell, scheduler: str) -> None:
 @pytest.mark.parametrize(
     ("name", "platform", "words"),
     [
-        ("rendered-plain", "plain", ["--part", "config"]),
+        pytest.param("rendered-plain", "plain", ["--part", "config"], marks=pytest.mark.long),
         # kube-scheduler reads the first document, so pieces for other files below it do no harm.
         ("rendered-whole", "kubeadm", []),
-        ("rendered-k3s", "k3s", ["--part", "config"]),
-        ("rendered-rke2", "rke2", ["--part", "config"]),
-        ("rendered-large", "plain", ["--large-cluster", "--ignorable"]),
+        pytest.param("rendered-k3s", "k3s", ["--part", "config"], marks=pytest.mark.long),
+        pytest.param("rendered-rke2", "rke2", ["--part", "config"], marks=pytest.mark.long),
+        pytest.param("rendered-large", "plain", ["--large-cluster", "--ignorable"], marks=pytest.mark.long),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -99,6 +99,7 @@ def test_a_rendered_file_schedules_beside_the_flags_of_its_distribution(
     bind_a_pod(scene, cell, name)
 
 
+@pytest.mark.long
 def test_what_is_a_part_of_talos_schedules_beside_its_flags(
     scene: Scene, cell: Cell, start_scheduler: StartScheduler
 ) -> None:
@@ -115,7 +116,7 @@ def test_what_is_a_part_of_talos_schedules_beside_its_flags(
 # The second scheduler
 
 
-@pytest.mark.parametrize("form", ["managed-resources", "no-managed-resources"])
+@pytest.mark.parametrize("form", ["managed-resources", pytest.param("no-managed-resources", marks=pytest.mark.long)])
 def test_a_second_scheduler_works_with_the_rights_that_its_manifest_gives_it(
     scene: Scene, cell: Cell, start_scheduler: StartScheduler, form: str
 ) -> None:

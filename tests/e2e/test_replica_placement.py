@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 RIGHTS: Final = REPOSITORY / "docs" / "examples" / "replica-placement.yaml"
 REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
 LEASE: Final = ("--lease-duration-seconds", "6", "--renew-deadline-seconds", "4", "--retry-period-seconds", "1")
-DISK_GIB: Final = 400
+DISK_GIB: Final = 200
 REFUSED: Final = "Longhorn scheduler extender may"
 WAIT_SECONDS: Final = 120.0
 
@@ -95,18 +95,20 @@ def placed(scene: Scene, cell: Cell) -> dict[str, int]:
     return {node: found[node] for node in cell.nodes}
 
 
-@pytest.mark.parametrize("kills", [False, True], ids=["one leader", "a leader that is killed"])
+@pytest.mark.parametrize(
+    "kills", [pytest.param(False, marks=pytest.mark.long), True], ids=["one leader", "a leader that is killed"]
+)
 def test_pods_of_a_stock_scheduler_fill_every_disk_exactly(scene: Scene, watched: Watched, kills: bool) -> None:
-    """Twenty pods of 100 GiB, bound wherever that scheduler likes, without the extender; four disks of 400 GiB."""
+    """Twelve pods of 100 GiB, bound wherever that scheduler likes, without the extender; four disks of 200 GiB."""
     for _ in range(2 - len(scene.controllers)):
         scene.launch_controller(flags=LEASE)
     wait_until(lambda: any(map(leads, scene.controllers)), "a leader", WAIT_SECONDS)
     for controller in scene.controllers:
         wait_until(controller.answers_ready, "a ready copy", WAIT_SECONDS)
-    cell = scene.cell("killed" if kills else "placed", fillers=0)
-    cell.stateful_set(replicas=20, opted_in=False, scheduler=STOCK_SCHEDULER)
+    cell = scene.cell("killed" if kills else "placed", disks_gib=(DISK_GIB,), fillers=0)
+    cell.stateful_set(replicas=12, opted_in=False, scheduler=STOCK_SCHEDULER)
     if kills:
-        wait_until(lambda: sum(placed(scene, cell).values()) >= 300 * GIB, "the first places", WAIT_SECONDS)
+        wait_until(lambda: sum(placed(scene, cell).values()) >= 100 * GIB, "the first place", WAIT_SECONDS)
         (leader,) = [one for one in scene.controllers if leads(one)]
         leader.stop(kill=True)
         scene.controllers.remove(leader)
@@ -117,7 +119,7 @@ def test_pods_of_a_stock_scheduler_fill_every_disk_exactly(scene: Scene, watched
         waiting = [one.status()["placement"]["waiting"] for one in scene.controllers if leads(one)]
         return placed(scene, cell) == full and any(one.get("no-room", 0) >= 4 for one in waiting)
 
-    wait_until(is_full, "four volumes on each disk, and four that wait", WAIT_SECONDS)
+    wait_until(is_full, "two volumes on each disk, and four that wait", WAIT_SECONDS)
     wait_until(lambda: on_record(scene, cell) == full, "a record of the same", WAIT_SECONDS)
     assert {1} == {len(found) for found in watched.places.values()}, "a replica was placed twice"
     assert full == {node: watched.fullest[node] for node in cell.nodes}

@@ -197,6 +197,7 @@ def test_whoever_has_not_the_api_servers_certificate_is_not_heard(closed_stage: 
     assert {"a": ("HELD", 275)} == stage.growths()
 
 
+@pytest.mark.long
 def test_what_is_asked_for_again_and_again_and_never_stored_keeps_no_pod_waiting(stage: GrowingCell) -> None:
     stage.add("a", gib=100)
     assert forge(stage, "a", 385)
@@ -259,6 +260,7 @@ class Hesitant:
         self._webhook.stop()
 
 
+@pytest.mark.long
 def test_what_another_webhook_keeps_for_long_is_held_until_it_is_stored(stage: GrowingCell, tmp_path: Path) -> None:
     stage.scene.set_settings(namespace_cap_percent="100")
     stage.add("a", gib=100)
@@ -303,6 +305,7 @@ def claims_read(scene: Scene) -> int:
     return sum(int(float(line.rsplit(" ", 1)[1])) for line in samples if all(part in line for part in wanted))
 
 
+@pytest.mark.long
 def test_a_flood_of_reviews_costs_few_reads_and_keeps_no_pod_from_opting_in(stage: GrowingCell) -> None:
     stage.add("a", gib=1)
     before, began, slowest = claims_read(stage.scene), time.monotonic(), 0.0

@@ -213,13 +213,20 @@ def delete(stage: RotationStage, name: str) -> None:
     stage.api.delete(f"{SECRETS}/{name}")
 
 
-def test_secrets_that_are_deleted_or_spoilt_come_back_and_nobody_notices(stage: RotationStage) -> None:
+@pytest.mark.parametrize(
+    "together",
+    [(CHAIN,), pytest.param(tuple((name,) for name in CHAIN), marks=pytest.mark.long)],
+    ids=["all at once", "one after another"],
+)
+def test_secrets_that_are_deleted_or_spoilt_come_back_and_nobody_notices(
+    stage: RotationStage, together: tuple[tuple[str, ...], ...]
+) -> None:
     stage.start("--look", "1")
     before = stage.secrets()
     assert all(before.values())
     with stage.callers():
         for damage in (delete, spoil):
-            for names in (*((name,) for name in CHAIN), CHAIN):
+            for names in together:
                 for name in names:
                     damage(stage, name)
                 wait_until(lambda: before == stage.secrets(), f"{names} as before", RESTORED_SECONDS)
@@ -229,7 +236,8 @@ def test_secrets_that_are_deleted_or_spoilt_come_back_and_nobody_notices(stage: 
     assert (0, "all certificates are in order\n") == (checked.returncode, checked.stdout)
 
 
-@pytest.mark.parametrize("offset", [-300, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("offset", [-300, 300])
 def test_clocks_that_are_five_minutes_off_keep_nobody_out(stage: RotationStage, offset: int) -> None:
     stage.start("--clock-offset", str(offset))
     before = stage.secrets()

@@ -329,7 +329,9 @@ def rights(cluster: Cluster, account: str, namespace: str) -> set[str]:
 
 
 @pytest.mark.parametrize("account", [SERVICE, WEBHOOK_SERVICE])
-@pytest.mark.parametrize("namespace", ["any", NAMESPACE, "kube-system"])
+@pytest.mark.parametrize(
+    "namespace", [NAMESPACE, *(pytest.param(name, marks=pytest.mark.long) for name in ("any", "kube-system"))]
+)
 def test_the_documents_list_every_right_of_a_stolen_token(cluster: Cluster, account: str, namespace: str) -> None:
     """Those of any namespace that not every account has, and what is added or wider in others."""
     install_product(cluster)

@@ -10,7 +10,7 @@ from tests.e2e.goals import refused
 from tests.e2e.goals.scenario import harmless, not_right, play
 from tests.e2e.harness import Scene
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 
 STORM_SECONDS, PREEMPTION_SECONDS = 20.0, 10.0
 

@@ -244,6 +244,7 @@ def test_growth_is_reviewed_whatever_the_annotations_say(tenant: Tenant) -> None
     assert_others_are_placed(tenant, GIB, GIB, GIB - 1)
 
 
+@pytest.mark.long
 def test_growth_that_no_disk_can_hold_takes_no_room_and_is_told(tenant: Tenant) -> None:
     tenant.placed_claim("mine", 1)
     tenant.gate.close()
@@ -252,6 +253,7 @@ def test_growth_that_no_disk_can_hold_takes_no_room_and_is_told(tenant: Tenant) 
     tenant.wait_told("LonghornCannotGrow", "requests 900 GiB", "400 GiB", "Request less")
 
 
+@pytest.mark.long
 def test_pods_that_can_never_fit_keep_no_room_and_are_told(tenant: Tenant) -> None:
     tenant.scene.set_settings(starvation_after=str(STARVATION_SECONDS))
     waiting = f"{tenant.cell.class_name}-wait"
@@ -270,6 +272,7 @@ def test_pods_that_can_never_fit_keep_no_room_and_are_told(tenant: Tenant) -> No
     assert_others_are_placed(tenant, GIB, GIB, GIB)
 
 
+@pytest.mark.long
 def test_pods_that_name_their_own_nodes_have_one_volume_promised_once(tenant: Tenant) -> None:
     tenant.claim("mine", GIB)
     tenant.pod("real", "mine")
@@ -280,6 +283,7 @@ def test_pods_that_name_their_own_nodes_have_one_volume_promised_once(tenant: Te
     assert_others_are_placed(tenant, GIB, GIB)
 
 
+@pytest.mark.long
 def test_pods_of_one_claim_are_placed_on_one_node(tenant: Tenant) -> None:
     tenant.claim("mine", GIB)
     for number in range(6):

@@ -75,12 +75,13 @@ def refused(cell: Cell, scheduler: str) -> str:
 
 
 def test_pods_are_placed_over_https_with_our_own_certificates(
-    scene: Scene, cell: Cell, start_scheduler: StartScheduler, tmp_path: Path
+    scene: Scene, make_cell: Callable[..., Cell], start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:
+    cell = make_cell(nodes=1, fillers=0)
     # The address that is called is no name in the certificate: the name is checked that the file says.
     ca = secret(scene, "client")["ca.crt"]
     name = scheduler_over_tls(scene, start_scheduler, "https-scheduler", tmp_path, ca, client_in(scene))
-    cell.stateful_set(scheduler=name)
+    cell.stateful_set(replicas=4, scheduler=name)
     scene.assert_exactly_full(cell)
     assert scene.controllers[-1].counted('handshakes_total{outcome="done"}') >= 1
 
@@ -194,6 +195,7 @@ def question(scene: Scene, cell: Cell) -> bytes:
     return encode(scene.form, raw, cell.nodes, {})
 
 
+@pytest.mark.long
 def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_refused(
     shared_scene: Scene, make_cell: Callable[..., Cell], start_scheduler: StartScheduler, tmp_path: Path
 ) -> None:

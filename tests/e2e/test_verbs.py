@@ -105,14 +105,15 @@ def test_the_one_node_whose_victim_makes_place_is_chosen(
 
 
 def test_pods_that_we_bind_are_bound_as_exactly_as_those_of_the_scheduler(
-    scene: Scene, cell: Cell, start_scheduler: StartScheduler
+    scene: Scene, make_cell: MakeCell, start_scheduler: StartScheduler
 ) -> None:
     allow_binding(scene)
-    cell.stateful_set(scheduler=start_scheduler("binding-scheduler", bind=True))
+    cell = make_cell(nodes=2, fillers=1)
+    cell.stateful_set(replicas=8, scheduler=start_scheduler("binding-scheduler", bind=True))
     scene.assert_exactly_full(cell)
 
 
-@pytest.mark.parametrize("strategy", ["pack", "spread"])
+@pytest.mark.parametrize("strategy", ["pack", pytest.param("spread", marks=pytest.mark.long)])
 def test_the_strategy_decides_between_nodes_that_are_equal_otherwise(scene: Scene, cell: Cell, strategy: str) -> None:
     scene.set_settings(strategy=strategy)
     try:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from controller.model.names import WAKE_ANNOTATION, WAKE_CONDITION
 from tests.cluster.cache import REPOSITORY
-from tests.e2e.conftest import DELAYS
 from tests.e2e.harness import GIB, Cell, Scene, has_condition, longhorn_node
-from tests.longhorn.options import LonghornOptions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 MakeCell = Callable[..., Cell]
 SAMPLING = "sampling-scheduler"
-
-
-@pytest.fixture(scope="module")
-def shared_scene() -> Iterator[Scene]:
-    """A scene of its own, for one test makes hundreds of nodes."""
-    with Scene.start(LonghornOptions(delays=DELAYS, retry_seconds=3.0)) as scene:
-        yield scene
 
 
 def refused_by_us(scene: Scene) -> int:
@@ -49,11 +40,11 @@ def test_as_many_pods_are_woken_as_a_freed_disk_takes(scene: Scene, make_cell: M
     cell = make_cell(nodes=2, disks_gib=(550,), fillers=0)
     for node in cell.nodes:
         reserve(cell, node, 500)
-    for number in range(50):
+    for number in range(12):
         cell.claim(f"c{number}")
-    for number in range(50):
+    for number in range(12):
         cell.pod(f"p{number}", f"c{number}")
-    wait_refused(scene, cell, 50)
+    wait_refused(scene, cell, 12)
     before = patches(scene)
 
     reserve(cell, cell.nodes[0], 0)
@@ -66,6 +57,7 @@ def test_as_many_pods_are_woken_as_a_freed_disk_takes(scene: Scene, make_cell: M
     assert [] == scene.judge(cell).complaints()
 
 
+@pytest.mark.long
 def test_a_pod_finds_the_node_that_the_sample_of_its_scheduler_did_not_show(
     scene: Scene, make_cell: MakeCell, start_scheduler: Callable[..., str]
 ) -> None:

@@ -142,7 +142,13 @@ def nothing_bound(wired: Wired) -> Iterator[None]:
 
 @pytest.mark.usefixtures("nothing_bound")
 @pytest.mark.parametrize(
-    ("state", "bypass"), [("unwired", "false"), ("wired", "false"), ("wired", "true")], ids=["stock", "ours", "bypass"]
+    ("state", "bypass"),
+    [
+        pytest.param("unwired", "false", marks=pytest.mark.long),
+        ("wired", "false"),
+        pytest.param("wired", "true", marks=pytest.mark.long),
+    ],
+    ids=["stock", "ours", "bypass"],
 )
 def test_a_new_leader_finds_out_how_the_scheduler_is_configured(wired: Wired, state: str, bypass: str) -> None:
     """Bypass, which lets all others pass, lets no canary pass."""
@@ -158,6 +164,7 @@ def test_a_new_leader_finds_out_how_the_scheduler_is_configured(wired: Wired, st
     assert 0 <= seconds <= FOUND_SECONDS
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_bound")
 def test_a_scheduler_that_takes_over_is_found_out_within_seconds_of_its_lease(wired: Wired) -> None:
     first = wired.scheduler(wired=True)
@@ -174,6 +181,7 @@ def test_a_scheduler_that_takes_over_is_found_out_within_seconds_of_its_lease(wi
         first = second
 
 
+@pytest.mark.long
 def test_real_pods_are_evidence_without_any_canary(wired: Wired) -> None:
     wired.scene.set_settings(wiring_check_every="0")
     first = wired.scheduler(wired=False)
@@ -191,6 +199,7 @@ def test_real_pods_are_evidence_without_any_canary(wired: Wired) -> None:
     assert [] == [e for e in wired.history() if e["at"] > since and is_canary(e["object"])]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_bound")
 def test_the_canary_of_a_leader_that_was_killed_is_removed_by_the_next(wired: Wired) -> None:
     """No kube-scheduler runs, so that the canary stays."""
@@ -218,6 +227,7 @@ def test_the_canary_of_a_leader_that_was_killed_is_removed_by_the_next(wired: Wi
     assert (set(), 1) == (alive, most)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_bound")
 def test_nothing_is_known_of_a_scheduler_that_cannot_reach_the_extender_and_its_own_words_are_told(
     wired: Wired,

@@ -26,7 +26,7 @@ def test_a_few_random_requests(target: VerbTarget, throws: Throws) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, suppress_health_check=UNHURRIED)
+@settings(max_examples=120, suppress_health_check=UNHURRIED)
 @given(throws=THROWS)
 def test_many_random_requests(target: VerbTarget, throws: Throws) -> None:
     target.throw_all(throws)

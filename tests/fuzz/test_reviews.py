@@ -31,7 +31,7 @@ def test_some_random_reviews(target: ReviewTarget, request: tuple[str, bytes]) -
 
 
 @pytest.mark.slow
-@settings(max_examples=500, suppress_health_check=UNHURRIED)
+@settings(max_examples=150, suppress_health_check=UNHURRIED)
 @given(request=requests())
 def test_many_random_reviews(target: ReviewTarget, request: tuple[str, bytes]) -> None:
     target.throw(*request)

@@ -64,7 +64,13 @@ def with_test_account(site: Cluster) -> Iterator[Cluster]:
     site.api().delete(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{TEST}")
 
 
-@pytest.mark.parametrize("name", COMBINATIONS)
+# The others are checked against the same API server's schemas, below.
+EVERY_RUN = ("defaults", "network")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in EVERY_RUN else pytest.param(name, marks=pytest.mark.long) for name in COMBINATIONS]
+)
 def test_the_api_server_takes_every_combination(with_test_account: Cluster, helm: Helm, name: str) -> None:
     """All of its objects, without a warning: Pod Security `restricted` would warn about a Deployment's pods."""
     text = helm.rendered(with_image(COMBINATIONS[name]), *API_VERSIONS)
@@ -182,7 +188,7 @@ def entries(api: ApiClient) -> list[list[str]]:
     return [[entry["name"] for entry in api.get(path).get("webhooks", ())] for path in CONFIGURATIONS]
 
 
-@pytest.fixture(params=["helm", "helm4"])
+@pytest.fixture(params=["helm", pytest.param("helm4", marks=pytest.mark.long)])
 def release(site: Cluster, request: pytest.FixtureRequest) -> Iterator[Release]:
     release = Release(site, request.getfixturevalue(request.param))
     yield release
@@ -232,6 +238,7 @@ def test_install_upgrade_and_uninstall(release: Release, helm: Helm, tmp_path: P
     gone_again(site, before)
 
 
+@pytest.mark.long
 def test_a_forced_upgrade_empties_what_the_leader_then_fills(release: Release, tmp_path: Path) -> None:
     site, values = release.site, with_image({})
     api, before = site.api(), listing(site)
@@ -250,9 +257,10 @@ def test_a_forced_upgrade_empties_what_the_leader_then_fills(release: Release, t
     gone_again(site, before)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "flags",
-    [pytest.param((), marks=pytest.mark.long), ("--server-side", "--force-conflicts", "--field-manager=a-tool")],
+    [(), ("--server-side", "--force-conflicts", "--field-manager=a-tool")],
 )
 def test_objects_that_are_applied_again_leave_alone_what_the_leader_wrote(
     site: Cluster, helm: Helm, tmp_path: Path, flags: tuple[str, ...]
@@ -276,6 +284,7 @@ def test_objects_that_are_applied_again_leave_alone_what_the_leader_wrote(
     gone_again(site, before)
 
 
+@pytest.mark.long
 def test_helm_takes_over_what_was_applied_by_hand(release_3: Release, tmp_path: Path) -> None:
     release, site = release_3, release_3.site
     api, before = site.api(), listing(site)
@@ -347,6 +356,7 @@ def test_the_notes_warn_of_a_namespace_without_longhorn(site: Cluster, helm: Hel
     assert "WARNING: there is no Longhorn in the namespace default" in done.stdout
 
 
+@pytest.mark.long
 def test_a_release_from_its_first_leader_to_its_end(release_3: Release, tmp_path: Path) -> None:
     """The program itself, with the account that the chart made. It keeps its entries in upgrades and fills them after a
     forced one, `helm test` tries it out, and it is uninstalled."""

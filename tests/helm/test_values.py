@@ -70,6 +70,7 @@ def without(values: Values, path: tuple[str, ...]) -> Values:
     return less
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_each_value_of_the_combination_does_something(helm: Helm, name: str) -> None:
     """What stands in it is rendered otherwise without it; so no value can be named and forgotten in the templates."""
@@ -179,6 +180,7 @@ def test_values_that_do_not_go_together_are_refused(helm: Helm) -> None:
         assert says in done.stderr, (values, done.stderr)
 
 
+@pytest.mark.long
 def test_both_helms_lint_the_chart_and_render_the_same(helm: Helm, helm4: Helm) -> None:
     for name, values in COMBINATIONS.items():
         texts = []

@@ -9,7 +9,7 @@ from tests.race.mutants import MUTANTS, RaceMutant
 from tests.race.run import run
 
 SEED = 20261122
-EXAMPLES = 100
+EXAMPLES = 25
 
 
 @pytest.mark.parametrize("name", INVARIANTS)
