@@ -41,9 +41,7 @@ from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reuse import find_reusable
 
 SHOWN_SECONDS: Final = 60.0  # within which the watch shows what was written, or it is there no more
-DOUBT_SECONDS: Final = (
-    90.0  # for which a write that failed may arrive all the same: the API server gives a request 60 s
-)
+DOUBT_SECONDS: Final = 90.0  # for which a write that failed may arrive all the same, as the writer's ARRIVES_SECONDS
 NEAREST: Final = 40  # disks that are looked at for reasons: more than are told, since promises change the order
 Noted = TypeVar("Noted")
 _MOST_TRIES: Final = 3
