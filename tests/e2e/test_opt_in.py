@@ -285,6 +285,7 @@ def test_while_we_hang_pods_are_made_all_the_same_and_those_without_claims_at_on
     assert failures + 1 == silent.calls("fail_open_count")
 
 
+@pytest.mark.long
 def test_a_rolling_update_misses_no_pod(stage: OptInStage, space: Space) -> None:
     stop, missed, made = threading.Event(), list[str](), list[str]()
     failures = stage.calls("fail_open_count")

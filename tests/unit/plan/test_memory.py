@@ -58,7 +58,9 @@ INPUTS: dict[str, tuple[bytes, bytes]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.long] * (one == "few nodes, many replicas")) for one in INPUTS]
+)
 def test_memory_is_bounded_by_the_inputs_size(name: str) -> None:
     given, problem = INPUTS[name]
     code, out, lines, peak_kib = asked(given)
@@ -67,6 +69,7 @@ def test_memory_is_bounded_by_the_inputs_size(name: str) -> None:
     assert peak_kib * 1024 <= 10 * len(given) + 200 * MEBIBYTE
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_line_that_takes_too_much_ends_no_other() -> None:
     question = {"schedule": {"volume": "v", "replicas": []}}
