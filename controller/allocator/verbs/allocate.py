@@ -480,7 +480,10 @@ class Allocations:
         changes = tuple(Drop(one.purpose, one.name, one.node, one.disk) for one in entries)
         return Allotment(freed=entries, changes=changes)
 
-    def _change_locked(self, volumes: Iterable[str]) -> None:
+    def _change_locked(self, volumes: Iterable[str] | None) -> None:
+        """Those volumes' replicas may be others; None: nothing is."""
+        if volumes is None:
+            return
         volumes = set(volumes)
         self._world.volumes_touched(volumes)
         for name in volumes or {""}:

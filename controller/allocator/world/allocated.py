@@ -191,23 +191,26 @@ class Allocated:
             self._ahead[node, place] = _Ahead(ahead.until, _read(record, ahead.shown or _NEVER_READ))
             return set()
         self._ahead.pop((node, place), None)
-        return self._set(node, place, _read(record, last))
+        return self._set(node, place, _read(record, last)) or set()
 
-    def learn(self, record: NodeRecord, until: float, place: str = "", *, is_written: bool) -> set[str]:
+    def learn(self, record: NodeRecord, until: float, place: str = "", *, is_written: bool) -> set[str] | None:
         """This process has written or read that. The watch shows it before `until`, or it is there no more. Where it
-        `is_written`, none of this process's earlier writes there arrives any more."""
-        node, found = record.node, set[str]()
+        `is_written`, none of this process's earlier writes there arrives any more. None: it changes nothing."""
+        node = record.node
         mine = (one for one in self._decisions() if one.allocation.node == node) if is_written else ()
         doubted = [one for one in mine if one.until is not None]
+        was = self._all_of(one.allocation for one in doubted)
         for one in doubted:
             self._end(one)
+        found = self._rejoin(was)
         last, ahead = self._places.get(node, {}).get(place), self._ahead.get((node, place))
-        if last is None or _number(record.version) > _number(last.version):
-            self._ahead[node, place] = _Ahead(until, ahead.shown if ahead is not None else last)
-            found = self._set(node, place, _read(record, last or _NEVER_READ))
-        return found | self._join({_name(one.allocation) for one in doubted})
+        if last is not None and _number(record.version) <= _number(last.version):
+            return found
+        self._ahead[node, place] = _Ahead(until, ahead.shown if ahead is not None else last)
+        more = self._set(node, place, _read(record, last or _NEVER_READ))
+        return found if more is None else more | (found or set())
 
-    def _set(self, node: str, place: str, seen: _Seen | None) -> set[str]:
+    def _set(self, node: str, place: str, seen: _Seen | None) -> set[str] | None:
         places = self._places.setdefault(node, {})
         places.pop(place, None)
         if seen is not None:
@@ -220,15 +223,16 @@ class Allocated:
         if allocations:
             self._records[node] = allocations
         if before == allocations:
-            return set()
+            return None
         old, new = set(before), set(allocations)
+        was = self._all_of(old ^ new)
         for gone in old - new:
             self._forget(gone)
         for came in new - old:
             self._forget(came)
             members = self._recorded[came.purpose]
             members[came.name] = (*members.get(came.name, _NONE), came)
-        return self._join({_name(one) for one in old ^ new})
+        return self._rejoin(was)
 
     def _note_problems(self, node: str, places: tuple[_Seen, ...]) -> None:
         was_closed = self.closed(node)
@@ -253,14 +257,15 @@ class Allocated:
             self._decided[_name(one)] = (*there, Decided(number, one, seen))
         return self._join({_name(one) for one in entries})
 
-    def end(self, number: int, allocations: Iterable[Allocation]) -> set[str]:
-        """What was decided under that number is on record by now, or was not sent, and will not be."""
-        entries = list(allocations)
-        for one in entries:
-            for there in self._decided.get(_name(one), _NO_DECISIONS):
+    def end(self, number: int, allocations: Iterable[Allocation]) -> set[str] | None:
+        """What was decided under that number is on record by now, or was not sent, and will not be. None: that changes
+        nothing."""
+        was = self._all_of(allocations)
+        for name in was:
+            for there in self._decided.get(name, _NO_DECISIONS):
                 if there.number == number:
                     self._end(there)
-        return self._join({_name(one) for one in entries})
+        return self._rejoin(was)
 
     def doubt(self, number: int, allocations: Iterable[Allocation], until: float) -> set[str]:
         """Its write may have arrived, or arrive until then: it counts until this process has written there. Nothing is
@@ -282,7 +287,7 @@ class Allocated:
         late = [(key, ahead) for key, ahead in self._ahead.items() if now >= ahead.until]
         for (node, place), ahead in late:
             del self._ahead[node, place]
-            found |= self._set(node, place, ahead.shown)
+            found |= self._set(node, place, ahead.shown) or set()
         return found
 
     def begin_term(self) -> set[str]:
@@ -350,6 +355,14 @@ class Allocated:
             yield from ((purpose, name) for name in members)
 
     # Joining
+
+    def _all_of(self, entries: Iterable[Allocation]) -> dict[Name, tuple[Allocation, ...]]:
+        return {name: self.of(*name) for name in {_name(one) for one in entries}}
+
+    def _rejoin(self, was: Mapping[Name, tuple[Allocation, ...]]) -> set[str] | None:
+        """Of those that were like that before: None where all are as they were."""
+        names = [name for name, entries in was.items() if self.of(*name) != entries]
+        return self._join(names) if names else None
 
     def _join(self, names: Iterable[Name]) -> set[str]:
         touched = set[str]()
