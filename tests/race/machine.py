@@ -241,8 +241,10 @@ class Race(RuleBasedStateMachine):
                 self.world.do((f"  meanwhile {text}", act))
 
         def beforehand() -> None:
-            asker = calls[choice % len(calls)][0].split()[0]  # who asks for the same twice at once may hear of it first
-            others = [one for one in self.callers.actions() + calls if not one[0].startswith(f"{asker} asks")]
+            # Of what the same volume was given nobody has heard yet, though it counts.
+            asker = calls[choice % len(calls)][0].split()[0]
+            volume = asker.rpartition("-r")[0] or asker
+            others = [one for one in self.callers.actions() + calls if volume not in one[0]]
             text, act = others[follows % len(others)]
             self.world.do((f"  meanwhile {text}", act))
 
