@@ -9,10 +9,11 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry
 
 from controller.allocations.backends import LonghornNodeBackend
-from controller.allocations.holder import Learn, RecordHolder, tell_no_record
+from controller.allocations.holder import RecordHolder, tell_no_record
 from controller.allocations.keeper import LonghornObjects, RecordKeeper, news_of, status_of
 from controller.allocations.metrics import RecordMetrics
 from controller.allocations.terms import RecordTerm
+from controller.allocations.writer import Learn
 from controller.clock import Clock
 from controller.kube.api import KubeApi
 from controller.kube.store import Change, Store

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from controller.allocations.backends import RecordBackend, found_backend
-from controller.allocations.writer import RecordWriter
+from controller.allocations.writer import Learn, RecordWriter, learn_nothing
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError
 from controller.kube.api import KubeApi
@@ -19,10 +19,6 @@ LOOK_EVERY_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 2.0
 
 _log = logging.getLogger(__name__)
-
-
-class Learn(Protocol):
-    def __call__(self, record: NodeRecord, place: str, *, is_written: bool) -> None: ...
 
 
 def tell_no_record(problem: str) -> None:
@@ -43,10 +39,10 @@ class RecordHolder(Part):
         clock: Clock,
         say: Callable[[str], None],
         seen: Callable[[str], NodeRecord | None] = lambda _node: None,
-        learn: Learn | None = None,
+        learn: Learn = learn_nothing,
     ) -> None:
         """`term`: that writes carry; raises NotLeaderError while this process does not lead. `seen`: a node's record as
-        a watch shows it. `learn` is told of what stands there, and at which place, before the watch shows it."""
+        a watch shows it. `learn`: as `RecordWriter`'s."""
         self._api, self._namespace, self.term, self._clock, self._seen = api, namespace, term, clock, seen
         self._learn = learn
         self._backend: RecordBackend | None = None
@@ -88,18 +84,9 @@ class RecordHolder(Part):
             raise
         if self._backend is None or found.name != self._backend.name:
             self._backend = found
-            self._writer = RecordWriter(
-                found, self.term, self._clock, seen=self._seen, learn=self._learn_at(found.place)
-            )
+            self._writer = RecordWriter(found, self.term, self._clock, seen=self._seen, learn=self._learn)
         self._is_known = True
         self._steps.note(())
-
-    def _learn_at(self, place: str) -> Callable[[NodeRecord, bool], None]:
-        def learn(record: NodeRecord, is_written: bool) -> None:
-            if self._learn is not None:
-                self._learn(record, place, is_written=is_written)
-
-        return learn
 
     def status(self) -> dict[str, Any]:
         backend = self._backend

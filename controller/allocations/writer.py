@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from controller.allocations.backends import RecordBackend, StoredRecord
 from controller.allocations.definition import MAX_ENTRIES
@@ -51,6 +51,16 @@ ARRIVES_SECONDS: Final = 90.0  # from a write without an answer until it has arr
 _log = logging.getLogger(__name__)
 
 
+class Learn(Protocol):
+    """Hears of a node's record, and at which place of a backend it is."""
+
+    def __call__(self, record: NodeRecord, place: str, *, is_written: bool) -> None: ...
+
+
+def learn_nothing(record: NodeRecord, place: str, *, is_written: bool) -> None:
+    """For programs without an allocator."""
+
+
 class RecordWriter:
     """Threads: any. Blocks: until the changes are durable, or the deadline. I/O: the API server.
 
@@ -65,11 +75,11 @@ class RecordWriter:
         pause: Callable[[float], None] = time.sleep,
         seen: Callable[[str], NodeRecord | None] = lambda _node: None,
         gather_seconds: float = GATHER_SECONDS,
-        learn: Callable[[NodeRecord, bool], None] = lambda _record, _is_written: None,
+        learn: Learn = learn_nothing,
     ) -> None:
         """`seen`: a node's record as a watch shows it. The first write in a term begins with that, and reads the record
         only if it is another one by now. `gather_seconds`: the most that a write waits for others who may share it.
-        `learn` is told of each record that stands there by a write, True, or a read, False, before any caller is."""
+        `learn` is told of each record that stands there by a write or a read, before any caller is."""
         self._backend, self._term, self._clock, self._pause, self._seen = backend, term, clock, pause, seen
         self._learn = learn
         self._gather_seconds = gather_seconds
@@ -157,7 +167,7 @@ class RecordWriter:
                 self._backend.forget(stored)
                 written = self._backend.write(self._backend.read(node), allocations, term)
             self.writes += 1
-            self._learn(written.record, True)
+            self._learn(written.record, self._backend.place, is_written=True)
             return True
 
     def forget(self, node: str, deadline: float) -> bool:
@@ -339,7 +349,7 @@ class RecordWriter:
                 elif self._may_be_undone(state, stored, tickets):
                     raise NotReadyError(f"a write of the record of {node} without an answer may yet undo this")
                 else:
-                    self._learn(stored.record, False)
+                    self._learn(stored.record, self._backend.place, is_written=False)
                 if stored.record.allocations != goal:
                     raise UnreadableRecordError(f"the API server did not keep the record of {node} as it was written")
                 state.known, state.known_term = stored, term
@@ -392,7 +402,7 @@ class RecordWriter:
             raise
         state.sent.clear()  # they were on top of what is no more
         self.writes += 1
-        self._learn(written.record, True)
+        self._learn(written.record, self._backend.place, is_written=True)
         return written
 
     def _may_be_undone(self, state: NodeWrites, stored: StoredRecord, tickets: Sequence[Ticket]) -> bool:

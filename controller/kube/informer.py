@@ -32,6 +32,7 @@ FEW: Final = 250  # objects, which a list shows sooner than a bookmark comes
 STALE_SECONDS: Final = 60.0
 DOUBT_SECONDS: Final = STALE_SECONDS / 2  # a proof takes time, and has to arrive before the store is stale
 ABSENT_RETRY_SECONDS: Final = 10.0
+MOMENT_RETRY_SECONDS: Final = 1.0  # of a kind that was there a moment ago
 BACKOFF_SECONDS: Final = 0.25
 MAX_BACKOFF_SECONDS: Final = 10.0
 SHORT_WATCH_SECONDS: Final = 1.0
@@ -169,7 +170,7 @@ class Informer(Part):
         ago, and no event told of its end, an API server may only not serve it for a moment."""
         self._forget_position()
         if len(self.store) and self.age() <= STALE_SECONDS:
-            return ABSENT_RETRY_SECONDS / 10
+            return MOMENT_RETRY_SECONDS
         self.store.replace(())
         self._mark_current()
         self._failures = 0

@@ -103,7 +103,7 @@ class Service:
             term,
             clock,
             lambda _seconds: clock.advance(_PAUSE_SECONDS),
-            learn=lambda record, is_written: allocator.allocations.learn(record, is_written=is_written),
+            learn=allocator.allocations.learn,
         )
         find = allocator.disks.find
 

@@ -460,16 +460,17 @@ class Allocations:
     def _give_locked(self, allocations: tuple[Allocation, ...], disk_uuid: str, volume: str = "") -> Allotment:
         size = allocations[0].size_bytes if allocations else 0
         given = Allotment(allocations, disk_uuid, is_new=True, size_bytes=size)
-        return self._decided_locked(given, {volume} - {""}, is_judged=True)
+        return self._decided_locked(given, volume, is_judged=True)
 
     def _repeated(self, one: Allocation, disk_uuid: str, volume: str = "") -> Allotment:
         """Given before, and written once more."""
         given = Allotment((one,), disk_uuid, size_bytes=one.size_bytes)
-        return self._decided_locked(given, {volume} - {""}, is_judged=False)
+        return self._decided_locked(given, volume, is_judged=False)
 
-    def _decided_locked(self, given: Allotment, volumes: set[str], *, is_judged: bool) -> Allotment:
+    def _decided_locked(self, given: Allotment, volume: str, *, is_judged: bool) -> Allotment:
         number, entries = next(self._numbers), given.allocations
-        self._change_locked(volumes | self._world.allocated.decide(number, entries, is_judged=is_judged))
+        changed = self._world.allocated.decide(number, entries, is_judged=is_judged)
+        self._change_locked({volume, *changed} - {""})
         seen = self._world.allocated.seen_by(number, entries)
         return replace(given, number=number, seen=seen, changes=tuple(Put(one) for one in entries))
 

@@ -8,7 +8,7 @@ record. So whoever asks what a disk holds, or where a volume lies, need not know
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -198,11 +198,7 @@ class Allocated:
         `is_written`, none of this process's earlier writes there arrives any more. None: it changes nothing."""
         node = record.node
         mine = (one for one in self._decisions() if one.allocation.node == node) if is_written else ()
-        doubted = [one for one in mine if one.until is not None]
-        was = self._all_of(one.allocation for one in doubted)
-        for one in doubted:
-            self._end(one)
-        found = self._rejoin(was)
+        found = self._end_all([one for one in mine if one.until is not None])
         last, ahead = self._places.get(node, {}).get(place), self._ahead.get((node, place))
         if last is not None and _number(record.version) <= _number(last.version):
             return found
@@ -260,12 +256,8 @@ class Allocated:
     def end(self, number: int, allocations: Iterable[Allocation]) -> set[str] | None:
         """What was decided under that number is on record by now, or was not sent, and will not be. None: that changes
         nothing."""
-        was = self._all_of(allocations)
-        for name in was:
-            for there in self._decided.get(name, _NO_DECISIONS):
-                if there.number == number:
-                    self._end(there)
-        return self._rejoin(was)
+        decided = chain.from_iterable(self._decided.get(_name(one), _NO_DECISIONS) for one in allocations)
+        return self._end_all([there for there in decided if there.number == number])
 
     def doubt(self, number: int, allocations: Iterable[Allocation], until: float) -> set[str]:
         """Its write may have arrived, or arrive until then: it counts until this process has written there. Nothing is
@@ -280,10 +272,7 @@ class Allocated:
 
     def expire(self, now: float) -> set[str]:
         """What was decided or written, and never came to stand on record."""
-        over = [one for one in self._decisions() if one.until is not None and now >= one.until]
-        for one in over:
-            self._end(one)
-        found = self._join({_name(one.allocation) for one in over})
+        found = self._end_all([one for one in self._decisions() if one.until is not None and now >= one.until]) or set()
         late = [(key, ahead) for key, ahead in self._ahead.items() if now >= ahead.until]
         for (node, place), ahead in late:
             del self._ahead[node, place]
@@ -338,13 +327,15 @@ class Allocated:
         else:
             members.pop(allocation.name, None)
 
-    def _end(self, decided: Decided) -> None:
-        name = _name(decided.allocation)
-        left = tuple(one for one in self._decided.get(name, _NO_DECISIONS) if one is not decided)
-        if left:
-            self._decided[name] = left
-        else:
-            self._decided.pop(name, None)
+    def _end_all(self, ended: Sequence[Decided]) -> set[str] | None:
+        was = self._all_of(one.allocation for one in ended)
+        for name in was:
+            left = tuple(one for one in self._decided.get(name, _NO_DECISIONS) if one not in ended)
+            if left:
+                self._decided[name] = left
+            else:
+                self._decided.pop(name, None)
+        return self._rejoin(was)
 
     def _decisions(self) -> Iterator[Decided]:
         return chain.from_iterable(self._decided.values())

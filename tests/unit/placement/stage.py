@@ -15,7 +15,7 @@ from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.kube.store import Store
-from controller.model.allocations import Change, NodeRecord
+from controller.model.allocations import Change
 from controller.placement.build import build_placement
 from controller.placement.placer import Placer
 from controller.rpc.allocating import DiskAllocator
@@ -100,8 +100,8 @@ class PlacingLeader:
         self.cell, self.live, self.checks = cell, live, Checks()
         self.checks.term, self.has_record = term, True
         self.cluster = TestCluster(live=live, make_allocator=lambda _clock: Allocator(cell.clock))
-        backend = NodeDiskAllocationBackend(cell.api, NAMESPACE)
-        self.writer = RecordWriter(backend, self._term, cell.clock, self._pause, learn=self._learn)
+        backend, given = NodeDiskAllocationBackend(cell.api, NAMESPACE), self.cluster.allocator.allocations
+        self.writer = RecordWriter(backend, self._term, cell.clock, self._pause, learn=given.learn)
         self.giving = DiskAllocator(
             self.cluster.allocator.allocations,
             lambda: self.writer,
@@ -134,9 +134,6 @@ class PlacingLeader:
     def _term(self) -> int:
         self.checks.check_leading()
         return self.checks.term
-
-    def _learn(self, record: NodeRecord, is_written: bool) -> None:
-        self.cluster.allocator.allocations.learn(record, is_written=is_written)
 
     def _pause(self, seconds: float) -> None:
         self.cell.clock.advance(seconds)

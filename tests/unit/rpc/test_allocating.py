@@ -18,7 +18,7 @@ from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.allocator.verbs.allotment import Allotment
 from controller.errors import ConflictError, NotReadyError, TooManyReadsError, UnreadableRecordError
 from controller.model.allocations import Allocation, NodeRecord, Purpose
-from controller.model.longhorn import BackingImage
+from controller.model.longhorn import BackingImage, Volume
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_REFUSALS
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, NoRoomError
@@ -262,14 +262,20 @@ def test_what_was_placed_a_moment_ago_is_not_freed(
     assert 80 * GIB == record.bytes_on("n1")
 
 
-def test_nothing_is_freed_that_could_not_be_looked_at(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
-    """What was placed a moment ago, in a burst of calls."""
+def show_strict(leader: Leader) -> Volume:
+    """A strict-local volume that is attached to n1, and a replica without a disk; the volume as it moves to n2."""
     leader.cluster.add_nodes(n1=100, n2=100)
     at_n1, at_n2 = (volume("v", 60, locality="strict-local", attached_to=name) for name in ("n1", "n2"))
     leader.cluster.allocator.observe_volume("v", at_n1)
     leader.cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v", 60))
+    return at_n2
+
+
+def test_nothing_is_freed_that_could_not_be_looked_at(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    """What was placed a moment ago, in a burst of calls."""
+    at_n2 = show_strict(leader)
     leader.cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=20 * GIB))
     client.schedule_replica("v", "v-r-1")
     disk = client.schedule_backing_image("i").allocation.disk_uuid
@@ -301,10 +307,7 @@ def test_a_volume_that_was_attached_a_moment_ago_gets_its_disk_there(
 def test_a_strict_local_replica_follows_its_volume_to_another_node(
     leader: Leader, record: FakeRecord, client: DiskSchedulerClient
 ) -> None:
-    leader.cluster.add_nodes(n1=100, n2=100)
-    at_n1, at_n2 = (volume("v", 60, locality="strict-local", attached_to=name) for name in ("n1", "n2"))
-    leader.cluster.allocator.observe_volume("v", at_n1)
-    leader.cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v", 60))
+    at_n2 = show_strict(leader)
     leader.reads.objects.update({("volume", "v"): at_n2, ("replica", "v-r-1"): replica("v-r-1", "v", 60)})
     assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node
     leader.cluster.allocator.observe_volume("v", at_n2)
