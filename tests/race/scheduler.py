@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from controller.model.longhorn import Replica
 from controller.model.workload import Claim, Pod
 from tests.race.driver import EVERYWHERE, RaceAnswer
 from tests.race.promises import needs_at
@@ -80,6 +81,12 @@ class RaceScheduler:
         return answer
 
     def _promised(self, claim: Claim, nodes: Sequence[str]) -> frozenset[str]:
+        """Where its volume may still land. Nothing was held for one whose copy seemed to lie there, though Longhorn has
+        taken it away: the promise begins with the choice."""
+        name = f"pvc-{claim.uid}"
+        gone = (gone for _, _, gone in self._world.undelivered())
+        if any(isinstance(copy, Replica) and copy.volume == name and copy.is_placed for copy in gone):
+            return frozenset()
         needs = (needs_at(self._world, claim, node) for node in nodes)
         return frozenset(need if need == EVERYWHERE else node for need, node in zip(needs, nodes, strict=True) if need)
 
