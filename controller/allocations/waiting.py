@@ -21,10 +21,12 @@ Told = Mapping[Key, Allocation | None]  # what callers were told stands under a 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Reverts a change, unless something else is under its key by then."""
+    """Reverts a change, unless something else is under its key by then. In another term than that of the change another
+    leader may have told somebody what stands there, so nothing is reverted then."""
 
     change: Change
     former: Allocation | None
+    term: int
 
     def on(self, allocations: Mapping[Key, Allocation], told: Told) -> list[Change]:
         """What somebody else was `told` since stays."""
@@ -53,6 +55,7 @@ class Ticket:
     is_done: bool = False
     is_abandoned: bool = False  # its caller has gone with an error
     error: SchedulerError | None = None
+    term: int = -1  # in which it was last tried
     undo: list[Undo] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -78,7 +81,7 @@ class NodeWrites:
     has_writer: bool = False
     waiting: list[Ticket] = field(default_factory=list)
     owed: list[Undo] = field(default_factory=list)  # to be taken back with the next write
-    owed_drops: list[Drop] = field(default_factory=list)
+    owed_drops: list[tuple[int, Drop]] = field(default_factory=list)  # with their term
     open: int = 0  # commits that may yet take back what they wrote
     counted_on: list[Ticket] = field(default_factory=list)  # since something was written that may be taken back
     known: StoredRecord | None = None
@@ -104,16 +107,17 @@ class NodeWrites:
         else:
             self.counted_on.clear()
 
-    def told(self) -> dict[Key, Allocation | None]:
-        """What must not be taken back by others."""
-        found = dict[Key, Allocation | None]()
-        for ticket in self.counted_on:
-            for change in ticket.changes:
-                allocation = change.allocation if isinstance(change, Put) else None
-                known = found.get(change.key)
-                if allocation is None or known is None or known.size_bytes < allocation.size_bytes:
-                    found[change.key] = allocation
-        return found
+
+def told_by(counted_on: Iterable[Ticket], term: int) -> Told:
+    """What must not be taken back by others in that term."""
+    found = dict[Key, Allocation | None]()
+    for ticket in (one for one in counted_on if one.term == term):
+        for change in ticket.changes:
+            allocation = change.allocation if isinstance(change, Put) else None
+            known = found.get(change.key)
+            if allocation is None or known is None or known.size_bytes < allocation.size_bytes:
+                found[change.key] = allocation
+    return found
 
 
 def shows(allocations: Sequence[Allocation], entries: Iterable[Allocation]) -> bool:
@@ -145,20 +149,22 @@ def applied(
     there: tuple[Allocation, ...],
     tickets: Sequence[Ticket],
     owed: Sequence[Undo],
-    drops: Sequence[Drop],
-    told: Told,
+    drops: Sequence[tuple[int, Drop]],
+    counted_on: Sequence[Ticket],
+    term: int,
 ) -> tuple[Allocation, ...]:
-    """First what is owed, then each ticket in its turn; each notes how to take it back."""
-    found = {one.key: one for one in there}
+    """First what is owed in that term, then each ticket in its turn; each notes how to take it back."""
+    found, told = {one.key: one for one in there}, told_by(counted_on, term)
     for undo in owed:
-        apply(undo.on(found, told), found)
-    apply(drops, found)
+        if undo.term == term:
+            apply(undo.on(found, told), found)
+    apply([drop for of_term, drop in drops if of_term == term], found)
     for ticket in tickets:
-        ticket.undo = []
+        ticket.undo, ticket.term = [], term
         for change in ticket.changes:
             former = found.get(change.key)
             if not ticket.is_still_wanted(change, former):
                 continue
-            ticket.undo.append(Undo(change, former))
+            ticket.undo.append(Undo(change, former, term))
             apply([change], found)
     return tuple(sorted(found.values()))

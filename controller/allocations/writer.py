@@ -20,7 +20,6 @@ from controller.allocations.waiting import (
     Sent,
     StillWanted,
     Ticket,
-    Told,
     Undo,
     applied,
     is_told,
@@ -136,7 +135,7 @@ class RecordWriter:
                     raise
                 _log.warning("freed later node=%s entries=%d: %s", node, len(freed), error)
                 with self._lock:
-                    self._state_locked(node).owed_drops += freed
+                    self._state_locked(node).owed_drops += [(written[-1][1].term, drop) for drop in freed]
 
     @contextmanager
     def _open(self, nodes: Collection[str]) -> Iterator[None]:
@@ -252,10 +251,10 @@ class RecordWriter:
             tickets, state.waiting = state.waiting, []
             owed, state.owed = state.owed, []
             drops, state.owed_drops = state.owed_drops, []
-            told = state.told()
+            counted_on = list(state.counted_on)
         error: SchedulerError | None = None
         try:
-            self._store(node, state, (tickets, owed, drops, told), own.deadline)
+            self._store(node, state, (tickets, owed, drops, counted_on), own.deadline)
         except SchedulerError as caught:
             error = caught
         except BaseException as fault:
@@ -307,12 +306,12 @@ class RecordWriter:
         self,
         node: str,
         state: NodeWrites,
-        wanted: tuple[Sequence[Ticket], Sequence[Undo], Sequence[Drop], Told],
+        wanted: tuple[Sequence[Ticket], Sequence[Undo], Sequence[tuple[int, Drop]], Sequence[Ticket]],
         deadline: float,
     ) -> None:
         """Until it stands there. A conflict is somebody else's doing only if the record itself is another one: Longhorn
         writes its Nodes all the time."""
-        tickets, owed, drops, told = wanted
+        tickets, owed, drops, counted_on = wanted
         base: tuple[Allocation, ...] | None = None  # on which a write was tried that was not accepted, or not answered
         goal: tuple[Allocation, ...] = ()
         is_first, is_shown, tried_in = True, False, -1
@@ -338,7 +337,7 @@ class RecordWriter:
                     if not (tickets or owed or drops):
                         return
                 if base is None or there != goal:  # else the write without an answer has arrived
-                    base, goal = there, applied(there, tickets, owed, drops, told)
+                    base, goal = there, applied(there, tickets, owed, drops, counted_on, term)
                 # What a former leader has sent may arrive as long as nothing is written in this term.
                 is_ours = stored.record.term == term or not goal
                 if goal == there and known is not None and is_ours:  # somebody may have edited it since
