@@ -331,7 +331,9 @@ class RecordWriter:
                 _check_writable(stored.record, term)
                 there = stored.record.allocations
                 if base is not None and there not in (base, goal):
-                    raise UnexpectedRecordError(f"somebody else has changed the record of {node}")
+                    if all(there != one.allocations for one in state.sent):
+                        raise UnexpectedRecordError(f"somebody else has changed the record of {node}")
+                    base = None  # an earlier write of ours has arrived
                 if base is None:
                     tickets = self._left_of(tickets, state, stored.record, term)
                     if not (tickets or owed or drops):

@@ -50,7 +50,7 @@ class Why(StrEnum):
     NEW = "new"
     NO_VOLUME = "no-volume"
     BINDING = "binding"  # its hardNodeAffinity is being written
-    CLOSED = "closed-disk"  # the disk on record takes no replicas now
+    CLOSED = "closed-disk"  # the disk on record takes no replicas now, or not one that has grown
     NO_ROOM = "no-room"
     FAILURE = "failure"
     WRITTEN = "written"  # and not shown yet

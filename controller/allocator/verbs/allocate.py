@@ -111,8 +111,8 @@ class Allocations:
         is_looked_at: bool = True,
     ) -> Allotment:
         """A disk for that replica, which is there and has none; the same again when it was given one before, larger if
-        its volume is by now. When it has to be on another node, or does not fit there any more, that is `freed`: to be
-        asked for anew once that is durable. `volume_name`: whose it has to be.
+        its volume is by now. When it has to be on another node, that is `freed`: to be asked for anew once that is
+        durable. `volume_name`: whose it has to be.
 
         Raises NotFoundError when our stores do not show it or its volume; and, unless all `is_looked_at`,
         LookFirstError when the replica goes where its volume is attached, and by our stores that is nowhere yet, or
@@ -132,7 +132,7 @@ class Allocations:
                 choice = self._chooser.choose(volume, bound_replica(volume, asked), beside, now_utc, closed)
                 if choice is not None:
                     one = Allocation(Purpose.REPLICA, name, choice.node, choice.disk, volume.size_bytes)
-                    return self._give_locked((one,), choice.uuid)
+                    return self._give_locked(one, choice.uuid)
             question = DiskQuestion(asked.volume, name)
             found = self._disks.find(question, deadline - self._clock.now(), now_utc, closed, NEAREST)
             if found.preferred is None:
@@ -170,7 +170,8 @@ class Allocations:
         if held is HeldPlace.ELSEWHERE:
             return self._freed(self._world.allocated.of(Purpose.REPLICA, replica.name))
         if held is HeldPlace.CLOSED:
-            text = f"replica {replica.name!r} was given a disk on node {replica.node}, which takes no replicas now"
+            why = "which takes no replicas now, or has no room for what the volume has grown by"
+            text = f"replica {replica.name!r} was given a disk on node {replica.node}, {why}"
             raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
         return self._at_its_place(replica, volume.size_bytes)
 
@@ -229,7 +230,7 @@ class Allocations:
         if replica is None or not replica.is_placed or volume.size_bytes <= one.size_bytes:
             return HeldPlace.PLACE
         obstacle = self._beside(volume).check_larger(replica, one.size_bytes)
-        return HeldPlace.PLACE if obstacle is None else HeldPlace.ELSEWHERE
+        return HeldPlace.PLACE if obstacle is None else HeldPlace.CLOSED
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:
         """The failed replica of that volume that comes back where it lies, at the volume's size; without one, or
@@ -303,7 +304,7 @@ class Allocations:
                     return Allotment(obstacles=plan.obstacles, size_bytes=size)
                 if self._expansions.is_unknown_locked() and size > self._under_lock.growths().granted(volume_name):
                     raise NotReadyError(f"it fits, but {LEADER_CHANGED.message}; try again")
-            given = self._give_locked(new, "", volume_name)
+            given = self._decided_locked(Allotment(new), volume_name, is_judged=is_new)
             return replace(given, allocations=allocations, is_new=is_new, size_bytes=size)
 
     # Backing images
@@ -330,7 +331,7 @@ class Allocations:
             if choice is None:
                 return Allotment(obstacles=obstacles, size_bytes=size)
             one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
-            return self._give_locked((one,), choice.uuid)
+            return self._give_locked(one, choice.uuid)
 
     def _same_copy(self, image: BackingImage, known: CopyToCome, size_bytes: int) -> Allotment:
         """The copy that was given before, larger if that is wanted and fits. It is written once more, as `_stands`
@@ -346,7 +347,7 @@ class Allocations:
         obstacle = check_image_growth(self._world, beside, image, one, size_bytes)
         if obstacle is not None:
             return Allotment(obstacles=(obstacle,), size_bytes=size_bytes)
-        return self._give_locked((replace_entry(one, size_bytes=size_bytes),), known.uuid)
+        return self._give_locked(replace_entry(one, size_bytes=size_bytes), known.uuid)
 
     def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
         """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
@@ -457,17 +458,16 @@ class Allocations:
         if problem:
             raise PreconditionError(f"{node}: {problem}")
 
-    def _give_locked(self, allocations: tuple[Allocation, ...], disk_uuid: str, volume: str = "") -> Allotment:
-        size = allocations[0].size_bytes if allocations else 0
-        given = Allotment(allocations, disk_uuid, is_new=True, size_bytes=size)
-        return self._decided_locked(given, volume, is_judged=True)
+    def _give_locked(self, one: Allocation, disk_uuid: str) -> Allotment:
+        given = Allotment((one,), disk_uuid, is_new=True, size_bytes=one.size_bytes)
+        return self._decided_locked(given, is_judged=True)
 
     def _repeated(self, one: Allocation, disk_uuid: str, volume: str = "") -> Allotment:
         """Given before, and written once more."""
         given = Allotment((one,), disk_uuid, size_bytes=one.size_bytes)
         return self._decided_locked(given, volume, is_judged=False)
 
-    def _decided_locked(self, given: Allotment, volume: str, *, is_judged: bool) -> Allotment:
+    def _decided_locked(self, given: Allotment, volume: str = "", *, is_judged: bool) -> Allotment:
         number, entries = next(self._numbers), given.allocations
         changed = self._world.allocated.decide(number, entries, is_judged=is_judged)
         self._change_locked({volume, *changed} - {""})

@@ -41,8 +41,8 @@ class HeldPlace(StrEnum):
 
     NOTHING = "nothing"
     PLACE = "place"  # that it may be written to
-    CLOSED = "closed"  # on a node or disk that takes no replicas now
-    ELSEWHERE = "elsewhere"  # not on the node that it has to be on, or without room for what it has grown by
+    CLOSED = "closed"  # on a node or disk that takes no replicas now, or has no room for what it has grown by
+    ELSEWHERE = "elsewhere"  # not on the node that it has to be on
 
 
 @dataclass(frozen=True, slots=True)

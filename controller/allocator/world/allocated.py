@@ -20,6 +20,7 @@ from controller.rules.reasons import Reason, Rejection
 
 _NONE: Final[tuple[Allocation, ...]] = ()
 _NO_DECISIONS: Final[tuple[Decided, ...]] = ()
+_NOWHERE: Final[Mapping[tuple[str, str], str]] = {}
 Name = tuple[Purpose, str]
 
 
@@ -86,6 +87,8 @@ class Allocated:
         self._ahead: dict[tuple[str, str], _Ahead] = {}  # by node and place
         self._decided: dict[Name, tuple[Decided, ...]] = {}
         self._former: dict[tuple[str, str], str] = {}  # UUIDs of disks by the node and name that they had
+        self._given_on: dict[Name, dict[tuple[str, str], str]] = {}  # the same, of what was there before another disk
+        # got the name
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
         self._extra: dict[str, dict[Name, Allocation]] = {}  # by disk UUID, what no object shows there
@@ -151,13 +154,15 @@ class Allocated:
         return self.place_of(allocation)[1]
 
     def place_of(self, allocation: Allocation) -> tuple[str, str]:
-        """The node and UUID of the disk that it is on, though that may have another name by now, or be on another node;
-        "" and "" when no node shows it."""
+        """The node and UUID of the disk that it is on, though that may have another name by now, or be on another node,
+        and its name be another disk's; "" and "" when no node shows it."""
+        place = allocation.node, allocation.disk
+        uuid = self._given_on.get(_name(allocation), _NOWHERE).get(place, "")
         node = self._nodes.get(allocation.node)
-        for disk in node.disks if node is not None else ():
+        for disk in node.disks if node is not None and not uuid else ():
             if disk.name == allocation.disk:
                 return allocation.node, disk.uuid
-        uuid = self._former.get((allocation.node, allocation.disk), "")
+        uuid = uuid or self._former.get(place, "")
         holders = self._holders(uuid) if uuid else ()
         if not holders:
             return "", ""
@@ -250,6 +255,8 @@ class Allocated:
             there = self._decided.get(_name(one), _NO_DECISIONS)
             same = () if is_judged else (entry.seen for entry in there if entry.allocation == one)
             seen = next(iter(same), None) or self._record_of(one.node)
+            if is_judged:
+                self._given_on.get(_name(one), {}).pop((one.node, one.disk), None)
             self._decided[_name(one)] = (*there, Decided(number, one, seen))
         return self._join({_name(one) for one in entries})
 
@@ -291,9 +298,11 @@ class Allocated:
         node = new or old
         if node is None or disks[0] == disks[1]:
             return set()
-        for name, uuid in disks[0].items():
-            if disks[1].get(name) != uuid:
-                self._former[node.name, name] = uuid
+        changed = {name: uuid for name, uuid in disks[0].items() if uuid and disks[1].get(name) != uuid}
+        for one in (*self._records.get(node.name, _NONE), *(decided.allocation for decided in self._decisions())):
+            if one.node == node.name and one.disk in changed:
+                self._given_on.setdefault(_name(one), {}).setdefault((one.node, one.disk), changed[one.disk])
+        self._former.update({(node.name, name): uuid for name, uuid in changed.items()})
         came = set(disks[1].values()) - set(disks[0].values())
         places = {node.name, *(name for (name, _), uuid in self._former.items() if uuid in came)}
         names = {_name(one) for name in places for one in self._records.get(name, _NONE)}
@@ -366,8 +375,17 @@ class Allocated:
                     self._joined_images[name] = joined
         return touched
 
+    def _entries_of(self, purpose: Purpose, name: str) -> tuple[Allocation, ...]:
+        """Those that count; where others were given is forgotten."""
+        entries, known = self.of(purpose, name), self._given_on.pop((purpose, name), None)
+        if known:
+            places = {(one.node, one.disk) for one in entries}
+            left = {place: uuid for place, uuid in known.items() if place in places}
+            self._given_on.update({(purpose, name): left} if left else {})
+        return entries if self.counts else _NONE
+
     def _join_replica(self, name: str, shown: Replica | None) -> set[str]:
-        entries = self.of(Purpose.REPLICA, name) if self.counts else _NONE
+        entries = self._entries_of(Purpose.REPLICA, name)
         found = [(*self.place_of(one), one) for one in entries]
         places = [(node, uuid, one) for node, uuid, one in found if uuid]
         joined, used = shown, ""
@@ -388,7 +406,7 @@ class Allocated:
 
     def _join_image(self, name: str, shown: BackingImage | None) -> BackingImage | None:
         """A copy counts by its allocation until the disk's own figure lists it."""
-        entries = self.of(Purpose.BACKING_IMAGE, name) if self.counts else _NONE
+        entries = self._entries_of(Purpose.BACKING_IMAGE, name)
         places = [(uuid, one) for one in entries if (uuid := self.disk_uuid(one))]
         self._set_extra((Purpose.BACKING_IMAGE, name), places)
         uuids = {uuid for uuid, _ in places}
@@ -405,11 +423,15 @@ class Allocated:
             if not members:
                 del self._extra[uuid]
             self._touch(uuid)
+        largest = dict[str, Allocation]()  # two of a disk: by the name that it had, and by its present one
         for uuid, one in entries:
+            if uuid not in largest or largest[uuid].size_bytes < one.size_bytes:
+                largest[uuid] = one
+        for uuid, one in largest.items():
             self._extra.setdefault(uuid, {})[name] = one
             self._touch(uuid)
-        if entries:
-            self._extra_of[name] = tuple(uuid for uuid, _ in entries)
+        if largest:
+            self._extra_of[name] = tuple(largest)
 
 
 def _name(one: Allocation) -> Name:
