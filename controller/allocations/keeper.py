@@ -18,7 +18,7 @@ from controller.allocations.holder import RecordHolder
 from controller.allocations.repair import Repair, RepairReason, plan_repairs, shown_allocations
 from controller.allocations.writer import RecordWriter
 from controller.clock import Clock
-from controller.errors import SchedulerError
+from controller.errors import NotLeaderError, SchedulerError
 from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose, Put
 from controller.model.longhorn import BackingImage, LonghornNode, Replica, Volume
 from controller.process.worker import Part, Worker
@@ -106,6 +106,7 @@ class _Seen:
 
     entries: Mapping[_Key, Allocation]
     told_at: Mapping[Allocation, float]
+    term: int
 
 
 class RecordKeeper(Part):
@@ -235,7 +236,7 @@ class RecordKeeper(Part):
         repairs = [one for one in plan if scope is None or scope.has(one.allocation)]
         self._rewrite(writer, unreadable, mine)
         there = {(one.node, entry.key): entry for one in records for entry in one.allocations}
-        self._repair(writer, repairs, _Seen(there, told_at))
+        self._repair(writer, repairs, _Seen(there, told_at, term))
         self._forget(writer, left)
         self._is_failing = self._has_failed
         if self._has_failed:
@@ -314,14 +315,22 @@ class RecordKeeper(Part):
         def is_still_wanted(change: Change, there: Allocation | None) -> bool:
             # Else a call has changed it since, or freed what our stores show yet, or its caller was told once more.
             wanted = there == seen.entries.get((node, change.key))
-            if there is not None:
+            is_raised = (
+                isinstance(change, Put) and there is not None and there.size_bytes < change.allocation.size_bytes
+            )
+            if there is not None and not is_raised:
                 wanted = wanted and self._told_at((there,)).items() <= seen.told_at.items()
-            elif isinstance(change, Put):
+            elif there is None and isinstance(change, Put):
                 wanted = wanted and not self._is_freed(change.allocation)
             made[change] = wanted
             return wanted
 
-        writer.commit([one.change for one in repairs], self._clock.now() + WRITE_SECONDS, is_still_wanted)
+        def check() -> None:
+            if self._term() != seen.term:
+                raise NotLeaderError("the term in which the repairs were planned has ended")
+
+        deadline = self._clock.now() + WRITE_SECONDS
+        writer.commit([one.change for one in repairs], deadline, is_still_wanted, check=check, takes_back=False)
         for one in repairs:  # the same, given anew before the next round, is young
             was = seen.entries.get((node, one.allocation.key), one.allocation)
             self._since.get(was.name, {}).pop(was, None)

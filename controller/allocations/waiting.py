@@ -21,24 +21,23 @@ Told = Mapping[Key, Allocation | None]  # what callers were told stands under a 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Reverts a change, unless something else is under its key by then. In another term than that of the change another
-    leader may have told somebody what stands there, so nothing is reverted then."""
+    """Takes back what was added to the record, unless something else is under its key by then. Nothing is taken back in
+    another term than that of the change: another leader may have told somebody what stands there. Nor is what was freed
+    given back: once that shows, others get the room."""
 
-    change: Change
+    added: Allocation
     former: Allocation | None
     term: int
 
     def on(self, allocations: Mapping[Key, Allocation], told: Told) -> list[Change]:
         """What somebody else was `told` since stays."""
-        key = self.change.key
+        key = self.added.key
         there, kept = allocations.get(key), told.get(key, self.former)
-        if there != (self.change.allocation if isinstance(self.change, Put) else None) or there == kept:
+        if there is None or there != self.added or there == kept:
             return []
         if self.former is not None and kept is not None and kept.size_bytes < self.former.size_bytes:
             kept = self.former
-        if kept is not None:
-            return [Put(kept)]
-        return [Drop(there.purpose, there.name, there.node, there.disk)] if there is not None else []
+        return [Drop(there.purpose, there.name, there.node, there.disk) if kept is None else Put(kept)]
 
 
 @dataclass(slots=True)
@@ -50,6 +49,7 @@ class Ticket:
     is_still_wanted: StillWanted
     seen: Sequence[NodeRecord] = ()  # of this node, by which there is room for the changes
     check: Callable[[], None] = lambda: None  # raises NotLeaderError once the decision does not hold any more
+    takes_back: bool = True  # what was written, though its caller heard nothing of that
     woken: threading.Lock = field(default_factory=threading.Lock)  # free once it is done, or is to write
     is_to_write: bool = False  # for all who wait
     is_done: bool = False
@@ -165,6 +165,8 @@ def applied(
             former = found.get(change.key)
             if not ticket.is_still_wanted(change, former):
                 continue
-            ticket.undo.append(Undo(change, former, term))
+            least = former.size_bytes if former is not None else -1
+            if ticket.takes_back and isinstance(change, Put) and least < change.allocation.size_bytes:
+                ticket.undo.append(Undo(change.allocation, former, term))
             apply([change], found)
     return tuple(sorted(found.values()))

@@ -45,6 +45,7 @@ PAUSE_SECONDS: Final = 0.05
 GATHER_SECONDS: Final = 0.1
 GATHER_TIMES: Final = 2.0  # as long as a write took
 ROLL_BACK_SECONDS: Final = 2.0
+SEND_SECONDS: Final = 10.0  # for one request
 ARRIVES_SECONDS: Final = 90.0  # from a write without an answer until it has arrived or never will: the API server gives
 # a request 60 s unless it is told otherwise
 _log = logging.getLogger(__name__)
@@ -86,6 +87,11 @@ class RecordWriter:
         self._nodes: dict[str, NodeWrites] = {}
         self.writes = 0  # PUTs and POSTs that were accepted
 
+    @property
+    def place(self) -> str:
+        """Where it writes."""
+        return self._backend.place
+
     def commit(
         self,
         changes: Sequence[Change],
@@ -93,6 +99,8 @@ class RecordWriter:
         is_still_wanted: StillWanted = lambda _change, _there: True,
         seen: Sequence[NodeRecord] = (),
         check: Callable[[], None] = lambda: None,
+        *,
+        takes_back: bool = True,
     ) -> None:
         """Durable when it returns, all of `changes` or none; `deadline` is in the clock's monotonic seconds. What is
         not wanted any more when its turn comes is left out; `is_still_wanted` may be asked again for another try.
@@ -100,6 +108,9 @@ class RecordWriter:
         `seen`: records by which there is room for the changes. A former leader's write may arrive until this process
         has written the node's record in its own term; what that brought and was not seen takes the same room. `check`
         raises NotLeaderError once that term is over: a decision is not written in another one.
+
+        What was written without an answer is taken back with the node's next write; where not `takes_back` it stays,
+        since it is right whoever hears of it.
 
         Of changes on several nodes all growth is written first, and rolled back when one of the nodes fails. What is
         freed beside it follows; where that fails, it goes with that node's next write.
@@ -111,7 +122,7 @@ class RecordWriter:
         """
         nodes = sorted({change.node for change in changes})
         if len(nodes) == 1:
-            self._write(nodes[0], changes, deadline, is_still_wanted, seen, check)
+            self._write(nodes[0], changes, deadline, is_still_wanted, seen, check, takes_back=takes_back)
             return
         growth = [change for change in changes if isinstance(change, Put)]
         written: list[tuple[str, Ticket]] = []
@@ -129,7 +140,7 @@ class RecordWriter:
         for node in sorted({change.node for change in drops}):
             freed = [change for change in drops if change.node == node]
             try:
-                self._write(node, freed, deadline, is_still_wanted)
+                self._write(node, freed, deadline, is_still_wanted, (), check)
             except SchedulerError as error:
                 if not growth:
                     raise
@@ -154,19 +165,17 @@ class RecordWriter:
     def rewrite(self, node: str, allocations: Sequence[Allocation], deadline: float) -> bool:
         """Whether `allocations` are on record of a node whose record could not be read, or is of a later term, in place
         of that; one that can be read by now stays. Raises NotReadyError or ClusterError."""
-        with self._alone(node, deadline):
+        with self._alone(node, deadline) as state:
             term, stored = self._term(), self._backend.read(node)
             if not stored.record.problem and stored.record.term <= term:
                 return False
             try:
-                written = self._backend.write(stored, allocations, term)
+                self._send(state, stored, tuple(allocations), term)
             except (ConflictError, UnavailableError, NotFoundError):
                 raise
             except ClusterError:  # as one of a later term, which the schema keeps
                 self._backend.forget(stored)
-                written = self._backend.write(self._backend.read(node), allocations, term)
-            self.writes += 1
-            self._learn(written.record, self._backend.place, is_written=True)
+                self._send(state, self._backend.read(node), tuple(allocations), term)
             return True
 
     def forget(self, node: str, deadline: float) -> bool:
@@ -181,7 +190,7 @@ class RecordWriter:
             return True
 
     @contextmanager
-    def _alone(self, node: str, deadline: float) -> Iterator[None]:
+    def _alone(self, node: str, deadline: float) -> Iterator[NodeWrites]:
         """Nobody else writes that node's record meanwhile, and whoever does next reads it before."""
         with self._lock:
             state = self._state_locked(node)
@@ -189,7 +198,7 @@ class RecordWriter:
             raise NotReadyError(f"the record of {node} was not written in time")
         try:
             state.known = None
-            yield
+            yield state
         finally:
             state.writing.release()
 
@@ -201,9 +210,12 @@ class RecordWriter:
         is_still_wanted: StillWanted = lambda _change, _there: True,
         seen: Sequence[NodeRecord] = (),
         check: Callable[[], None] = lambda: None,
+        *,
+        takes_back: bool = True,
     ) -> Ticket:
         """One node's share of a commit. The first caller writes for all who wait meanwhile."""
-        ticket = Ticket(changes, deadline, is_still_wanted, [one for one in seen if one.node == node], check)
+        mine = [one for one in seen if one.node == node]
+        ticket = Ticket(changes, deadline, is_still_wanted, mine, check, takes_back)
         with self._lock:
             state = self._state_locked(node)
             state.waiting.append(ticket)
@@ -327,13 +339,12 @@ class RecordWriter:
                 known = state.known if state.known_term == term else None
                 known = known or (self._shown(node) if is_first else None)
                 is_first, is_shown = False, known is not None and known.raw is None
-                stored = known or self._backend.read(node, min(left, 10.0))
+                stored = known or self._backend.read(node, min(left, SEND_SECONDS))
                 _check_writable(stored.record, term)
                 there = stored.record.allocations
                 if base is not None and there not in (base, goal):
-                    if all(there != one.allocations for one in state.sent):
-                        raise UnexpectedRecordError(f"somebody else has changed the record of {node}")
-                    base = None  # an earlier write of ours has arrived
+                    _check_ours(stored.record, term, state.sent)
+                    base = None  # an earlier write has arrived, of ours or a former leader's
                 if base is None:
                     tickets = self._left_of(tickets, state, stored.record, term)
                     if not (tickets or owed or drops):
@@ -342,15 +353,15 @@ class RecordWriter:
                     base, goal = there, applied(there, tickets, owed, drops, counted_on, term)
                 # What a former leader has sent may arrive as long as nothing is written in this term.
                 is_ours = stored.record.term == term or not goal
-                if goal == there and known is not None and is_ours:  # somebody may have edited it since
-                    state.known, base = None, None
+                if goal == there and known is not None and is_ours:
+                    state.known = base = None  # somebody may have edited it since
                     continue
                 if goal != there or not is_ours:
-                    stored = self._send(state, stored, goal, term, min(left, 10.0))
+                    stored = self._send(state, stored, goal, term, min(left, SEND_SECONDS))
                 elif self._may_be_undone(state, stored, tickets):
                     raise NotReadyError(f"a write of the record of {node} without an answer may yet undo this")
                 else:
-                    self._learn(stored.record, self._backend.place, is_written=False)
+                    self._learn(stored.record, self.place, is_written=False)
                 if stored.record.allocations != goal:
                     raise UnreadableRecordError(f"the API server did not keep the record of {node} as it was written")
                 state.known, state.known_term = stored, term
@@ -394,7 +405,12 @@ class RecordWriter:
         return left
 
     def _send(
-        self, state: NodeWrites, stored: StoredRecord, goal: tuple[Allocation, ...], term: int, timeout: float
+        self,
+        state: NodeWrites,
+        stored: StoredRecord,
+        goal: tuple[Allocation, ...],
+        term: int,
+        timeout: float = SEND_SECONDS,
     ) -> StoredRecord:
         try:
             written = self._backend.write(stored, goal, term, timeout)
@@ -403,7 +419,7 @@ class RecordWriter:
             raise
         state.sent.clear()  # they were on top of what is no more
         self.writes += 1
-        self._learn(written.record, self._backend.place, is_written=True)
+        self._learn(written.record, self.place, is_written=True)
         return written
 
     def _may_be_undone(self, state: NodeWrites, stored: StoredRecord, tickets: Sequence[Ticket]) -> bool:
@@ -448,6 +464,12 @@ def _check_writable(record: NodeRecord, term: int) -> None:
         raise UnreadableRecordError(f"the record of {record.node} cannot be read: {record.problem}")
     if record.term > term:
         raise NotLeaderError(f"the record of {record.node} is of term {record.term}, later than {term}")
+
+
+def _check_ours(record: NodeRecord, term: int, sent: Sequence[Sent]) -> None:
+    """Nobody writes in the term of this process but itself."""
+    if record.term == term and all(record.allocations != one.allocations for one in sent):
+        raise UnexpectedRecordError(f"somebody else has changed the record of {record.node}")
 
 
 class UnexpectedRecordError(ConflictError):

@@ -185,6 +185,7 @@ class Controller:
             is_leading=lambda: self.gate.is_open,
             credentials=self.webhook_chain.grpc_server,
             record=record.holder.known_writer,
+            places=lambda: self._live_settings().replica_placement,
         )
         placement = build_placement(
             api,

@@ -54,6 +54,9 @@ class Record(Protocol):
         check: Callable[[], None],
     ) -> None: ...
 
+    @property
+    def place(self) -> str: ...
+
 
 class DiskAllocator:
     """Answers while this process leads and the record decides where replicas go.
@@ -68,11 +71,12 @@ class DiskAllocator:
         checks: Callable[[], Checks],
         read: Callable[[Missing, float], bool],
         clock: Clock,
+        places: Callable[[], bool] = lambda: False,
     ) -> None:
         """`record` None: there is none; it raises NotReadyError while that is not known. `read`: a live read, as
-        `BoundedLiveReads.read`."""
+        `BoundedLiveReads.read`. `places`: whether replicas without a disk are placed by this program."""
         self._allocations, self._record, self._checks = allocations, record, checks
-        self._read, self._clock = read, clock
+        self._read, self._clock, self._places = read, clock, places
 
     def handlers(self, calls: NamedCalls) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """The calls by their names."""
@@ -116,8 +120,10 @@ class DiskAllocator:
 
         needed = (("volume", volume), ("replica", replica))
         given = self._given(place, needed, deadline)
-        while given.freed:  # what it was given before is no place for it any more
+        if given.freed:  # what it was given before is no place for it any more
             given = self._given(place, needed, deadline)
+        if given.freed:
+            raise NotReadyError(f"another call is about to write a disk of replica {replica!r}; try again")
         return given
 
     def release(self, replica: str, seconds: float) -> Allotment:
@@ -155,8 +161,10 @@ class DiskAllocator:
         name, deadline = request.replica_name, self._clock.now() + seconds
 
         def release() -> Allotment:
-            if self._allocations.is_shown_unplaced(name):
-                self._is_there(Missing("replica", "", name), deadline)  # our watch may lag
+            waits = self._allocations.is_shown_unplaced(name)
+            if waits and self._is_there(Missing("replica", "", name), deadline) and self._places():
+                text = "replica-placement writes it to the disk that it was given, and frees that by itself"
+                raise PreconditionError(f"replica {name!r} still exists, and {text}")
             try:
                 return self._allocations.release_replica(name)
             except PreconditionError:
@@ -211,24 +219,24 @@ class DiskAllocator:
         except NotFoundError:
             self._make_known([Missing(kind, "", name) for kind, name in needed], deadline)
             allotment = self._decided(decide, deadline)
+        self._allocations.check_doubts(allotment.obstacles)
+
+        def check() -> None:
+            checks.check_term(term)
+            self._allocations.check_decides()
+
         if allotment.changes:
             try:
                 checks.check_term(term)
-                record.commit(
-                    allotment.changes,
-                    deadline - _ANSWER_SECONDS,
-                    lowers_nothing,
-                    allotment.seen,
-                    lambda: checks.check_term(term),
-                )
+                record.commit(allotment.changes, deadline - _ANSWER_SECONDS, lowers_nothing, allotment.seen, check)
             except OutdatedDecisionError:
                 self._allocations.withdrawn(allotment)
                 raise
             except BaseException:
-                self._allocations.failed(allotment)
+                self._allocations.failed(allotment, record.place)
                 raise
             self._allocations.written(allotment)
-        checks.check_term(term)
+        check()
         return allotment
 
     def _decided(self, decide: Callable[[], Allotment], deadline: float) -> Allotment:

@@ -47,14 +47,15 @@ def build_rpc(
     is_leading: Callable[[], bool],
     credentials: Current,
     record: Callable[[], Record | None] = lambda: None,
+    places: Callable[[], bool] = lambda: False,
 ) -> RpcParts:
-    """Starts nothing. `record`: writes allocations, if there is one."""
+    """Starts nothing. `record`: writes allocations, if there is one; `places`: as `DiskAllocator`'s."""
     metrics = RpcMetrics(registry)
     scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
     calls = NamedCalls(split_names(settings.disk_scheduler_clients), clock, metrics)
     reads = BoundedLiveReads(live, clock)
     disks = DiskList(allocator.disks, checks, reads.read, clock)
-    giving = DiskAllocator(allocator.allocations, record, checks, reads.read, clock)
+    giving = DiskAllocator(allocator.allocations, record, checks, reads.read, clock, places)
     ports = {PORT_NAME: settings.grpc_endpoint_port or settings.grpc_port}
     host = f"[{settings.grpc_address}]" if ":" in settings.grpc_address else settings.grpc_address
     slices = EndpointSlices(api, settings.namespace, is_leading=is_leading)

@@ -65,7 +65,7 @@ class NamedCalls:
             if found.refusals is not None:
                 context.set_trailing_metadata(((REFUSALS_KEY, found.refusals.SerializeToString()),))
                 code, words = grpc.StatusCode.RESOURCE_EXHAUSTED, _sentence(call, found.refusals)
-                if any(one.reason in _STATES for one in found.refusals.refusals):
+                if any(one.reason in _NOT_OF_ROOM for one in found.refusals.refusals):
                     code, outcome = grpc.StatusCode.FAILED_PRECONDITION, "precondition"
                 context.abort(code, words)
             return found.reply
@@ -131,3 +131,5 @@ _STATES: Final = frozenset(
         Reason.CLONE_FAILED,
     )
 )
+# Nobody knows what room there is where a record cannot be read.
+_NOT_OF_ROOM: Final = _STATES | {pb.DiskRefusal.RECORD_UNREADABLE}

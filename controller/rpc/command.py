@@ -27,12 +27,17 @@ from controller.serving.tls import CERTIFICATE_FILE, CLIENT_CA_FILE, KEY_FILE, M
 EXIT_REFUSED: Final = 1
 EXIT_MISUSE: Final = 2
 PORT: Final = 9504
+MOST_SECONDS: Final = 3600.0
 Connect = Callable[[str | None], KubeApi]
 
 
 def main(arguments: Sequence[str] | None = None, *, connect: Connect = ClientKubeApi.load) -> int:
     """Make the call; the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    for name, value in vars(options).items():
+        if isinstance(value, str) and not value.isprintable():
+            parser.error(f"{name}: {value!r} has characters that cannot be sent")
     server_name = options.server_name or f"longhorn-replica-scheduler.{options.namespace}.svc"
     try:
         material = _material(options, connect)
@@ -86,6 +91,22 @@ def _material(options: argparse.Namespace, connect: Connect) -> Material:
     return Material(*parts)
 
 
+def _bytes(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 2**63):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes from 0 to {2**63 - 1}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds up to {MOST_SECONDS:g}")
+    return found
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m controller.rpc", description="Calls the leader's gRPC service by hand."
@@ -98,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     find.add_argument("--hard-node-affinity", default="", help="the node that an additional replica has to go to")
     hold = calls.add_parser("hold-expansion", help="ask whether a volume may grow, and hold room for it")
     hold.add_argument("volume", help="the Longhorn volume")
-    hold.add_argument("size_bytes", type=int, help="the volume's new size in bytes")
+    hold.add_argument("size_bytes", type=_bytes, help="the volume's new size in bytes")
     hold.add_argument("--dry-run", action="store_true", help="hold no room")
     schedule = calls.add_parser("schedule-replica", help="allocate a disk for a replica that has none")
     schedule.add_argument("volume", help="the Longhorn volume")
@@ -108,12 +129,14 @@ def _parser() -> argparse.ArgumentParser:
     reuse.add_argument("--hard-node-affinity", default="", help="the node that it has to be on")
     expand = calls.add_parser("expand-volume", help="allocate room for all replicas of a volume at a larger size")
     expand.add_argument("volume", help="the Longhorn volume")
-    expand.add_argument("size_bytes", type=int, help="the volume's new size in bytes")
+    expand.add_argument("size_bytes", type=_bytes, help="the volume's new size in bytes")
     free = calls.add_parser("deallocate-replica", help="free the room of a replica that is gone")
     free.add_argument("replica", help="the replica")
     image = calls.add_parser("schedule-backing-image", help="allocate a disk for another copy of a backing image")
     image.add_argument("image", help="the backing image")
-    image.add_argument("--size-bytes", type=int, default=0, help="its size in bytes, if Longhorn does not know it yet")
+    image.add_argument(
+        "--size-bytes", type=_bytes, default=0, help="its size in bytes, if Longhorn does not know it yet"
+    )
     copy = calls.add_parser("deallocate-backing-image", help="free the room of a copy of a backing image")
     copy.add_argument("image", help="the backing image")
     copy.add_argument("disk_uuid", help="the UUID of the disk that had the copy")
@@ -132,6 +155,6 @@ def _parser() -> argparse.ArgumentParser:
         )
         call.add_argument("--kubeconfig", help="kubeconfig for the API server, to read --secret")
         call.add_argument(
-            "--seconds", type=float, default=SECONDS, help=f"seconds to wait for the answer (default: {SECONDS:g})"
+            "--seconds", type=_seconds, default=SECONDS, help=f"seconds to wait for the answer (default: {SECONDS:g})"
         )
     return parser

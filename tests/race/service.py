@@ -117,13 +117,13 @@ class Service:
         allocator.disks.find = find_and_go_on  # type: ignore[method-assign, assignment]
         commit = writer.commit
 
-        def wait_and_commit(*changes: Any) -> None:
+        def wait_and_commit(*changes: Any, **more: Any) -> None:
             beforehand, self.beforehand = self.beforehand, None
             if beforehand is not None:
                 beforehand()
-            commit(*changes)
+            commit(*changes, **more)
 
-        writer.commit = wait_and_commit  # type: ignore[method-assign, assignment]
+        writer.commit = wait_and_commit  # type: ignore[method-assign]
         # Nothing is delivered while one thread waits for it; the seconds would only be the machine's.
         wait_known = allocator.allocations.wait_known
 

@@ -97,7 +97,7 @@ def check_image_growth(
         gone = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
         return Obstacle(node.name, disk.name, 0, check_disk_state(disk) or gone)
     load = Pending(world, ledger, frozenset()).loads(room)[room.disks.index(known)]
-    counted = max(there.size_bytes, disk.scheduled_images.get(image.name, 0))
+    counted = max(there.size_bytes, image.real_size_bytes, disk.scheduled_images.get(image.name, 0))
     more, free = size_bytes - counted, known.free_bytes - load
     if more > free:
         text = f"{disk.name}: {bytes_text(max(0, free))} are neither used nor promised, beside the copy's own"

@@ -9,14 +9,13 @@ the same again gets the same.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from itertools import count, islice
 from math import inf
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec.structs import replace as replace_entry
 
@@ -25,9 +24,10 @@ from controller.allocator.judge.growth import Obstacle, plan_growth
 from controller.allocator.judge.images import CopyToCome, check_image_growth, copy_to_come, find_image_disk
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
-from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn
+from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn, allocation_of
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
 from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLock
+from controller.allocator.verbs.lately import Lately
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
@@ -40,25 +40,11 @@ from controller.rules.placing import check_replacement, check_time, is_replaceme
 from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reuse import find_reusable
 
-SHOWN_SECONDS: Final = 60.0  # within which the watch shows what was written, or it is there no more
+SHOWN_SECONDS: Final = 90.0  # until the watch shows what was written, or it is there no more; a store is stale before
 DOUBT_SECONDS: Final = 90.0  # for which a write that failed may arrive all the same, as the writer's ARRIVES_SECONDS
 NEAREST: Final = 40  # disks that are looked at for reasons: more than are told, since promises change the order
-Noted = TypeVar("Noted")
 _MOST_TRIES: Final = 3
 _ENTRIES_AT_ONCE: Final = 250
-
-
-class _Lately(OrderedDict[Noted, float]):
-    """When each was noted last, the oldest first."""
-
-    def note(self, one: Noted, now: float) -> None:
-        self[one] = now
-        self.move_to_end(one)
-
-    def forget(self, now: float, seconds: float) -> None:
-        """Those of so long ago."""
-        while self and now - next(iter(self.values())) >= seconds:
-            self.popitem(last=False)
 
 
 class Allocations:
@@ -85,8 +71,9 @@ class Allocations:
         # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
         self._turn = threading.Lock()
         self._numbers = count(1)
-        self._told = _Lately[Allocation]()  # what callers were told, and when last, for the grace
-        self._freed_at = _Lately[tuple[str, Key]]()  # what was taken back, by node, and when last
+        self._told = Lately[Allocation]()  # what callers were told, and when last, for the grace
+        self._freed_at = Lately[tuple[str, Key]]()  # what was taken back, by node, and when last
+        self._written: set[str] = set()  # nodes whose record this process has written in its term
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
         """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
@@ -151,9 +138,9 @@ class Allocations:
         is_attached = volume is None or volume.data_locality == LOCALITY_DISABLED or bool(volume.node_id)
         if not (is_attached or is_looked_at):
             raise LookFirstError(("volume", replica.volume))
-        if replica.node or replica.deleting or replica.failed_at:
+        if replica.node or replica.deleting or replica.failed_at or (volume is not None and volume.deleting):
             raise PreconditionError(
-                f"replica {name!r} cannot be placed: it failed, is being deleted, or already has a node"
+                f"replica {name!r} cannot be placed: it or its volume is being deleted, or it failed or has a node"
             )
         if volume is not None and volume.data_locality == LOCALITY_STRICT and not volume.node_id:
             raise PreconditionError(f"volume {volume.name!r} is strict-local and not attached to any node yet")
@@ -177,7 +164,7 @@ class Allocations:
 
     def _at_its_place(self, replica: Replica, size_bytes: int = 0) -> Allotment:
         """Where it lies by its object, or by an allocation."""
-        one = self._allocation_of(replica, size_bytes)
+        one = allocation_of(self._world.nodes, replica, size_bytes)
         if one is None:
             raise PreconditionError(f"the disk of replica {replica.name!r} is on no node that Longhorn shows")
         if self._stands(one):
@@ -191,13 +178,6 @@ class Allocations:
         shown = self._world.allocated.shown_replica(one.name)
         is_shown = shown is not None and shown.is_placed and shown.size_bytes >= one.size_bytes
         return is_shown and self._world.allocated.is_on_record(one)
-
-    def _allocation_of(self, replica: Replica, size_bytes: int = 0) -> Allocation | None:
-        node = self._world.nodes.get(replica.node)
-        disks = node.disks if node is not None else ()
-        disk = next((one.name for one in disks if one.uuid == replica.disk_uuid), "")
-        size = max(replica.size_bytes, size_bytes)
-        return Allocation(Purpose.REPLICA, replica.name, replica.node, disk, size) if disk else None
 
     def turn_of(self, name: str, now_utc: datetime | None = None) -> PlacementTurn | None:
         """Whether it is the replica's turn to get a disk, by what Longhorn shows of it and its volume; None where it
@@ -288,7 +268,7 @@ class Allocations:
                 raise PreconditionError(
                     f"no replica of volume {volume_name!r} has a disk: each is given room at the volume's size"
                 )
-            wanted = [(one, self._allocation_of(one, size)) for one in placed]
+            wanted = [(one, allocation_of(self._world.nodes, one, size)) for one in placed]
             for one, allocation in wanted:
                 if allocation is None:
                     raise PreconditionError(f"the disk of replica {one.name!r} is on no node that Longhorn shows")
@@ -297,7 +277,7 @@ class Allocations:
             for allocation in new:
                 self._check_readable(allocation.node)
             is_new = any(one.size_bytes < size for one in placed)
-            if is_new:
+            if is_new or not self._are_ours(new):
                 beside = self._under_lock.ledger().binding
                 plan = plan_growth(self._world, beside, volume_name, size, self._clock, now_utc, Route.VOLUME)
                 if plan.obstacles:
@@ -340,14 +320,22 @@ class Allocations:
         if known.is_closed:
             text = f"backing image {image.name!r} was given disk {known.uuid!r} on node {one.node}"
             raise PreconditionError(f"{text}, which takes no copies now; to have another one chosen, deallocate it")
-        if size_bytes <= one.size_bytes:
+        if size_bytes <= one.size_bytes and self._are_ours((one,)):
             return self._repeated(one, known.uuid)
+        size_bytes = max(size_bytes, one.size_bytes)
         self._check_readable(one.node)
         beside = self._under_lock.ledger().binding
         obstacle = check_image_growth(self._world, beside, image, one, size_bytes)
         if obstacle is not None:
             return Allotment(obstacles=(obstacle,), size_bytes=size_bytes)
+        if size_bytes == one.size_bytes:
+            return self._repeated(one, known.uuid)
         return self._give_locked(replace_entry(one, size_bytes=size_bytes), known.uuid)
+
+    def _are_ours(self, entries: Iterable[Allocation]) -> bool:
+        """Whether this process has written there in its term. Else a former leader's write may have come since that
+        nobody was told of, and the same room may be promised."""
+        return all(one.node in self._written for one in entries)
 
     def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
         """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
@@ -372,25 +360,41 @@ class Allocations:
         changed in it."""
         with self._turn, self._lock:
             until = self._clock.now() + SHOWN_SECONDS
+            if is_written:
+                self._written.add(record.node)
             self._change_locked(self._world.allocated.learn(record, until, place, is_written=is_written))
 
     def written(self, allotment: Allotment) -> None:
         """The changes are durable, and `learn` has told what is on record since. Costs: what they touch."""
         with self._turn, self._lock:
-            self._change_locked(self._world.allocated.end(allotment.number, _put(allotment)))
-            for one in _put(allotment):
+            self._change_locked(self._world.allocated.end(allotment.number, allotment.put))
+            for one in allotment.put:
                 self._told.note(one, self._clock.now())
 
     def withdrawn(self, allotment: Allotment) -> None:
         """The changes were not sent, and will not be. Costs: what they touch."""
         with self._turn, self._lock:
-            self._change_locked(self._world.allocated.end(allotment.number, _put(allotment)))
+            self._change_locked(self._world.allocated.end(allotment.number, allotment.put))
 
-    def failed(self, allotment: Allotment) -> None:
-        """The changes may or may not have become durable. Costs: what they touch."""
+    def failed(self, allotment: Allotment, place: str = "") -> None:
+        """The changes may or may not have become durable at that place. Costs: what they touch."""
         with self._turn, self._lock:
             until = self._clock.now() + DOUBT_SECONDS
-            self._change_locked(self._world.allocated.doubt(allotment.number, _put(allotment), until))
+            self._change_locked(self._world.allocated.doubt(allotment.number, allotment.put, until, place))
+
+    def check_decides(self) -> None:
+        """PreconditionError while the record does not decide."""
+        if not self._world.allocated.counts:
+            raise PreconditionError("allocation-authority is longhorn: Longhorn places replicas by itself")
+
+    def check_doubts(self, obstacles: Iterable[Obstacle]) -> None:
+        """NotReadyError where room may be missing only because a write of ours was not answered. Costs: for each disk a
+        look at the decisions that are not on record."""
+        with self._lock:
+            for one in obstacles:
+                if 0 < one.missing_bytes <= self._world.allocated.doubted_on(one.node, one.disk):
+                    text = f"it is not known whether a write took the room on disk {one.disk!r} of node {one.node}"
+                    raise NotReadyError(f"{text}; try again")
 
     def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
         """When callers were told of those entries last, if within the grace; infinity of what is being written for one
@@ -423,6 +427,7 @@ class Allocations:
 
     def begin_term_locked(self) -> None:
         """The record tells what was given before. Costs: a look at each decision that it does not show."""
+        self._written.clear()
         self._world.volumes_touched(self._world.allocated.begin_term())
 
     def sweep_locked(self, now: float, grace_seconds: float) -> None:
@@ -441,8 +446,7 @@ class Allocations:
         with self._turn, self._lock:
             if not self._under_lock.is_active():
                 raise NotReadyError("the scheduler extender is bypassed or switched off")
-            if not self._world.allocated.counts:
-                raise PreconditionError("allocation-authority is longhorn: Longhorn places replicas by itself")
+            self.check_decides()
             yield
 
     def _beside(self, volume: Volume, now_utc: datetime | None = None) -> JoinedDisks:
@@ -489,7 +493,3 @@ class Allocations:
         self._world.volumes_touched(volumes)
         for name in volumes or {""}:
             self._under_lock.settle(name)
-
-
-def _put(allotment: Allotment) -> tuple[Allocation, ...]:
-    return tuple(change.allocation for change in allotment.changes if isinstance(change, Put))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from controller.allocator.judge.growth import Obstacle
-from controller.model.allocations import Allocation, Change, NodeRecord
+from controller.model.allocations import Allocation, Change, NodeRecord, Purpose, Put
+from controller.model.longhorn import LonghornNode, Replica
 from controller.rules.placing import NotYet
 
 
@@ -35,6 +37,11 @@ class Allotment:
     seen: tuple[NodeRecord, ...] = ()
     number: int = 0  # of the decision, until what becomes of it is told
 
+    @property
+    def put(self) -> tuple[Allocation, ...]:
+        """What the changes bring on record."""
+        return tuple(change.allocation for change in self.changes if isinstance(change, Put))
+
 
 class HeldPlace(StrEnum):
     """What is on record, or decided, for a replica without a disk."""
@@ -53,3 +60,12 @@ class PlacementTurn:
     not_yet: NotYet | None = None
     affinity: str = ""
     held: HeldPlace = HeldPlace.NOTHING
+
+
+def allocation_of(nodes: Mapping[str, LonghornNode], replica: Replica, size_bytes: int = 0) -> Allocation | None:
+    """Of a replica that has a disk, and is that large at least; None where its node does not show the disk."""
+    node = nodes.get(replica.node)
+    disks = node.disks if node is not None else ()
+    disk = next((one.name for one in disks if one.uuid == replica.disk_uuid), "")
+    size = max(replica.size_bytes, size_bytes)
+    return Allocation(Purpose.REPLICA, replica.name, replica.node, disk, size) if disk else None

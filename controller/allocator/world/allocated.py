@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
+from msgspec.structs import replace as replace_entry
+
 from controller.allocator.world.placed import Placed
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.model.longhorn import BackingImage, LonghornNode, Replica
@@ -27,13 +29,14 @@ Name = tuple[Purpose, str]
 @dataclass(frozen=True, slots=True)
 class Decided:
     """What one caller was given, and the record need not show yet. `seen`: its node's record as it was when that was
-    decided, by which there is room. `until`: nobody knows whether it was written, and it counts until then; None while
-    it is being written."""
+    decided, by which there is room. `until`: nobody knows whether it was written at that `place`, and it counts until
+    then; None while it is being written."""
 
     number: int
     allocation: Allocation
     seen: NodeRecord
     until: float | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,12 @@ class Allocated:
         decided = (self._decided.get((one.purpose, one.name), _NO_DECISIONS) for one in allocations)
         return tuple(one.seen for entries in decided for one in entries if one.number == number)
 
+    def doubted_on(self, node: str, disk: str) -> int:
+        """Bytes that count there although nobody knows whether they are on record. Costs: a look at each decision."""
+        doubted = (one.allocation for one in self._decisions() if one.until is not None)
+        here = (one for one in doubted if (one.node, one.disk) == (node, disk))
+        return sum(one.size_bytes for one in here if not self.is_on_record(one))
+
     def disk_uuid(self, allocation: Allocation) -> str:
         """Of the disk that it is on; "" when no node shows that."""
         return self.place_of(allocation)[1]
@@ -185,7 +194,7 @@ class Allocated:
         self.counts = counts
         for node in self._unread:
             self._closing(node)
-        return self._join(self._names())
+        return self._join({*self._names(), *((Purpose.BACKING_IMAGE, name) for name in self._joined_images)})
 
     def observe(self, node: str, record: NodeRecord | None, place: str = "") -> set[str]:
         """What a watch shows on record for that node, at one of the places where it may be; None: nothing. While it is
@@ -203,7 +212,7 @@ class Allocated:
         `is_written`, none of this process's earlier writes there arrives any more. None: it changes nothing."""
         node = record.node
         mine = (one for one in self._decisions() if one.allocation.node == node) if is_written else ()
-        found = self._end_all([one for one in mine if one.until is not None])
+        found = self._end_all([one for one in mine if one.until is not None and one.place == place])
         last, ahead = self._places.get(node, {}).get(place), self._ahead.get((node, place))
         if last is not None and _number(record.version) <= _number(last.version):
             return found
@@ -266,15 +275,17 @@ class Allocated:
         decided = chain.from_iterable(self._decided.get(_name(one), _NO_DECISIONS) for one in allocations)
         return self._end_all([there for there in decided if there.number == number])
 
-    def doubt(self, number: int, allocations: Iterable[Allocation], until: float) -> set[str]:
-        """Its write may have arrived, or arrive until then: it counts until this process has written there. Nothing is
+    def doubt(self, number: int, allocations: Iterable[Allocation], until: float, place: str = "") -> set[str]:
+        """Its write may have arrived, or arrive until then: it counts until this process has written there again.
+        Nothing is
         left of what was decided in a former term: that is as a former leader's."""
         entries = list(allocations)
         for one in entries:
             there = self._decided.get(_name(one), _NO_DECISIONS)
             if there:
-                doubted = (replace(entry, until=until) if entry.number == number else entry for entry in there)
-                self._decided[_name(one)] = tuple(doubted)
+                self._decided[_name(one)] = tuple(
+                    replace(entry, until=until, place=place) if entry.number == number else entry for entry in there
+                )
         return self._join({_name(one) for one in entries})
 
     def expire(self, now: float) -> set[str]:
@@ -318,9 +329,7 @@ class Allocated:
     def put_image(self, name: str, image: BackingImage | None) -> BackingImage | None:
         """Longhorn shows it like that; as it is with its allocations."""
         self._images.pop(name, None)
-        if not self.counts or not self.of(Purpose.BACKING_IMAGE, name):
-            return image
-        return self._join_image(name, image)
+        return self._join_image(name, image) if self.counts or self.of(Purpose.BACKING_IMAGE, name) else image
 
     def _record_of(self, node: str) -> NodeRecord:
         """Of all places together."""
@@ -405,11 +414,19 @@ class Allocated:
         return self._placed.put(name, joined) if joined != self._placed.get(name) else set()
 
     def _join_image(self, name: str, shown: BackingImage | None) -> BackingImage | None:
-        """A copy counts by its allocation until the disk's own figure lists it."""
+        """Each copy that is on record, or that Longhorn has decided on, counts as far as the disk's own figure does not
+        list it: as large as the image is, or was said to be."""
         entries = self._entries_of(Purpose.BACKING_IMAGE, name)
-        places = [(uuid, one) for one in entries if (uuid := self.disk_uuid(one))]
-        self._set_extra((Purpose.BACKING_IMAGE, name), places)
+        size = shown.real_size_bytes if shown is not None and self.counts else 0
+        places = [
+            (uuid, replace_entry(one, size_bytes=max(size, one.size_bytes)))
+            for one in entries
+            if (uuid := self.disk_uuid(one))
+        ]
         uuids = {uuid for uuid, _ in places}
+        decided = sorted(shown.disk_uuids - uuids) if shown is not None and size else ()
+        come = [(uuid, Allocation(Purpose.BACKING_IMAGE, name, "", "", size)) for uuid in decided]
+        self._set_extra((Purpose.BACKING_IMAGE, name), [*places, *come])
         if shown is None or uuids <= shown.disk_uuids:
             self._images.pop(name, None)
             return shown

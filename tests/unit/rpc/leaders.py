@@ -196,6 +196,8 @@ class Leader:
 class FakeRecord:
     """Keeps what is committed and tells the allocator; `failure` is raised instead, before anything is kept."""
 
+    place = ""
+
     def __init__(self, leader: Leader) -> None:
         self._leader, self._lock = leader, threading.Lock()
         self.records: dict[str, NodeRecord] = {}

@@ -137,9 +137,14 @@ def test_a_write_that_fails_is_an_error_and_its_bytes_count_on(
         client.schedule_replica("v", "v-r-1")
     assert code is code_of(raised)
     record.failure = None
+    with pytest.raises(
+        CallFailedError, match="not known whether a write took the room on disk 'd1' of node n1"
+    ) as raised:
+        client.schedule_replica("w", "w-r-1")
+    assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
+    assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node  # the same caller gets it after all
     with pytest.raises(NoRoomError):
         client.schedule_replica("w", "w-r-1")
-    assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node  # the same caller gets it after all
     leader.cluster.pass_time(int(DOUBT_SECONDS) + 1)
     assert 60 * GIB == record.bytes_on("n1")
 
