@@ -59,9 +59,8 @@ def build_record(
     and `is_freed`: as `RecordKeeper`'s; `learn`: as `RecordHolder`'s. Starts nothing."""
 
     def records() -> Sequence[NodeRecord]:
-        if isinstance(holder.backend, LonghornNodeBackend):
-            return [node.record for node in stores["node"].values() if node.record is not None]
-        return stores["record"].values()
+        is_in_nodes = isinstance(holder.backend, LonghornNodeBackend)
+        return _in_nodes(stores) if is_in_nodes else stores["record"].values()
 
     def seen(name: str) -> NodeRecord | None:
         key = f"{namespace}/{name}"
@@ -82,7 +81,7 @@ def build_record(
         gate.check()
         return gate.term
 
-    term = RecordTerm(lease_term, openings, lambda: max((one.term for one in records()), default=0))
+    term = RecordTerm(lease_term, openings, lambda: _latest_term(stores))
     holder = RecordHolder(api, namespace, term, clock, tell_no_record, seen, learn)
     parts = holder, records, objects, settings, clock
     keeper = RecordKeeper(
@@ -95,6 +94,15 @@ def build_record(
         return {**holder.status(), **status_of(keeper.figures())}
 
     return RecordParts(holder, keeper, Addition("allocations", Group((holder, keeper)), status))
+
+
+def _in_nodes(stores: Mapping[str, Store[Any]]) -> Sequence[NodeRecord]:
+    return [node.record for node in stores["node"].values() if node.record is not None]
+
+
+def _latest_term(stores: Mapping[str, Store[Any]]) -> int:
+    """At either place: it may not be known yet which one is in use, and it may become the other one."""
+    return max((one.term for one in (*_in_nodes(stores), *stores["record"].values())), default=0)
 
 
 def _tell(keeper: RecordKeeper, stores: Mapping[str, Store[Any]]) -> None:
