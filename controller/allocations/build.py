@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
 from controller.allocations.backends import LonghornNodeBackend
-from controller.allocations.holder import RecordHolder, tell_no_record
-from controller.allocations.keeper import LonghornObjects, RecordKeeper, news_of, status_of
+from controller.allocations.holder import RecordHolder, tell_problem
+from controller.allocations.keeper import LonghornObjects, RecordKeeper, is_kept, news_of, status_of
 from controller.allocations.metrics import RecordMetrics
 from controller.allocations.terms import RecordTerm
 from controller.allocations.writer import Learn
@@ -62,6 +62,10 @@ def build_record(
         is_in_nodes = isinstance(holder.backend, LonghornNodeBackend)
         return _in_nodes(stores) if is_in_nodes else stores["record"].values()
 
+    def left() -> Collection[str]:
+        is_ours = gate.is_open and is_kept(settings())
+        return [one.node for one in stores["record"].values()] if is_ours else ()
+
     def seen(name: str) -> NodeRecord | None:
         key = f"{namespace}/{name}"
         if isinstance(holder.backend, LonghornNodeBackend):
@@ -82,7 +86,7 @@ def build_record(
         return gate.term
 
     term = RecordTerm(lease_term, openings, lambda: _latest_term(stores))
-    holder = RecordHolder(api, namespace, term, clock, tell_no_record, seen, learn)
+    holder = RecordHolder(api, namespace, term, clock, tell_problem, seen, learn, left)
     parts = holder, records, objects, settings, clock
     keeper = RecordKeeper(
         *parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, told_at=told_at, is_freed=is_freed

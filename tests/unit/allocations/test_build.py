@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +17,11 @@ from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import CRDS
 from controller.kube.store import Store
 from controller.model.allocations import NodeRecord
-from controller.settings import LiveSettings
+from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import disk, node, replica
 from tests.fakes.clock import VirtualClock
-from tests.unit.allocations.stage import BACKENDS, NAMESPACE, entry, longhorn, nodes_crd, put
+from tests.unit.allocations.stage import BACKENDS, NAMESPACE, entry, longhorn, nodes_crd, on_record, put
 
 KINDS = ("node", "replica", "volume", "backing_image", "record")
 N1 = node("n1", disk("d1"))
@@ -43,6 +44,7 @@ def built(
     stores: dict[str, Store[Any]],
     clock: VirtualClock,
     gate: LeaderGate,
+    live: Callable[[], LiveSettings] = LiveSettings,
 ) -> RecordParts:
     return build_record(
         api,
@@ -52,7 +54,7 @@ def built(
         stores,
         CollectorRegistry(),
         openings=lambda: 1,
-        settings=LiveSettings,
+        settings=live,
         is_fresh=lambda: True,
         told_at=lambda _entries: {},
         is_freed=lambda _entry: False,
@@ -122,3 +124,21 @@ def test_the_latest_term_is_known_before_anybody_has_looked_where_the_record_is(
     writer.commit([put("b")], clock.now() + 5)
     place = (LonghornNodeBackend if has_field else NodeDiskAllocationBackend)(api, NAMESPACE)
     assert 8 == place.read("n1").record.term
+
+
+def test_the_former_place_is_left_alone_while_the_record_is_not_kept_or_another_process_leads() -> None:
+    api, clock = longhorn(), VirtualClock()
+    api.put(CRDS, None, nodes_crd(has_field=True))
+    former = NodeDiskAllocationBackend(api, NAMESPACE)
+    former.write(former.read("n1"), [entry("a")], 1)
+    lives = [LiveSettings(allocation_record=False), LiveSettings(allocation_authority=DISK_SCHEDULER)]
+    gate, stores = Leading(), followed(api)
+    record = built(api, stores, clock, gate, lambda: lives[0])
+    record.holder.look()
+    lives.pop(0)
+    gate.is_open = False
+    record.holder.look()
+    assert {"a": 10} == on_record(former)
+    gate.is_open = True
+    record.holder.look()
+    assert ({}, {"a": 10}) == (on_record(former), on_record(LonghornNodeBackend(api, NAMESPACE)))
