@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
 from controller.allocations.backends import LonghornNodeBackend
-from controller.allocations.holder import RecordHolder, tell_no_record
-from controller.allocations.keeper import LonghornObjects, RecordKeeper, news_of, status_of
+from controller.allocations.holder import RecordHolder, tell_problem
+from controller.allocations.keeper import LonghornObjects, RecordKeeper, is_kept, news_of, status_of
 from controller.allocations.metrics import RecordMetrics
 from controller.allocations.terms import RecordTerm
 from controller.allocations.writer import Learn
@@ -59,9 +59,12 @@ def build_record(
     and `is_freed`: as `RecordKeeper`'s; `learn`: as `RecordHolder`'s. Starts nothing."""
 
     def records() -> Sequence[NodeRecord]:
-        if isinstance(holder.backend, LonghornNodeBackend):
-            return [node.record for node in stores["node"].values() if node.record is not None]
-        return stores["record"].values()
+        is_in_nodes = isinstance(holder.backend, LonghornNodeBackend)
+        return _in_nodes(stores) if is_in_nodes else stores["record"].values()
+
+    def left() -> Collection[str]:
+        is_ours = gate.is_open and is_kept(settings())
+        return [one.node for one in stores["record"].values()] if is_ours else ()
 
     def seen(name: str) -> NodeRecord | None:
         key = f"{namespace}/{name}"
@@ -82,8 +85,8 @@ def build_record(
         gate.check()
         return gate.term
 
-    term = RecordTerm(lease_term, openings, lambda: max((one.term for one in records()), default=0))
-    holder = RecordHolder(api, namespace, term, clock, tell_no_record, seen, learn)
+    term = RecordTerm(lease_term, openings, lambda: _latest_term(stores))
+    holder = RecordHolder(api, namespace, term, clock, tell_problem, seen, learn, left)
     parts = holder, records, objects, settings, clock
     keeper = RecordKeeper(
         *parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, told_at=told_at, is_freed=is_freed
@@ -95,6 +98,15 @@ def build_record(
         return {**holder.status(), **status_of(keeper.figures())}
 
     return RecordParts(holder, keeper, Addition("allocations", Group((holder, keeper)), status))
+
+
+def _in_nodes(stores: Mapping[str, Store[Any]]) -> Sequence[NodeRecord]:
+    return [node.record for node in stores["node"].values() if node.record is not None]
+
+
+def _latest_term(stores: Mapping[str, Store[Any]]) -> int:
+    """At either place: it may not be known yet which one is in use, and it may become the other one."""
+    return max((one.term for one in (*_in_nodes(stores), *stores["record"].values())), default=0)
 
 
 def _tell(keeper: RecordKeeper, stores: Mapping[str, Store[Any]]) -> None:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from controller.allocations.backends import RecordBackend, found_backend
+from controller.allocations.backends import (
+    LonghornNodeBackend,
+    NodeDiskAllocationBackend,
+    RecordBackend,
+    found_backend,
+)
+from controller.allocations.moving import move_while_leading
 from controller.allocations.writer import Learn, RecordWriter, learn_nothing
 from controller.clock import Clock
-from controller.errors import NotFoundError, NotReadyError
+from controller.errors import (
+    ConflictError,
+    NotFoundError,
+    NotReadyError,
+    PreconditionError,
+    SchedulerError,
+    UnreadableRecordError,
+)
 from controller.kube.api import KubeApi
 from controller.model.allocations import NodeRecord
 from controller.process.repeated import Repeated
@@ -17,18 +30,22 @@ from controller.process.worker import Part
 
 LOOK_EVERY_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 2.0
+MOVE_SECONDS: Final = 5.0  # for one node's record
+MOST_FAILURES: Final = 3  # in a row: what keeps so many records from being moved may keep all
 
+_OF_ONE_NODE: Final = (NotFoundError, ConflictError, UnreadableRecordError, PreconditionError)
 _log = logging.getLogger(__name__)
 
 
-def tell_no_record(problem: str) -> None:
-    _log.info("no record of allocations: %s", problem)
+def tell_problem(problem: str) -> None:
+    _log.info("record of allocations: %s", problem)
 
 
 class RecordHolder(Part):
-    """Finds out every minute where the record is kept: a CRD may be added or removed, or get the field.
+    """Finds out every minute where the record is kept: a CRD may be added or removed, or get the field. What is left at
+    the former place then moves, a minute later.
 
-    Threads: `worker`'s; the rest is for any. Blocks: never. I/O: one list in each round.
+    Threads: `worker`'s; the rest is for any. Blocks: `look`, while it moves. I/O: one list in each round, and moves.
     """
 
     def __init__(
@@ -40,11 +57,13 @@ class RecordHolder(Part):
         say: Callable[[str], None],
         seen: Callable[[str], NodeRecord | None] = lambda _node: None,
         learn: Learn = learn_nothing,
+        left: Callable[[], Collection[str]] = lambda: (),
     ) -> None:
         """`term`: that writes carry; raises NotLeaderError while this process does not lead. `seen`: a node's record as
-        a watch shows it. `learn`: as `RecordWriter`'s."""
+        a watch shows it. `learn`: as `RecordWriter`'s. `left`: the nodes for which a watch shows a NodeDiskAllocation,
+        while this process is to write the record."""
         self._api, self._namespace, self.term, self._clock, self._seen = api, namespace, term, clock, seen
-        self._learn = learn
+        self._learn, self._left = learn, left
         self._backend: RecordBackend | None = None
         self._writer: RecordWriter | None = None
         self._is_known = False  # whether a look has told if there is a place
@@ -59,6 +78,7 @@ class RecordHolder(Part):
 
     @property
     def problem(self) -> str:
+        """Why there is no record, or why some of it stays at its former place."""
         return "; ".join(self._steps.problems)
 
     def writer(self) -> RecordWriter | None:
@@ -82,11 +102,33 @@ class RecordHolder(Part):
             self._backend = self._writer = None
             self._is_known = True
             raise
-        if self._backend is None or found.name != self._backend.name:
+        former = self._writer
+        if self._backend is None or self._writer is None or found.name != self._backend.name:
             self._backend = found
             self._writer = RecordWriter(found, self.term, self._clock, seen=self._seen, learn=self._learn)
         self._is_known = True
-        self._steps.note(())
+        has_changed = former is not None and former is not self._writer  # calls under way may write by the former
+        self._steps.note(() if has_changed else self._moved(self._backend, self._writer))
+
+    def _moved(self, backend: RecordBackend, writer: RecordWriter) -> tuple[str, ...]:
+        """What stood in NodeDiskAllocations is in Longhorn's Nodes by this; why some of it is not, if so. The other way
+        there is nothing to move: where the CRD lacks the field no Node has it."""
+        nodes = sorted(self._left()) if isinstance(backend, LonghornNodeBackend) else []
+        source, stay, in_a_row = NodeDiskAllocationBackend(self._api, self._namespace), len(nodes), 0
+        why = ""
+        for node in nodes:
+            if in_a_row >= MOST_FAILURES or self.worker.is_stopping:
+                break
+            try:
+                until = self._clock.now() + MOVE_SECONDS
+                entries = move_while_leading(node, source, backend, writer, self.term, until)
+            except SchedulerError as error:
+                in_a_row += not isinstance(error, _OF_ONE_NODE)
+                why = why or f"{node}: {error}"
+                continue
+            stay, in_a_row = stay - 1, 0
+            _log.info("record moved node=%s entries=%d from=%s to=%s", node, entries, source.name, backend.name)
+        return (f"records that stay in {source.name}: {stay} ({why})",) if why else ()
 
     def status(self) -> dict[str, Any]:
         backend = self._backend

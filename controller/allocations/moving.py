@@ -1,7 +1,7 @@
 """Moves the record from one backend to the other.
 
-Each node's record is written to the new place and read back before it goes from the old one. If the move is
-interrupted, the record is in both places, and the same command continues from there.
+Each node's record stands at the new place before it goes from the old one. If the move is interrupted, the record is
+in both places, and the next move continues from there.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from controller.allocations.backends import RecordBackend, StoredRecord
-from controller.errors import ConflictError, NotFoundError, UnreadableRecordError
-from controller.model.allocations import Allocation, NodeRecord
+from controller.allocations.writer import RecordWriter
+from controller.errors import ConflictError, NotFoundError, NotLeaderError, UnreadableRecordError
+from controller.model.allocations import Allocation, NodeRecord, Put, lowers_nothing
 
 TRIES: Final = 5  # of a step whose object somebody else writes meanwhile, as Longhorn does with its Nodes
 _Result = TypeVar("_Result")
@@ -49,6 +50,39 @@ def move_records(source: RecordBackend, target: RecordBackend, say: Callable[[st
             moved += 1
             say(f"{node}: {entries} entries moved to {target.name}")
     return Moved(moved, stayed)
+
+
+def move_while_leading(
+    node: str,
+    source: RecordBackend,
+    target: RecordBackend,
+    writer: RecordWriter,
+    term: Callable[[], int],
+    deadline: float,
+) -> int:
+    """How many entries of that node `source` had, and has no more. `writer` is that of `target`, and others may write
+    by it meanwhile; `term` raises NotLeaderError while this process does not lead.
+
+    NotFoundError: the node has no object at `target`; another SchedulerError: its record stays for another reason. What
+    did not go from `source` counts there.
+    """
+    began = term()
+
+    def check() -> None:
+        if term() != began:
+            raise NotLeaderError(f"the term ended while the record of {node} was moved")
+
+    stored = source.read(node)
+    record = _readable(stored)
+    if record.term > began:
+        raise UnreadableRecordError(f"the record of {node} is of term {record.term}, later than {began}")
+    if record.allocations:
+        target.read(node)
+        changes = [Put(one) for one in record.allocations]
+        writer.commit(changes, deadline, lowers_nothing, check=check)
+        check()  # what stands there by now is seen by the next leader before it decides anything
+    source.forget(stored)
+    return len(record.allocations)
 
 
 class _Step:

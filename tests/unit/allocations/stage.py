@@ -39,6 +39,14 @@ def longhorn_node(name: str, *disks: str) -> dict[str, Any]:
     }
 
 
+def nodes_crd(*, has_field: bool) -> dict[str, Any]:
+    """Of Longhorn's Nodes, which may carry the record or not."""
+    fields: dict[str, Any] = {"diskAllocations": {}} if has_field else {}
+    schema = {"openAPIV3Schema": {"properties": {"spec": {"properties": fields}}}}
+    versions = [{"name": "v1beta2", "schema": schema}]
+    return {"metadata": {"name": "nodes.longhorn.io"}, "spec": {"versions": versions}}
+
+
 def add_replica(api: FakeApiServer, name: str, size: int = 10, node: str = "n1", disk: str = "d1") -> None:
     spec = {"volumeName": "v", "volumeSize": str(size), "nodeID": node, "diskID": f"{node}-{disk}", "active": True}
     api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": name}, "spec": spec})

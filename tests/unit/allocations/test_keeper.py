@@ -45,6 +45,7 @@ from tests.unit.allocations.stage import (
     entry,
     longhorn,
     longhorn_node,
+    nodes_crd,
     on_record,
     put,
 )
@@ -64,10 +65,7 @@ class KeeperStage:
         self.frozen: tuple[NodeRecord, ...] | None = None
         self.told_at: Callable[[], dict[Allocation, float]] = dict
         self.freed = set[Allocation]()
-        fields: dict[str, object] = {"diskAllocations": {}} if in_nodes else {}
-        schema = {"openAPIV3Schema": {"properties": {"spec": {"properties": fields}}}}
-        versions = [{"name": "v1beta2", "schema": schema}]
-        self.api.put(CRDS, None, {"metadata": {"name": "nodes.longhorn.io"}, "spec": {"versions": versions}})
+        self.api.put(CRDS, None, nodes_crd(has_field=in_nodes))
         self.backend = (LonghornNodeBackend if in_nodes else NodeDiskAllocationBackend)(self.api, NAMESPACE)
         self.holder = RecordHolder(self.api, NAMESPACE, self._term, self.clock, lambda _problem: None)
         self.holder.look()
