@@ -16,6 +16,7 @@ from controller.allocations.keeper import (
     EVERY_SECONDS,
     FULL_SECONDS,
     MOST_FAILURES,
+    WRITE_SECONDS,
     LonghornObjects,
     RecordKeeper,
     Scope,
@@ -429,6 +430,57 @@ def test_what_was_given_again_after_it_was_freed_is_raised_with_its_object() -> 
     leader.freed = {entry("r1", 20)}
     leader.round()
     assert ({"r1": 20}, {"size-differs": 1}) == (leader.on_record(), leader.repairs)
+
+
+def test_what_was_planned_in_one_term_is_not_written_in_the_next() -> None:
+    leader = KeeperStage()
+    add_replica(leader.api, "r1")
+
+    def begin_term() -> dict[Allocation, float]:
+        leader.term += 1
+        return {}
+
+    leader.told_at = begin_term  # asked while the round plans
+    leader.round()
+    assert {} == leader.on_record()
+    leader.told_at = dict
+    leader.round()
+    assert {"r1": 10} == leader.on_record()
+
+
+def test_what_was_told_lately_is_raised_with_its_object_at_once() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    told = {put("r1").allocation: leader.clock.now()}
+    leader.told_at = lambda: told
+    add_replica(leader.api, "r1", 20)
+    leader.round()
+    assert ({"r1": 20}, {"size-differs": 1}) == (leader.on_record(), leader.repairs)
+
+
+@pytest.mark.parametrize("before", [0, 20], ids=["adopted", "lowered"])
+def test_what_it_wrote_without_an_answer_stays(before: int) -> None:
+    leader = KeeperStage()
+    if before:
+        leader.commit(put("r1", before))
+    leader.round()
+    add_replica(leader.api, "r1")
+    writer = leader.holder.writer()
+    assert writer is not None
+    backend: Any = writer._backend
+    write = backend.write
+
+    def lose(*arguments: Any) -> None:
+        backend.write = write
+        write(*arguments)
+        leader.clock.advance(WRITE_SECONDS)
+        raise UnavailableError("no answer")
+
+    backend.write = lose
+    leader.round(61)
+    assert 1 == leader.keeper.figures().failures
+    leader.commit(put("r2"))
+    assert {"r1": 10, "r2": 10} == leader.on_record()
 
 
 @pytest.mark.parametrize(

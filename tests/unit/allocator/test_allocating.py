@@ -596,8 +596,9 @@ def test_what_cannot_be_placed_is_an_error() -> None:
     cluster.show("v", 60)
     failed = replace(replica("v-r-1", "v", 60), failed_at="2026-01-01T00:00:00Z")
     cluster.allocator.observe_replica("v-r-1", failed)
-    with pytest.raises(PreconditionError, match="cannot be placed: it or its volume"):
-        cluster.schedule("v-r-1")
+    for name in ("v-r-1", cluster.show("w", 10, deleting=True)):
+        with pytest.raises(PreconditionError, match="cannot be placed: it or its volume"):
+            cluster.schedule(name)
     cluster.allocator.set_mode(Mode.BYPASS)
     with pytest.raises(NotReadyError, match="bypassed"):
         cluster.schedule("v-r-1")

@@ -96,6 +96,27 @@ def test_a_copy_to_come_is_known_by_a_disk_that_has_another_name_or_node_since(n
         assert (gib * GIB, "n1-d1") == ((given := placed_copy(cluster)).size_bytes, given.disk_uuid)
 
 
+def test_a_copy_that_only_the_images_spec_names_counts() -> None:
+    cluster = cluster_of(n1=100)
+    image(cluster, 50, "n1")
+    assert not cluster.ask("pod", 60, "n1")
+    assert {"n1": (Reason.INSUFFICIENT_STORAGE, 10)} == why(cluster.schedule(cluster.show("v", 60)))
+
+
+@pytest.mark.parametrize("is_used", [False, True], ids=["by itself", "with a replica that is made on it"])
+def test_a_copy_counts_as_large_as_its_image_that_was_said_to_be_smaller(is_used: bool) -> None:
+    cluster = cluster_of(n1=100)
+    image(cluster, 0)
+    cluster.write(cluster.allocator.allocations.place_image("i", 10 * GIB))
+    image(cluster, 60)
+    if is_used:
+        cluster.schedule(cluster.show("v", 40, backing_image="i"))
+    free = 0 if is_used else 40
+    assert {"n1": (Reason.INSUFFICIENT_STORAGE, 60 - free)} == why(cluster.schedule(cluster.show("w", 60)))
+    assert 60 * GIB == placed_copy(cluster).allocations[0].size_bytes  # its own bytes are no obstacle
+    assert free == cluster.free_gib("n1")
+
+
 # Copies that come with a replica, whose image nobody asks a disk for
 
 

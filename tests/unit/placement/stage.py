@@ -15,7 +15,7 @@ from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.kube.store import Store
-from controller.model.allocations import Change
+from controller.model.allocations import Allocation, Change
 from controller.placement.build import build_placement
 from controller.placement.placer import Placer
 from controller.rpc.allocating import DiskAllocator
@@ -78,6 +78,11 @@ class ReplicaCell:
         self.put_volume(volume, gib, **spec)
         return self.put_replica(volume, gib=gib)
 
+    def lying(self, volume: str, node: str = "n1") -> str:
+        """A volume of 10 GiB whose replica, of that name, is on a node."""
+        self.put_volume(volume)
+        return self.put_replica(volume, nodeID=node, diskID=f"{node}-d1")
+
     def replica(self, name: str) -> Raw:
         return self.api.get(LONGHORN_REPLICAS, NAMESPACE, name)
 
@@ -87,10 +92,13 @@ class ReplicaCell:
     def change(self, name: str, **spec: Any) -> None:
         self.api.patch(LONGHORN_REPLICAS, NAMESPACE, name, {"spec": spec})
 
+    def entries(self) -> list[Allocation]:
+        backend = NodeDiskAllocationBackend(self.api, NAMESPACE)
+        return [one for stored in backend.records() for one in stored.record.allocations]
+
     def on_record(self) -> dict[str, str]:
         """Nodes by the replica's name."""
-        backend = NodeDiskAllocationBackend(self.api, NAMESPACE)
-        return {one.name: one.node for stored in backend.records() for one in stored.record.allocations}
+        return {one.name: one.node for one in self.entries()}
 
 
 class PlacingLeader:
@@ -98,7 +106,7 @@ class PlacingLeader:
 
     def __init__(self, cell: ReplicaCell, term: int = 1, live: LiveSettings = ON) -> None:
         self.cell, self.live, self.checks = cell, live, Checks()
-        self.checks.term, self.has_record = term, True
+        self.checks.term, self.has_record, self.finds = term, True, False  # `finds`: what live reads are about
         self.cluster = TestCluster(live=live, make_allocator=lambda _clock: Allocator(cell.clock))
         backend, given = NodeDiskAllocationBackend(cell.api, NAMESPACE), self.cluster.allocator.allocations
         self.writer = RecordWriter(backend, self._term, cell.clock, self._pause, learn=given.learn)
@@ -106,8 +114,9 @@ class PlacingLeader:
             self.cluster.allocator.allocations,
             lambda: self.writer,
             lambda: self.checks,
-            lambda missing, seconds: False,
+            lambda missing, seconds: self.finds,
             cell.clock,
+            lambda: self.live.replica_placement,
         )
         self.stores: dict[str, Store[Any]] = {kind.name: Store(kind.name, kind.parse) for kind in FOLLOWED}
         self.stores["setting"] = Store("setting", lambda raw: raw)

@@ -4,70 +4,22 @@ answered, share its write, or free what it is about to be told."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES
-from controller.rpc import disk_scheduler_pb2 as pb
-from tests.fakes.builders import GIB
-from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell
+from controller.errors import PreconditionError
+from controller.kube.resources import LONGHORN_NODES
+from tests.unit.placement.late import SECONDS, Late, copy_image, free, free_copy, free_gib, put_image, start
+from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
 from tests.waiting import wait_until
-
-LATE = "late"
-SECONDS = 5.0
-
-
-def free_gib(leader: PlacingLeader, node: str = "n1") -> float:
-    room = leader.cluster.allocator._world.room(node)
-    assert room is not None
-    return room.disks[0].free_bytes / GIB
 
 
 def let_pass(leader: PlacingLeader, seconds: float) -> None:
     leader.cell.clock.advance(seconds)
     leader.cluster.allocator.sweep()
     leader.see()
-
-
-def free(leader: PlacingLeader, replica: str) -> None:
-    leader.giving.deallocate_replica(pb.DeallocateReplicaRequest(replica_name=replica), SECONDS)
-
-
-def start(call: Callable[[], object], name: str = "caller") -> threading.Thread:
-    thread = threading.Thread(target=call, name=name, daemon=True)
-    thread.start()
-    return thread
-
-
-class Late:
-    """A call that has decided, and whose thread goes on with `let_go`."""
-
-    def __init__(self, leader: PlacingLeader, call: Callable[[], object]) -> None:
-        self._at, self._go, self.error = threading.Event(), threading.Event(), ""
-        commit = leader.writer.commit
-
-        def wait_and_commit(*changes: Any) -> None:
-            if threading.current_thread().name == LATE:
-                self._at.set()
-                assert self._go.wait(SECONDS)
-            commit(*changes)
-
-        def run() -> None:
-            try:
-                call()
-            except Exception as error:
-                self.error = str(error)
-
-        leader.writer.commit = wait_and_commit  # type: ignore[method-assign, assignment]
-        self._thread = start(run, LATE)
-        assert self._at.wait(SECONDS)
-
-    def let_go(self) -> None:
-        self._go.set()
-        self._thread.join(SECONDS)
-        assert not self._thread.is_alive()
 
 
 @pytest.mark.parametrize("was_given", [True, False])
@@ -89,19 +41,28 @@ def test_what_one_call_frees_is_not_free_while_another_is_about_to_write_it(was_
 
 def test_a_copy_that_one_call_frees_is_not_free_while_another_is_about_to_write_it() -> None:
     cell = ReplicaCell(n1=100)
-    status = {"realSize": 60 * GIB, "diskFileStatusMap": {}}
-    raw = {"metadata": {"name": "i"}, "spec": {"diskFileSpecMap": {}}, "status": status}
-    cell.api.put(LONGHORN_BACKING_IMAGES, NAMESPACE, raw)
+    put_image(cell, 60)
     replica = cell.add("w", 60)
     leader = PlacingLeader(cell)
-    request = pb.ScheduleBackingImageRequest(backing_image_name="i")
-    late = Late(leader, lambda: leader.giving.schedule_backing_image(request, SECONDS))
-    freed = pb.DeallocateBackingImageRequest(backing_image_name="i", disk_uuid="n1-d1")
-    leader.giving.deallocate_backing_image(freed, SECONDS)
+    late = Late(leader, lambda: copy_image(leader))
+    free_copy(leader)
     leader.see()
     assert not leader.giving.place("w", replica, SECONDS).allocations
     late.let_go()
     assert ({"i": "n1"}, "") == (cell.on_record(), late.error)
+
+
+def test_a_replica_that_the_leader_is_about_to_write_to_its_disk_is_not_deallocated() -> None:
+    cell = ReplicaCell(n1=100)
+    name = cell.add("v", 60)
+    leader = PlacingLeader(cell)
+    leader.giving.place("v", name, SECONDS)
+    leader.finds = True
+    with pytest.raises(PreconditionError, match="replica-placement writes it to the disk that it was given"):
+        free(leader, name)
+    leader.live = replace(ON, replica_placement=False)
+    free(leader, name)
+    assert {} == cell.on_record()
 
 
 def test_what_is_freed_and_given_anew_in_one_write_counts_for_good() -> None:

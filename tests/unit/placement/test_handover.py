@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from controller.allocations.backends import NodeDiskAllocationBackend
 from controller.errors import OutdatedDecisionError
-from controller.model.allocations import Allocation, Purpose
+from controller.model.allocations import Purpose
 from tests.fakes.builders import GIB
-from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell
-
-
-def arrives(cell: ReplicaCell, replica: str, gib: int) -> None:
-    backend = NodeDiskAllocationBackend(cell.api, NAMESPACE)
-    there = backend.read("n1")
-    one = Allocation(Purpose.REPLICA, replica, "n1", "d1", gib * GIB)
-    backend.write(there, [*there.record.allocations, one], 1)
+from tests.unit.placement.late import Late, arrives, copy_image, expand, free, overtake, put_image
+from tests.unit.placement.stage import PlacingLeader, ReplicaCell
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["the first entry", "one more"])
@@ -50,3 +43,46 @@ def test_the_same_asked_twice_is_not_given_by_the_second_either() -> None:
         leader.giving.place("v3", third, 5)  # the same caller, that asks again in the meantime
     allocations.withdrawn(pending)
     assert not leader.see().giving.place("v3", third, 5).allocations
+
+
+def test_nor_is_the_same_growth() -> None:
+    cell = ReplicaCell(n1=100)
+    first, second = cell.lying("v"), cell.add("w", 60)
+    arrives(cell, first, 10)
+    arrives(cell, "gone", 10)
+    leader = PlacingLeader(cell, term=2)
+    late = Late(leader, lambda: expand(leader, "v", 60))
+    arrives(cell, second, 60)
+    free(leader.see(), "gone")  # the record is of this term by that
+    leader.see()
+    with pytest.raises(OutdatedDecisionError):
+        expand(leader, "v", 60)
+    late.let_go()
+    assert "former leader" in late.error
+    assert {first: 10, second: 60} == {one.name: one.size_bytes // GIB for one in cell.entries()}
+
+
+def test_what_a_former_leader_writes_between_a_read_and_a_write_is_not_somebody_elses() -> None:
+    cell = ReplicaCell(n1=100)
+    names = [cell.add(name, 20) for name in ("v1", "v2", "v3")]
+    arrives(cell, names[0], 20)
+    leader = PlacingLeader(cell, term=2)
+    overtake(leader, lambda: arrives(cell, names[1], 20))
+    with pytest.raises(OutdatedDecisionError):
+        leader.giving.place("v3", names[2], 5)
+    assert "n1" == leader.see().giving.place("v3", names[2], 5).allocations[0].node
+
+
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_what_a_former_leader_wrote_and_told_nobody_is_not_told_where_a_pod_has_its_room(purpose: Purpose) -> None:
+    """A growth, or a copy of a backing image, that is asked for once more."""
+    cell = ReplicaCell(n1=100)
+    put_image(cell, 60)
+    name = cell.lying("v")
+    leader = PlacingLeader(cell, term=2)
+    leader.cluster.allocator.begin_term(has_predecessor=True)
+    assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
+    arrives(cell, name if purpose is Purpose.REPLICA else "i", 60, purpose=purpose)
+    leader.see()
+    told = expand(leader, "v", 60) if purpose is Purpose.REPLICA else copy_image(leader)
+    assert "no-room" == told.outcome

@@ -456,7 +456,11 @@ def disk_closed(cell: ReplicaCell) -> None:
     cell.api.patch(LONGHORN_NODES, NAMESPACE, "n1", {"spec": spec})
 
 
-@pytest.mark.parametrize("close", [node_down, disk_closed])
+def outgrown(cell: ReplicaCell) -> None:
+    cell.put_volume("v", 120)
+
+
+@pytest.mark.parametrize("close", [node_down, disk_closed, outgrown])
 def test_a_place_that_takes_no_replicas_any_more_is_given_up_after_a_while(
     close: Callable[[ReplicaCell], None],
 ) -> None:
@@ -464,7 +468,7 @@ def test_a_place_that_takes_no_replicas_any_more_is_given_up_after_a_while(
     name = cell.add("v")
     assert {name: "n1"} == crash_before_the_replica(cell)
     close(cell)
-    cell.put_node("n2", 100)
+    cell.put_node("n2", 200)
     leader = PlacingLeader(cell, 2).round()
     assert ("", {"closed-disk": 1}) == (cell.node_of(name), leader.status["waiting"])
     leader.round(DOUBT_SECONDS)

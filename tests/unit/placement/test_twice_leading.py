@@ -2,38 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from controller.errors import NotReadyError, UnavailableError
+from controller.errors import NotReadyError
+from tests.unit.placement.late import SECONDS, Late, arrives, free, lose_answers
 from tests.unit.placement.stage import PlacingLeader, ReplicaCell
-
-S = 5.0
-
-
-def lose_answers(leader: PlacingLeader) -> Callable[[], None]:
-    """A write arrives, its answer does not, and nothing can be read after it, until the function that is returned."""
-    backend: Any = leader.writer._backend
-    write, read, is_lost = backend.write, backend.read, False
-
-    def lose(*arguments: Any) -> None:
-        nonlocal is_lost
-        write(*arguments)
-        is_lost = True
-        raise UnavailableError("the answer was lost")
-
-    def read_none(*arguments: Any) -> Any:
-        if is_lost:
-            raise UnavailableError("away")
-        return read(*arguments)
-
-    def mend() -> None:
-        backend.write, backend.read = write, read
-
-    backend.write, backend.read = lose, read_none
-    return mend
 
 
 def test_what_a_term_owes_is_not_taken_back_in_a_later_one() -> None:
@@ -42,17 +15,35 @@ def test_what_a_term_owes_is_not_taken_back_in_a_later_one() -> None:
     one = PlacingLeader(cell, term=1)
     mend = lose_answers(one)
     with pytest.raises(NotReadyError):
-        one.giving.place("v", v, S)
+        one.giving.place("v", v, SECONDS)
     mend()
     assert cell.on_record() == {v: "n1"}
     one.checks.is_leading = False
     one.cluster.allocator.end_term()
-    assert PlacingLeader(cell, term=2).see().giving.place("v", v, S).allocations  # its caller may rely on that
+    assert PlacingLeader(cell, term=2).see().giving.place("v", v, SECONDS).allocations  # its caller may rely on that
     one.checks.is_leading, one.checks.term = True, 3
     one.see()
     one.cluster.allocator.begin_term(has_predecessor=True)
     one.see()
-    assert one.giving.place("x", x, S).allocations  # any write of that node
+    assert one.giving.place("x", x, SECONDS).allocations  # any write of that node
     one.see()
-    assert not one.giving.place("w", w, S).allocations
+    assert not one.giving.place("w", w, SECONDS).allocations
     assert cell.on_record() == {v: "n1", x: "n1"}
+
+
+def test_what_one_term_frees_on_two_nodes_is_not_freed_in_a_later_one() -> None:
+    """As while an entry goes from one node to another."""
+    cell = ReplicaCell(n1=100, n2=100)
+    v = cell.add("v", 60)
+    for node in ("n1", "n2"):
+        arrives(cell, v, 60, node=node)
+    one = PlacingLeader(cell, term=1)
+    late = Late(one, lambda: free(one, v))
+    told = PlacingLeader(cell, term=2).giving.place("v", v, SECONDS).allocations[0]
+    one.checks.term = 3
+    one.cluster.allocator.end_term()
+    one.cluster.allocator.begin_term(has_predecessor=True)
+    one.see()
+    late.let_go()
+    assert "term" in late.error
+    assert told in cell.entries()

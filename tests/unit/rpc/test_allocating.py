@@ -91,6 +91,19 @@ def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(
     assert ["no-room", "precondition"] == leader.calls.outcomes
 
 
+def test_a_record_that_cannot_be_read_is_another_code_than_no_room(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    leader.cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=GIB))
+    leader.cluster.allocator.observe_record("n1", NodeRecord("n1", problem="garbage"))
+    for call in (lambda: client.schedule_replica("v", "v-r-1"), lambda: client.schedule_backing_image("i")):
+        with pytest.raises(CallFailedError, match=r"^FAILED_PRECONDITION: .* record cannot be read: garbage"):
+            call()
+    assert ["precondition", "precondition"] == leader.calls.outcomes
+
+
 def test_without_a_failed_replica_it_is_said_that_there_is_none(
     leader: Leader, record: FakeRecord, client: DiskSchedulerClient
 ) -> None:
