@@ -282,7 +282,11 @@ class Allocations:
                 plan = plan_growth(self._world, beside, volume_name, size, self._clock, now_utc, Route.VOLUME)
                 if plan.obstacles:
                     return Allotment(obstacles=plan.obstacles, size_bytes=size)
-                if self._expansions.is_unknown_locked() and size > self._under_lock.growths().granted(volume_name):
+                if (
+                    is_new
+                    and self._expansions.is_unknown_locked()
+                    and size > self._under_lock.growths().granted(volume_name)
+                ):
                     raise NotReadyError(f"it fits, but {LEADER_CHANGED.message}; try again")
             given = self._decided_locked(Allotment(new), volume_name, is_judged=is_new)
             return replace(given, allocations=allocations, is_new=is_new, size_bytes=size)

@@ -857,6 +857,14 @@ def test_what_the_leader_before_admitted_is_waited_for_before_a_volume_grows() -
     assert [60 * GIB] * 3 == [one.size_bytes for one in grown(cluster, 60).allocations]
 
 
+def test_what_is_on_record_for_a_growth_a_new_leader_tells_at_once() -> None:
+    cluster = three_copies()
+    cluster.write(grown(cluster, 60))
+    cluster.allocator.begin_term(has_predecessor=True)
+    again = grown(cluster, 60)
+    assert (False, 3) == (again.is_new, len(again.changes))  # written once more in its own term
+
+
 # Backing images
 
 
