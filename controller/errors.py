@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 class SchedulerError(Exception):
-    """Every failure of this product."""
+    """Every failure of this product. `untouched`: the nodes of a write where nothing of it is, or comes."""
+
+    untouched: frozenset[str] = frozenset()
 
 
 class MalformedRequestError(SchedulerError):

@@ -66,6 +66,7 @@ class RecordHolder(Part):
         self._learn, self._left = learn, left
         self._backend: RecordBackend | None = None
         self._writer: RecordWriter | None = None
+        self._writers: dict[str, RecordWriter] = {}  # by place: each knows what it has sent
         self._is_known = False  # whether a look has told if there is a place
         pause = {True: LOOK_EVERY_SECONDS, False: RETRY_SECONDS}
         self._steps = Repeated(self.look, pause.__getitem__, say, thread="record")
@@ -105,7 +106,8 @@ class RecordHolder(Part):
         former = self._writer
         if self._backend is None or self._writer is None or found.name != self._backend.name:
             self._backend = found
-            self._writer = RecordWriter(found, self.term, self._clock, seen=self._seen, learn=self._learn)
+            writer = RecordWriter(found, self.term, self._clock, seen=self._seen, learn=self._learn)
+            self._writer = self._writers.setdefault(found.name, writer)
         self._is_known = True
         has_changed = former is not None and former is not self._writer  # calls under way may write by the former
         self._steps.note(() if has_changed else self._moved(self._backend, self._writer))

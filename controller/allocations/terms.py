@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 
 class RecordTerm:
-    """The Lease's term, or the next one after the latest on record where that is later: a Lease that was deleted starts
-    to count again. Found out once for each opening of the gate, so that no former leader overtakes its successor.
+    """The Lease's term, or the next one after the latest on record where that is no less: a Lease that was deleted
+    starts to count again. Found out once for each opening of the gate, so that no former leader overtakes its
+    successor.
 
     Threads: any. Blocks: never. I/O: none.
     """
@@ -29,5 +30,5 @@ class RecordTerm:
         latest = self._latest_on_record()  # a look at each record, once in a term
         with self._lock:
             if self._opening != opening:
-                self._opening, self._term = opening, term if latest <= term else latest + 1
+                self._opening, self._term = opening, max(term, latest + 1)
             return self._term

@@ -126,15 +126,19 @@ class RecordWriter:
             return
         growth = [change for change in changes if isinstance(change, Put)]
         written: list[tuple[str, Ticket]] = []
-        with self._open({change.node for change in growth}):
-            for node in sorted({change.node for change in growth}):
+        growing = sorted({change.node for change in growth})
+        with self._open(growing):
+            for number, node in enumerate(growing):
                 try:
                     mine = [one for one in growth if one.node == node]
                     written.append((node, self._write(node, mine, deadline, is_still_wanted, seen, check)))
                 except SchedulerError as error:
-                    self._take_back(written)
+                    untouched = self._take_back(written).union(growing[number + 1 :])
                     if written and isinstance(error, OutdatedDecisionError):
-                        raise NotReadyError(str(error)) from error
+                        failure = NotReadyError(str(error))
+                        failure.untouched = untouched
+                        raise failure from error
+                    error.untouched = untouched
                     raise
         drops = [change for change in changes if isinstance(change, Drop)]
         for node in sorted({change.node for change in drops}):
@@ -324,7 +328,7 @@ class RecordWriter:
         """Until it stands there. A conflict is somebody else's doing only if the record itself is another one: Longhorn
         writes its Nodes all the time."""
         tickets, owed, drops, counted_on = wanted
-        base: tuple[Allocation, ...] | None = None  # on which a write was tried that was not accepted, or not answered
+        base: NodeRecord | None = None  # on which a write was tried that was not accepted, or not answered
         goal: tuple[Allocation, ...] = ()
         is_first, is_shown, tried_in = True, False, -1
         while True:
@@ -342,15 +346,15 @@ class RecordWriter:
                 stored = known or self._backend.read(node, min(left, SEND_SECONDS))
                 _check_writable(stored.record, term)
                 there = stored.record.allocations
-                if base is not None and there not in (base, goal):
-                    _check_ours(stored.record, term, state.sent)
+                if base is not None and there not in (base.allocations, goal):
+                    _check_ours(stored.record, base, term, state.sent)
                     base = None  # an earlier write has arrived, of ours or a former leader's
                 if base is None:
                     tickets = self._left_of(tickets, state, stored.record, term)
                     if not (tickets or owed or drops):
                         return
                 if base is None or there != goal:  # else the write without an answer has arrived
-                    base, goal = there, applied(there, tickets, owed, drops, counted_on, term)
+                    base, goal = stored.record, applied(there, tickets, owed, drops, counted_on, term)
                 # What a former leader has sent may arrive as long as nothing is written in this term.
                 is_ours = stored.record.term == term or not goal
                 if goal == there and known is not None and is_ours:
@@ -441,19 +445,22 @@ class RecordWriter:
         is_of_use = record is not None and record.version and not record.problem
         return StoredRecord(record, None) if record is not None and is_of_use else None
 
-    def _take_back(self, written: Sequence[tuple[str, Ticket]]) -> None:
-        """Soon if the API server lets us, else with each node's next write."""
+    def _take_back(self, written: Sequence[tuple[str, Ticket]]) -> frozenset[str]:
+        """Soon if the API server lets us, else with each node's next write; the nodes where it is done."""
         with self._lock:
             for node, ticket in written:
                 state = self._state_locked(node)
                 state.counted_on = [one for one in state.counted_on if one is not ticket]
                 state.owed += reversed(ticket.undo)
         deadline = self._clock.now() + ROLL_BACK_SECONDS
+        done = set[str]()
         for node, _ in written:
             try:
                 self._write(node, (), deadline)
+                done.add(node)
             except SchedulerError as error:
                 _log.warning("rolled back later node=%s: %s", node, error)
+        return frozenset(done)
 
     def _state_locked(self, node: str) -> NodeWrites:
         return self._nodes.setdefault(node, NodeWrites())
@@ -466,9 +473,9 @@ def _check_writable(record: NodeRecord, term: int) -> None:
         raise NotLeaderError(f"the record of {record.node} is of term {record.term}, later than {term}")
 
 
-def _check_ours(record: NodeRecord, term: int, sent: Sequence[Sent]) -> None:
-    """Nobody writes in the term of this process but itself."""
-    if record.term == term and all(record.allocations != one.allocations for one in sent):
+def _check_ours(record: NodeRecord, base: NodeRecord, term: int, sent: Sequence[Sent]) -> None:
+    """Nobody writes in the term of this process but itself, and none of an earlier one after it."""
+    if term in (record.term, base.term) and all(record.allocations != one.allocations for one in sent):
         raise UnexpectedRecordError(f"somebody else has changed the record of {record.node}")
 
 

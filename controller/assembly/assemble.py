@@ -185,7 +185,7 @@ class Controller:
             is_leading=lambda: self.gate.is_open,
             credentials=self.webhook_chain.grpc_server,
             record=record.holder.known_writer,
-            places=lambda: self._live_settings().replica_placement,
+            places=lambda: placement.placer.may_write(),  # noqa: PLW0108 -- it is made below
         )
         placement = build_placement(
             api,
@@ -205,7 +205,7 @@ class Controller:
             Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
             self.admission.addition,
             rpc.addition,
-            placement,
+            placement.addition,
         )
 
     def _make_admission(self, api: KubeApi) -> AdmissionParts:

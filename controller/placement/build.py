@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -20,6 +21,14 @@ from controller.settings import LiveSettings
 OTHERS: Final = ("setting", "backing_image", "engine_image", "instance_manager", "kube_node")
 
 
+@dataclass(frozen=True, slots=True)
+class PlacementParts:
+    """`addition` runs the placer."""
+
+    placer: Placer
+    addition: Addition
+
+
 def build_placement(
     api: KubeApi,
     namespace: str,
@@ -33,7 +42,7 @@ def build_placement(
     checks: Callable[[], TermChecks],
     is_leading: Callable[[], bool],
     has_record: Callable[[], bool],
-) -> Addition:
+) -> PlacementParts:
     """`stores`: by kind, before their informers start, and after the allocator has subscribed. Starts nothing."""
 
     def disk_path(node: str, uuid: str) -> str:
@@ -51,4 +60,4 @@ def build_placement(
     for kind in OTHERS:
         stores[kind].subscribe(placer.unplaced.room_came)
     registry.register(PlacementMetrics(placer.figures))
-    return Addition("placement", placer, lambda: status_of(placer.figures()))
+    return PlacementParts(placer, Addition("placement", placer, lambda: status_of(placer.figures())))

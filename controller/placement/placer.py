@@ -145,16 +145,23 @@ class Placer(Part):
         self._problem = ""
         self._failed_in_a_row = 0
         self._outcomes = Counter[str]()
+        self._writes_until = -math.inf  # what was sent has arrived by then
         self._show(is_on=False)
 
     def figures(self) -> PlacementFigures:
         return self._figures
+
+    def may_write(self) -> bool:
+        """Whether it is switched on, or a write of it may be under way from before."""
+        return self._settings().replica_placement or self._clock.now() < self._writes_until
 
     # A round
 
     def run_once(self) -> float:
         """Try what is due; the seconds until something is, unless there are news before."""
         is_on, problem = self._whether()
+        if is_on:
+            self._writes_until = self._clock.now() + DOUBT_SECONDS
         if problem != self._problem:
             self._problem = problem
             _log.log(logging.WARNING if problem else logging.INFO, "replica placement: %s", problem or "goes on")
@@ -248,8 +255,7 @@ class Placer(Part):
 
     def _step(self, name: str, state: Waiting) -> None:
         """The order of it all: whose turn it is, the node it is bound to, the decision with its record, the write."""
-        checks = self._checks()
-        check = partial(checks.check_term, checks.begin())
+        check = partial(self._check, self._checks(), self._checks().begin())
         turn = self._turns.turn_of(name, self._clock.now_utc())
         if turn is None:
             self._wait(state, Why.NO_VOLUME, EVERY_SECONDS)
@@ -264,6 +270,13 @@ class Placer(Part):
             self._wait(state, Why.CLOSED, EVERY_SECONDS)
         else:
             self._place(name, state, check)
+
+    def _check(self, checks: TermChecks, term: int) -> None:
+        """Whether a Replica is to be written all the same."""
+        checks.check_term(term)
+        live = self._settings()
+        if not live.replica_placement or live.allocation_authority != DISK_SCHEDULER:
+            raise NotReadyError("replica-placement was switched off meanwhile")
 
     def _is_over(self, state: Waiting, found: str, reason: str, seconds: float) -> bool:
         """Whether it has waited for that long enough."""

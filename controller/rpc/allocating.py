@@ -20,6 +20,7 @@ from controller.errors import (
     NotReadyError,
     OutdatedDecisionError,
     PreconditionError,
+    SchedulerError,
     TooManyReadsError,
 )
 from controller.model.allocations import Allocation, Change, NodeRecord, lowers_nothing
@@ -102,16 +103,20 @@ class DiskAllocator:
 
     def schedule_replica(self, request: pb.ScheduleReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name", "volume_name")
-        return _one(self.place(request.volume_name, request.replica_name, seconds), pb.ScheduleReplicaReply)
+        frees = not self._places()  # else a write of its place may be under way here
+        given = self.place(request.volume_name, request.replica_name, seconds, frees=frees)
+        return _one(given, pb.ScheduleReplicaReply)
 
-    def place(self, volume: str, replica: str, seconds: float) -> Allotment:
-        """A disk for that replica, on record by now; without allocations: there is none, for these reasons."""
+    def place(self, volume: str, replica: str, seconds: float, *, frees: bool = True) -> Allotment:
+        """A disk for that replica, on record by now; without allocations: there is none, for these reasons. `frees`:
+        what it was given before, if it has to be on another node now."""
         deadline = self._clock.now() + seconds
 
         def place(*, is_looked_at: bool = False) -> Allotment:
             left, now = deadline - self._clock.now(), self._clock.now_utc()
             try:
-                return self._allocations.place_replica(replica, left, now, volume, is_looked_at=is_looked_at)
+                known = {"is_looked_at": is_looked_at, "frees": frees}
+                return self._allocations.place_replica(replica, left, now, volume, **known)
             except LookFirstError as error:
                 for kind, name in error.what:
                     look = self._is_there if kind == "replica" else self._look_at
@@ -209,7 +214,7 @@ class DiskAllocator:
     def _given(self, decide: Callable[[], Allotment], needed: Iterable[tuple[str, str]], deadline: float) -> Allotment:
         """Decided, and durable. `needed`: what our stores have to know, by kind and name, for the decision."""
         checks = self._checks()
-        term = checks.begin()
+        term, switches = checks.begin(), self._allocations.switches
         checks.check_fresh()
         record = self._record()
         if record is None:
@@ -223,7 +228,7 @@ class DiskAllocator:
 
         def check() -> None:
             checks.check_term(term)
-            self._allocations.check_decides()
+            self._allocations.check_decides(switches)
 
         if allotment.changes:
             try:
@@ -232,8 +237,9 @@ class DiskAllocator:
             except OutdatedDecisionError:
                 self._allocations.withdrawn(allotment)
                 raise
-            except BaseException:
-                self._allocations.failed(allotment, record.place)
+            except BaseException as error:
+                untouched = error.untouched if isinstance(error, SchedulerError) else ()
+                self._allocations.failed(allotment, record.place, untouched)
                 raise
             self._allocations.written(allotment)
         check()

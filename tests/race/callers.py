@@ -135,6 +135,7 @@ class Callers:
 
     def _reuse(self, facts: Volume) -> None:
         told = self._call(lambda service: service.reuse_failed_replica(facts.name))
+        self._doubts(facts.name, told)
         self._judged.told_reuse(facts, told)
 
     # Growth

@@ -277,10 +277,22 @@ def check_growth(world: RaceWorld, rows: list[PromiseRow]) -> None:
             most = sum(max(0, most_size - replica.size_bytes) for replica in here)
             size = found.get((claim.uid, node), 0)
             is_enough = size >= least or facts.name in world.in_doubt  # it may count as given away
+            is_enough = is_enough or _is_forgotten(world, facts.name, placed, least_size)
             world.check(
                 size <= most and (is_enough or not could_ever_grow(world, placed, least_size)),
                 f"growth of {claim.key} on {node} counts {size / 1024**3:g} GiB, not {least / 1024**3:g}",
             )
+
+
+def _is_forgotten(world: RaceWorld, volume: str, placed: list[Replica], size_bytes: int) -> bool:
+    """Whether no leader of now has admitted that growth, and its room was given to others before it was stored."""
+    if any(one.volume == volume and one.term == world.term and one.size_bytes >= size_bytes for one in world.grants):
+        return False
+    limits, sums = world.rules().limits(), Counter[str]()
+    for replica in world.replicas.values():
+        grown = size_bytes if replica in placed else 0
+        sums[replica.disk_uuid] += max(replica.size_bytes, grown)
+    return any(sums[replica.disk_uuid] > limits.get(replica.disk_uuid, 0) for replica in placed)
 
 
 def check_admitted(world: RaceWorld, grant: Grant) -> None:

@@ -80,7 +80,7 @@ def copy_to_come(world: World, image: BackingImage) -> CopyToCome | None:
         uuid = world.allocated.disk_uuid(one)
         if uuid and (shown is None or uuid not in shown.copy_disk_uuids):
             node, disk = _place(world, one)
-            is_closed = bool(_check_node_state(node) or check_disk_state(disk))
+            is_closed = bool(_check_node_state(node) or check_disk_state(disk)) or world.allocated.is_uncertain(one)
             found.append(CopyToCome(one, uuid, is_closed))
     return min(found, key=lambda one: one.is_closed, default=None)
 

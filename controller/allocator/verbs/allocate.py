@@ -27,6 +27,7 @@ from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn, allocation_of
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
 from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLock
+from controller.allocator.verbs.held import held, judged_bytes, stands
 from controller.allocator.verbs.lately import Lately
 from controller.allocator.world.world import World
 from controller.clock import Clock
@@ -34,7 +35,6 @@ from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Drop, Key, NodeRecord, Purpose, Put
 from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, Replica, Volume
 from controller.rules.demand import Missing
-from controller.rules.eligibility import check_disk_state, check_node
 from controller.rules.expandable import Route
 from controller.rules.placing import check_replacement, check_time, is_replacement, wanted_affinity
 from controller.rules.provisioning import rounded_volume_bytes
@@ -43,6 +43,7 @@ from controller.rules.reuse import find_reusable
 SHOWN_SECONDS: Final = 90.0  # until the watch shows what was written, or it is there no more; a store is stale before
 DOUBT_SECONDS: Final = 90.0  # for which a write that failed may arrive all the same, as the writer's ARRIVES_SECONDS
 NEAREST: Final = 40  # disks that are looked at for reasons: more than are told, since promises change the order
+LONGHORN_DECIDES: Final = "allocation-authority is longhorn: Longhorn places replicas by itself"
 _MOST_TRIES: Final = 3
 _ENTRIES_AT_ONCE: Final = 250
 
@@ -73,7 +74,6 @@ class Allocations:
         self._numbers = count(1)
         self._told = Lately[Allocation]()  # what callers were told, and when last, for the grace
         self._freed_at = Lately[tuple[str, Key]]()  # what was taken back, by node, and when last
-        self._written: set[str] = set()  # nodes whose record this process has written in its term
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
         """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
@@ -96,10 +96,11 @@ class Allocations:
         volume_name: str = "",
         *,
         is_looked_at: bool = True,
+        frees: bool = True,
     ) -> Allotment:
         """A disk for that replica, which is there and has none; the same again when it was given one before, larger if
         its volume is by now. When it has to be on another node, that is `freed`: to be asked for anew once that is
-        durable. `volume_name`: whose it has to be.
+        durable, or PreconditionError if it `frees` nothing. `volume_name`: whose it has to be.
 
         Raises NotFoundError when our stores do not show it or its volume; and, unless all `is_looked_at`,
         LookFirstError when the replica goes where its volume is attached, and by our stores that is nowhere yet, or
@@ -109,7 +110,7 @@ class Allocations:
         deadline = self._clock.now() + seconds
         for _ in range(_MOST_TRIES):
             with self._active():
-                given, asked = self._given_before(name, volume_name, is_looked_at=is_looked_at)
+                given, asked = self._given_before(name, volume_name, is_looked_at=is_looked_at, frees=frees)
                 if given is not None:
                     return given
                 volume = self._world.volume(asked.volume)
@@ -126,7 +127,9 @@ class Allocations:
                 return Allotment(obstacles=found.obstacles, more=found.more, size_bytes=found.size_bytes)
         raise NotReadyError("no disk was found because the disks kept changing; try again")
 
-    def _given_before(self, name: str, volume_name: str, *, is_looked_at: bool) -> tuple[Allotment | None, Replica]:
+    def _given_before(
+        self, name: str, volume_name: str, *, is_looked_at: bool, frees: bool
+    ) -> tuple[Allotment | None, Replica]:
         replica = self._world.placed.get(name)
         if replica is None:
             raise NotFoundError(f"there is no replica {name!r}")
@@ -134,7 +137,7 @@ class Allocations:
             raise PreconditionError(f"replica {name!r} is of volume {replica.volume!r}, not of {volume_name!r}")
         volume = self._world.volume(replica.volume)
         if replica.is_placed:
-            return self._placed_before(replica, volume, is_looked_at=is_looked_at), replica
+            return self._placed_before(replica, volume, is_looked_at=is_looked_at, frees=frees), replica
         is_attached = volume is None or volume.data_locality == LOCALITY_DISABLED or bool(volume.node_id)
         if not (is_attached or is_looked_at):
             raise LookFirstError(("volume", replica.volume))
@@ -146,20 +149,25 @@ class Allocations:
             raise PreconditionError(f"volume {volume.name!r} is strict-local and not attached to any node yet")
         return None, replica
 
-    def _placed_before(self, replica: Replica, volume: Volume | None, *, is_looked_at: bool) -> Allotment:
+    def _placed_before(self, replica: Replica, volume: Volume | None, *, is_looked_at: bool, frees: bool) -> Allotment:
         """Where its object is, or, without a disk there, where it was given one, if it may still be written to that."""
         shown = self._world.allocated.shown_replica(replica.name)
         if shown is None or shown.is_placed or volume is None:
             return self._at_its_place(replica)
-        held = self._held(volume, shown)
-        if held in (HeldPlace.ELSEWHERE, HeldPlace.CLOSED) and not is_looked_at:
+        place = held(self._world, lambda: self._beside(volume), volume, shown)
+        if place in (HeldPlace.ELSEWHERE, HeldPlace.CLOSED) and not is_looked_at:
             raise LookFirstError(("volume", volume.name), ("replica", replica.name))
-        if held is HeldPlace.ELSEWHERE:
+        if place is HeldPlace.ELSEWHERE and not frees:
+            raise PreconditionError(f"replica {replica.name!r} is placed by replica-placement, on another node now")
+        if place is HeldPlace.ELSEWHERE:
             return self._freed(self._world.allocated.of(Purpose.REPLICA, replica.name))
-        if held is HeldPlace.CLOSED:
-            why = "which takes no replicas now, or has no room for what the volume has grown by"
+        if place is HeldPlace.CLOSED:
+            why = "which takes no replicas now, has no room for what the volume has grown by, or shows another disk"
             text = f"replica {replica.name!r} was given a disk on node {replica.node}, {why}"
             raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
+        obstacle = self._beside(volume).check_larger(replica, judged_bytes(self._world, replica))
+        if obstacle is not None:
+            return Allotment(obstacles=(obstacle,), size_bytes=replica.size_bytes)
         return self._at_its_place(replica, volume.size_bytes)
 
     def _at_its_place(self, replica: Replica, size_bytes: int = 0) -> Allotment:
@@ -167,17 +175,9 @@ class Allocations:
         one = allocation_of(self._world.nodes, replica, size_bytes)
         if one is None:
             raise PreconditionError(f"the disk of replica {replica.name!r} is on no node that Longhorn shows")
-        if self._stands(one):
+        if stands(self._world, one):
             return Allotment((one,), replica.disk_uuid, size_bytes=one.size_bytes)
         return self._repeated(one, replica.disk_uuid, replica.volume)
-
-    def _stands(self, one: Allocation) -> bool:
-        """Whether the record has it, and a replica shows as much: nobody takes it back then. Anything else is written
-        once more before it is told again: a write that failed is taken back with the node's next one, and what no
-        object shows goes after the grace."""
-        shown = self._world.allocated.shown_replica(one.name)
-        is_shown = shown is not None and shown.is_placed and shown.size_bytes >= one.size_bytes
-        return is_shown and self._world.allocated.is_on_record(one)
 
     def turn_of(self, name: str, now_utc: datetime | None = None) -> PlacementTurn | None:
         """Whether it is the replica's turn to get a disk, by what Longhorn shows of it and its volume; None where it
@@ -193,24 +193,9 @@ class Allocations:
                 not_yet = check_replacement(self._beside(volume, now_utc).unjoined(), volume)
             affinity = wanted_affinity(volume, replica)
             bound = affinity if affinity != replica.hard_node_affinity else ""
-            return PlacementTurn(volume.name, not_yet, bound, self._held(volume, replica))
-
-    def _held(self, volume: Volume, shown: Replica) -> HeldPlace:
-        entries = self._world.allocated.of(Purpose.REPLICA, shown.name)
-        places = [(*place, one) for one in entries if all(place := self._world.allocated.place_of(one))]
-        if not places:
-            return HeldPlace.NOTHING
-        name, uuid, one = places[0]
-        if wanted_affinity(volume, shown) not in ("", name):
-            return HeldPlace.ELSEWHERE
-        node, replica = self._world.nodes[name], self._world.placed.get(shown.name)
-        disk = next(each for each in node.disks if each.uuid == uuid)
-        if check_node(node) or check_disk_state(disk):
-            return HeldPlace.CLOSED
-        if replica is None or not replica.is_placed or volume.size_bytes <= one.size_bytes:
-            return HeldPlace.PLACE
-        obstacle = self._beside(volume).check_larger(replica, one.size_bytes)
-        return HeldPlace.PLACE if obstacle is None else HeldPlace.CLOSED
+            return PlacementTurn(
+                volume.name, not_yet, bound, held(self._world, lambda: self._beside(volume), volume, replica)
+            )
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:
         """The failed replica of that volume that comes back where it lies, at the volume's size; without one, or
@@ -227,7 +212,7 @@ class Allocations:
                 refused = tuple(Obstacle(one.node, one.disk, 0, one.rejection) for one in found.refusals)
                 return Allotment(obstacles=refused, size_bytes=volume.size_bytes)
             self._check_readable(found.replica.node)
-            obstacle = beside.check_larger(found.replica, found.replica.size_bytes)
+            obstacle = beside.check_larger(found.replica, judged_bytes(self._world, found.replica))
             if obstacle is not None:
                 return Allotment(obstacles=(obstacle,), size_bytes=volume.size_bytes)
             return self._at_its_place(found.replica, volume.size_bytes)
@@ -273,11 +258,11 @@ class Allocations:
                 if allocation is None:
                     raise PreconditionError(f"the disk of replica {one.name!r} is on no node that Longhorn shows")
             allocations = tuple(allocation for _, allocation in wanted if allocation is not None)
-            new = tuple(one for one in allocations if not self._stands(one))
+            new = tuple(one for one in allocations if not stands(self._world, one))
             for allocation in new:
                 self._check_readable(allocation.node)
             is_new = any(one.size_bytes < size for one in placed)
-            if is_new or not self._are_ours(new):
+            if is_new or not all(map(self._world.allocated.is_ours, new)):
                 beside = self._under_lock.ledger().binding
                 plan = plan_growth(self._world, beside, volume_name, size, self._clock, now_utc, Route.VOLUME)
                 if plan.obstacles:
@@ -318,13 +303,13 @@ class Allocations:
             return self._give_locked(one, choice.uuid)
 
     def _same_copy(self, image: BackingImage, known: CopyToCome, size_bytes: int) -> Allotment:
-        """The copy that was given before, larger if that is wanted and fits. It is written once more, as `_stands`
+        """The copy that was given before, larger if that is wanted and fits. It is written once more, as `stands`
         tells."""
         one = known.allocation
         if known.is_closed:
             text = f"backing image {image.name!r} was given disk {known.uuid!r} on node {one.node}"
             raise PreconditionError(f"{text}, which takes no copies now; to have another one chosen, deallocate it")
-        if size_bytes <= one.size_bytes and self._are_ours((one,)):
+        if size_bytes <= one.size_bytes and self._world.allocated.is_ours(one):
             return self._repeated(one, known.uuid)
         size_bytes = max(size_bytes, one.size_bytes)
         self._check_readable(one.node)
@@ -335,11 +320,6 @@ class Allocations:
         if size_bytes == one.size_bytes:
             return self._repeated(one, known.uuid)
         return self._give_locked(replace_entry(one, size_bytes=size_bytes), known.uuid)
-
-    def _are_ours(self, entries: Iterable[Allocation]) -> bool:
-        """Whether this process has written there in its term. Else a former leader's write may have come since that
-        nobody was told of, and the same room may be promised."""
-        return all(one.node in self._written for one in entries)
 
     def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
         """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
@@ -355,7 +335,8 @@ class Allocations:
             if shown is not None and not is_gone and disk_uuid in shown.copy_disk_uuids:
                 raise PreconditionError(f"backing image {name!r} still names disk {disk_uuid!r}")
             entries = self._world.allocated.of(Purpose.BACKING_IMAGE, name)
-            return self._freed([one for one in entries if self._world.allocated.disk_uuid(one) == disk_uuid])
+            places = {one: self._world.allocated.places_of(one) for one in entries}
+            return self._freed([one for one in entries if disk_uuid in (uuid for _, uuid in places[one])])
 
     # What became of it
 
@@ -364,8 +345,6 @@ class Allocations:
         changed in it."""
         with self._turn, self._lock:
             until = self._clock.now() + SHOWN_SECONDS
-            if is_written:
-                self._written.add(record.node)
             self._change_locked(self._world.allocated.learn(record, until, place, is_written=is_written))
 
     def written(self, allotment: Allotment) -> None:
@@ -379,26 +358,40 @@ class Allocations:
         """The changes were not sent, and will not be. Costs: what they touch."""
         with self._turn, self._lock:
             self._change_locked(self._world.allocated.end(allotment.number, allotment.put))
+            self._world.allocated.disown(allotment.put)
 
-    def failed(self, allotment: Allotment, place: str = "") -> None:
-        """The changes may or may not have become durable at that place. Costs: what they touch."""
+    def failed(self, allotment: Allotment, place: str = "", untouched: Collection[str] = ()) -> None:
+        """The changes may or may not have become durable at that place, but for nodes that were `untouched`. Costs:
+        what they touch."""
         with self._turn, self._lock:
-            until = self._clock.now() + DOUBT_SECONDS
-            self._change_locked(self._world.allocated.doubt(allotment.number, allotment.put, until, place))
+            until, allocated = self._clock.now() + DOUBT_SECONDS, self._world.allocated
+            doubtful = [one for one in allotment.put if one.node not in untouched]
+            self._change_locked(allocated.end(allotment.number, set(allotment.put).difference(doubtful)))
+            self._change_locked(allocated.doubt(allotment.number, doubtful, until, place))
 
-    def check_decides(self) -> None:
-        """PreconditionError while the record does not decide."""
+    @property
+    def switches(self) -> int:
+        """How often it changed whether the record decides."""
+        return self._world.allocated.switches
+
+    def check_decides(self, since: int) -> None:
+        """What was decided before the record decided no more, after so many `switches`, is not given."""
         if not self._world.allocated.counts:
-            raise PreconditionError("allocation-authority is longhorn: Longhorn places replicas by itself")
+            raise PreconditionError(LONGHORN_DECIDES)
+        if self.switches != since:
+            raise NotReadyError("allocation-authority has changed since this was decided; try again")
 
-    def check_doubts(self, obstacles: Iterable[Obstacle]) -> None:
-        """NotReadyError where room may be missing only because a write of ours was not answered. Costs: for each disk a
-        look at the decisions that are not on record."""
-        with self._lock:
-            for one in obstacles:
-                if 0 < one.missing_bytes <= self._world.allocated.doubted_on(one.node, one.disk):
-                    text = f"it is not known whether a write took the room on disk {one.disk!r} of node {one.node}"
-                    raise NotReadyError(f"{text}; try again")
+    def check_doubts(self, obstacles: Collection[Obstacle]) -> None:
+        """NotReadyError where room may be missing only because a write of ours was not answered. Costs: a look at the
+        decisions that are not on record, if there are obstacles."""
+        if not obstacles:
+            return
+        with self._turn, self._lock:
+            doubted = self._world.allocated.doubted()
+        for one in obstacles:
+            if 0 < one.missing_bytes <= doubted[one.node, one.disk]:
+                text = f"it is not known whether a write took the room on disk {one.disk!r} of node {one.node}"
+                raise NotReadyError(f"{text}; try again")
 
     def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
         """When callers were told of those entries last, if within the grace; infinity of what is being written for one
@@ -431,7 +424,6 @@ class Allocations:
 
     def begin_term_locked(self) -> None:
         """The record tells what was given before. Costs: a look at each decision that it does not show."""
-        self._written.clear()
         self._world.volumes_touched(self._world.allocated.begin_term())
 
     def sweep_locked(self, now: float, grace_seconds: float) -> None:
@@ -450,7 +442,8 @@ class Allocations:
         with self._turn, self._lock:
             if not self._under_lock.is_active():
                 raise NotReadyError("the scheduler extender is bypassed or switched off")
-            self.check_decides()
+            if not self._world.allocated.counts:
+                raise PreconditionError(LONGHORN_DECIDES)
             yield
 
     def _beside(self, volume: Volume, now_utc: datetime | None = None) -> JoinedDisks:
@@ -484,6 +477,7 @@ class Allocations:
 
     def _freed(self, allocations: Iterable[Allocation]) -> Allotment:
         entries = tuple(allocations)
+        self._world.allocated.disown(entries)
         for one in entries:
             self._freed_at.note((one.node, one.key), self._clock.now())
         changes = tuple(Drop(one.purpose, one.name, one.node, one.disk) for one in entries)

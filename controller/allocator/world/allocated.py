@@ -8,7 +8,8 @@ record. So whoever asks what a disk holds, or where a volume lies, need not know
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -16,6 +17,7 @@ from typing import Final
 from msgspec.structs import replace as replace_entry
 
 from controller.allocator.world.placed import Placed
+from controller.allocator.world.readings import NEVER_READ, Ahead, RecordReading, number, read, together
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.model.longhorn import BackingImage, LonghornNode, Replica
 from controller.rules.reasons import Reason, Rejection
@@ -40,25 +42,14 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """A record at one place. `allocations` and `term`: by the last reading that succeeded; None: there was none."""
+class _Former:
+    """A disk that had a name until then."""
 
-    allocations: tuple[Allocation, ...] | None = None
-    term: int = 0
-    problem: str = ""
-    version: str = ""
+    uuid: str
+    at: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    """This process has written more at a place than the watch has shown of it. `shown`: what counts again unless it
-    shows that by then; None: nothing is there."""
-
-    until: float
-    shown: _Seen | None
-
-
-_NEVER_READ: Final = _Seen()
+LATE_SECONDS: Final = 90.0  # that a record and its node may be seen one after the other
 
 
 class Allocated:
@@ -82,16 +73,20 @@ class Allocated:
         self._placed, self._nodes, self._joined_images, self._holders = placed, nodes, images, holders
         self._touch, self._closing = touch, closing
         self.counts = False
+        self.switches = 0  # how often that changed
         self.problems: dict[str, str] = {}  # by node, why its record cannot be read; the last one that could counts on
         self._unread: set[str] = set()  # nodes of whose record nothing is known: no reading of it has succeeded here
-        self._places: dict[str, dict[str, _Seen]] = {}  # by node and place, as they were last seen
+        self._places: dict[str, dict[str, RecordReading]] = {}  # by node and place, as they were last seen
         self._records: dict[str, tuple[Allocation, ...]] = {}  # by node, what counts of them
         self._recorded: dict[Purpose, dict[str, tuple[Allocation, ...]]] = {one: {} for one in Purpose}  # the same
-        self._ahead: dict[tuple[str, str], _Ahead] = {}  # by node and place
+        self._ahead: dict[tuple[str, str], Ahead] = {}  # by node and place
         self._decided: dict[Name, tuple[Decided, ...]] = {}
-        self._former: dict[tuple[str, str], str] = {}  # UUIDs of disks by the node and name that they had
-        self._given_on: dict[Name, dict[tuple[str, str], str]] = {}  # the same, of what was there before another disk
-        # got the name
+        self._ours = set[Allocation]()  # decided here in this term, and since the record decides
+        self._at_begin: dict[str, tuple[Allocation, ...]] = {}  # by node, what was on record when the term began
+        self._former: dict[tuple[str, str], _Former] = {}  # by node and name, the disk that had it last
+        self._given_on: dict[Name, dict[tuple[str, str], str]] = {}  # UUIDs of disks that entries may be on, and whose
+        # node shows another disk of that name, or none
+        self._now = 0.0  # at the last sweep
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
         self._extra: dict[str, dict[Name, Allocation]] = {}  # by disk UUID, what no object shows there
@@ -141,6 +136,18 @@ class Allocated:
         decided = self._decided.get((wanted.purpose, wanted.name), _NO_DECISIONS)
         return any(one.until is None and one.allocation == wanted for one in decided)
 
+    def is_ours(self, one: Allocation) -> bool:
+        """Whether all that was promised since this term began left its room alone. Else a former leader's write may
+        have come later, and nobody was told of it."""
+        return one in self._ours or one in self._at_begin.get(one.node, _NONE)
+
+    def disown(self, entries: Iterable[Allocation]) -> None:
+        """They were not written, or are freed."""
+        for one in entries:
+            self._ours.discard(one)
+            if one in (known := self._at_begin.get(one.node, _NONE)):
+                self._at_begin[one.node] = tuple(each for each in known if each != one)
+
     def is_on_record(self, wanted: Allocation) -> bool:
         """Whether the record shows that much there."""
         entries = self._recorded[wanted.purpose].get(wanted.name, _NONE)
@@ -152,30 +159,38 @@ class Allocated:
         decided = (self._decided.get((one.purpose, one.name), _NO_DECISIONS) for one in allocations)
         return tuple(one.seen for entries in decided for one in entries if one.number == number)
 
-    def doubted_on(self, node: str, disk: str) -> int:
-        """Bytes that count there although nobody knows whether they are on record. Costs: a look at each decision."""
-        doubted = (one.allocation for one in self._decisions() if one.until is not None)
-        here = (one for one in doubted if (one.node, one.disk) == (node, disk))
-        return sum(one.size_bytes for one in here if not self.is_on_record(one))
+    def doubted(self) -> Counter[tuple[str, str]]:
+        """By node and disk, the bytes that count although nobody knows whether they are on record. Costs: a look at
+        each decision."""
+        found = Counter[tuple[str, str]]()
+        for one in self._decisions():
+            if one.until is not None and not self.is_on_record(one.allocation):
+                found[one.allocation.node, one.allocation.disk] += one.allocation.size_bytes
+        return found
 
     def disk_uuid(self, allocation: Allocation) -> str:
         """Of the disk that it is on; "" when no node shows that."""
         return self.place_of(allocation)[1]
 
     def place_of(self, allocation: Allocation) -> tuple[str, str]:
-        """The node and UUID of the disk that it is on, though that may have another name by now, or be on another node,
-        and its name be another disk's; "" and "" when no node shows it."""
+        """The node and UUID of the disk that it is on, though that may have another name by now, or be on another node;
+        "" and "" when no node shows it."""
+        return next(iter(self.places_of(allocation)), ("", ""))
+
+    def places_of(self, allocation: Allocation) -> list[tuple[str, str]]:
+        """The same of each disk that it may be on: where a name was another disk's before, nobody can tell."""
         place = allocation.node, allocation.disk
-        uuid = self._given_on.get(_name(allocation), _NOWHERE).get(place, "")
+        former = self._given_on.get(_name(allocation), _NOWHERE).get(place, "")
+        holders = self._holders(former) if former else ()
+        found = [(allocation.node if allocation.node in holders else holders[0], former)] if holders else []
         node = self._nodes.get(allocation.node)
-        for disk in node.disks if node is not None and not uuid else ():
-            if disk.name == allocation.disk:
-                return allocation.node, disk.uuid
-        uuid = uuid or self._former.get(place, "")
-        holders = self._holders(uuid) if uuid else ()
-        if not holders:
-            return "", ""
-        return (allocation.node if allocation.node in holders else holders[0]), uuid
+        named = next((one.uuid for one in node.disks if one.name == allocation.disk), "") if node is not None else ""
+        return [*found, (allocation.node, named)] if named not in ("", former) else found
+
+    def is_uncertain(self, allocation: Allocation) -> bool:
+        """Whether its name was another disk's when it was given, or may have been."""
+        former = self._given_on.get(_name(allocation), _NOWHERE).get((allocation.node, allocation.disk), "")
+        return bool(former) and any(uuid != former for _, uuid in self.places_of(allocation))
 
     def shown_replica(self, name: str) -> Replica | None:
         """As Longhorn shows it."""
@@ -191,7 +206,9 @@ class Allocated:
         """From now on they count, or not any more."""
         if counts == self.counts:
             return set()
-        self.counts = counts
+        self.counts, self.switches = counts, self.switches + 1
+        self._ours.clear()
+        self._at_begin.clear()
         for node in self._unread:
             self._closing(node)
         return self._join({*self._names(), *((Purpose.BACKING_IMAGE, name) for name in self._joined_images)})
@@ -200,12 +217,12 @@ class Allocated:
         """What a watch shows on record for that node, at one of the places where it may be; None: nothing. While it is
         moved it is in two places, and the larger entry counts. Of one that cannot be read the last reading counts on,
         and older ones than what this process has written do not count."""
-        last, ahead = self._places.get(node, {}).get(place, _NEVER_READ), self._ahead.get((node, place))
-        if ahead is not None and (record is None or _number(record.version) < _number(last.version)):
-            self._ahead[node, place] = _Ahead(ahead.until, _read(record, ahead.shown or _NEVER_READ))
+        last, ahead = self._places.get(node, {}).get(place, NEVER_READ), self._ahead.get((node, place))
+        if ahead is not None and (record is None or number(record.version) < number(last.version)):
+            self._ahead[node, place] = Ahead(ahead.until, read(record, ahead.shown or NEVER_READ))
             return set()
         self._ahead.pop((node, place), None)
-        return self._set(node, place, _read(record, last)) or set()
+        return self._set(node, place, read(record, last)) or set()
 
     def learn(self, record: NodeRecord, until: float, place: str = "", *, is_written: bool) -> set[str] | None:
         """This process has written or read that. The watch shows it before `until`, or it is there no more. Where it
@@ -214,13 +231,13 @@ class Allocated:
         mine = (one for one in self._decisions() if one.allocation.node == node) if is_written else ()
         found = self._end_all([one for one in mine if one.until is not None and one.place == place])
         last, ahead = self._places.get(node, {}).get(place), self._ahead.get((node, place))
-        if last is not None and _number(record.version) <= _number(last.version):
+        if last is not None and number(record.version) <= number(last.version):
             return found
-        self._ahead[node, place] = _Ahead(until, ahead.shown if ahead is not None else last)
-        more = self._set(node, place, _read(record, last or _NEVER_READ))
+        self._ahead[node, place] = Ahead(until, ahead.shown if ahead is not None else last)
+        more = self._set(node, place, read(record, last or NEVER_READ))
         return found if more is None else more | (found or set())
 
-    def _set(self, node: str, place: str, seen: _Seen | None) -> set[str] | None:
+    def _set(self, node: str, place: str, seen: RecordReading | None) -> set[str] | None:
         places = self._places.setdefault(node, {})
         places.pop(place, None)
         if seen is not None:
@@ -228,7 +245,7 @@ class Allocated:
         if not places:
             del self._places[node]
         self._note_problems(node, tuple(places.values()))
-        allocations = _together(tuple(one.allocations or _NONE for one in places.values()))
+        allocations = together(tuple(one.allocations or _NONE for one in places.values()))
         before = self._records.pop(node, _NONE)
         if allocations:
             self._records[node] = allocations
@@ -236,15 +253,17 @@ class Allocated:
             return None
         old, new = set(before), set(allocations)
         was = self._all_of(old ^ new)
+        self.disown(old - new)
         for gone in old - new:
             self._forget(gone)
         for came in new - old:
             self._forget(came)
             members = self._recorded[came.purpose]
             members[came.name] = (*members.get(came.name, _NONE), came)
+            self._note_former(came)
         return self._rejoin(was)
 
-    def _note_problems(self, node: str, places: tuple[_Seen, ...]) -> None:
+    def _note_problems(self, node: str, places: tuple[RecordReading, ...]) -> None:
         was_closed = self.closed(node)
         self.problems.pop(node, None)
         self._unread.discard(node)
@@ -260,12 +279,11 @@ class Allocated:
         """One caller's count from now on, under that number, until they `end`. `is_judged`: there is room for them by
         what is on record now; else by what was, when somebody decided the same who does not know whether it is."""
         entries = list(allocations)
+        self._ours.update(entries)
         for one in entries:
             there = self._decided.get(_name(one), _NO_DECISIONS)
             same = () if is_judged else (entry.seen for entry in there if entry.allocation == one)
             seen = next(iter(same), None) or self._record_of(one.node)
-            if is_judged:
-                self._given_on.get(_name(one), {}).pop((one.node, one.disk), None)
             self._decided[_name(one)] = (*there, Decided(number, one, seen))
         return self._join({_name(one) for one in entries})
 
@@ -290,6 +308,7 @@ class Allocated:
 
     def expire(self, now: float) -> set[str]:
         """What was decided or written, and never came to stand on record."""
+        self._now = now
         found = self._end_all([one for one in self._decisions() if one.until is not None and now >= one.until]) or set()
         late = [(key, ahead) for key, ahead in self._ahead.items() if now >= ahead.until]
         for (node, place), ahead in late:
@@ -301,6 +320,8 @@ class Allocated:
         """What was decided in another term is on record by now, or never will be."""
         names = set(self._decided)
         self._decided.clear()
+        self._ours.clear()
+        self._at_begin = self._records.copy()
         return self._join(names)
 
     def node_changed(self, old: LonghornNode | None, new: LonghornNode | None) -> set[str]:
@@ -309,15 +330,24 @@ class Allocated:
         node = new or old
         if node is None or disks[0] == disks[1]:
             return set()
-        changed = {name: uuid for name, uuid in disks[0].items() if uuid and disks[1].get(name) != uuid}
-        for one in (*self._records.get(node.name, _NONE), *(decided.allocation for decided in self._decisions())):
-            if one.node == node.name and one.disk in changed:
-                self._given_on.setdefault(_name(one), {}).setdefault((one.node, one.disk), changed[one.disk])
-        self._former.update({(node.name, name): uuid for name, uuid in changed.items()})
-        came = set(disks[1].values()) - set(disks[0].values())
-        places = {node.name, *(name for (name, _), uuid in self._former.items() if uuid in came)}
-        names = {_name(one) for name in places for one in self._records.get(name, _NONE)}
-        return self._join({*names, *self._decided})
+        for name, uuid in disks[0].items():
+            if uuid and disks[1].get(name) != uuid:
+                self._former[node.name, name] = _Former(uuid, self._now)
+        here = [*self._records.get(node.name, _NONE), *(one.allocation for one in self._decisions())]
+        for one in here:
+            self._note_former(one)
+        moved = set(disks[0].values()) ^ set(disks[1].values())
+        names = {name for name, known in self._given_on.items() if not moved.isdisjoint(known.values())}
+        return self._join({*names, *map(_name, here)})
+
+    def _note_former(self, one: Allocation) -> None:
+        """It may be on the disk that had its name before, if nobody has the name now, or has got it only lately: record
+        and node are watched apart."""
+        place = one.node, one.disk
+        former, node = self._former.get(place), self._nodes.get(one.node)
+        is_named = node is not None and any(disk.name == one.disk and disk.uuid for disk in node.disks)
+        if former is not None and not (is_named and self._now - former.at >= LATE_SECONDS):
+            self._given_on.setdefault(_name(one), {}).setdefault(place, former.uuid)
 
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:
         """Longhorn shows it like that."""
@@ -395,8 +425,8 @@ class Allocated:
 
     def _join_replica(self, name: str, shown: Replica | None) -> set[str]:
         entries = self._entries_of(Purpose.REPLICA, name)
-        found = [(*self.place_of(one), one) for one in entries]
-        places = [(node, uuid, one) for node, uuid, one in found if uuid]
+        lies_on = {shown.disk_uuid} if shown is not None and shown.is_placed else set[str]()
+        places = [(*place, one) for one in entries for place in self._places_by(one, lies_on)]
         joined, used = shown, ""
         if shown is not None and shown.is_placed:
             used = shown.disk_uuid
@@ -413,15 +443,21 @@ class Allocated:
         self._set_extra((Purpose.REPLICA, name), [(uuid, one) for _, uuid, one in places if uuid != used])
         return self._placed.put(name, joined) if joined != self._placed.get(name) else set()
 
+    def _places_by(self, one: Allocation, shown_on: Collection[str]) -> list[tuple[str, str]]:
+        """Of the disks that it may be on those where its object is, if there are any."""
+        places = self.places_of(one)
+        return [place for place in places if place[1] in shown_on] or places
+
     def _join_image(self, name: str, shown: BackingImage | None) -> BackingImage | None:
         """Each copy that is on record, or that Longhorn has decided on, counts as far as the disk's own figure does not
         list it: as large as the image is, or was said to be."""
         entries = self._entries_of(Purpose.BACKING_IMAGE, name)
         size = shown.real_size_bytes if shown is not None and self.counts else 0
+        lies_on = shown.copy_disk_uuids if shown is not None else frozenset[str]()
         places = [
             (uuid, replace_entry(one, size_bytes=max(size, one.size_bytes)))
             for one in entries
-            if (uuid := self.disk_uuid(one))
+            for _, uuid in self._places_by(one, lies_on)
         ]
         uuids = {uuid for uuid, _ in places}
         decided = sorted(shown.disk_uuids - uuids) if shown is not None and size else ()
@@ -453,26 +489,3 @@ class Allocated:
 
 def _name(one: Allocation) -> Name:
     return one.purpose, one.name
-
-
-def _read(record: NodeRecord | None, last: _Seen) -> _Seen | None:
-    if record is None:
-        return None
-    if record.is_readable:
-        return _Seen(record.allocations, record.term, version=record.version)
-    return replace(last, problem=record.problem, version=record.version)
-
-
-def _number(version: str) -> int:
-    """Resource versions of one kind are ordered numbers."""
-    return int(version) if version.isdigit() else 0
-
-
-def _together(lists: tuple[tuple[Allocation, ...], ...]) -> tuple[Allocation, ...]:
-    if len(lists) < 2:  # nearly always
-        return lists[0] if lists else ()
-    found: dict[object, Allocation] = {}
-    for one in chain.from_iterable(lists):
-        there = found.get(one.key)
-        found[one.key] = one if there is None or there.size_bytes < one.size_bytes else there
-    return tuple(found.values())

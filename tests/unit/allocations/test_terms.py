@@ -10,19 +10,19 @@ from controller.errors import NotLeaderError
 
 @pytest.mark.parametrize(
     ("lease", "latest", "expected"),
-    [(5, 0, 5), (5, 4, 5), (5, 5, 5), (0, 7, 8)],
+    [(5, 0, 5), (5, 4, 5), (5, 5, 6), (0, 7, 8)],
     ids=["first", "next", "same", "Lease made anew"],
 )
-def test_the_term_is_never_below_one_on_record(lease: int, latest: int, expected: int) -> None:
+def test_the_term_is_beyond_any_on_record(lease: int, latest: int, expected: int) -> None:
     assert expected == RecordTerm(lambda: lease, lambda: 1, lambda: latest)()
 
 
 def test_a_successors_term_is_not_overtaken_within_an_opening() -> None:
     latest = [3]
     term = RecordTerm(lambda: 3, lambda: 1, lambda: latest[0])
-    assert 3 == term()
-    latest[0] = 4
-    assert 3 == term()
+    assert 4 == term()
+    latest[0] = 5
+    assert 4 == term()
 
 
 def test_there_is_none_while_another_process_leads() -> None:

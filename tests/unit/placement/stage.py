@@ -17,7 +17,6 @@ from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHOR
 from controller.kube.store import Store
 from controller.model.allocations import Allocation, Change
 from controller.placement.build import build_placement
-from controller.placement.placer import Placer
 from controller.rpc.allocating import DiskAllocator
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.apiserver import FakeApiServer
@@ -116,14 +115,14 @@ class PlacingLeader:
             lambda: self.checks,
             lambda missing, seconds: self.finds,
             cell.clock,
-            lambda: self.live.replica_placement,
+            lambda: self.placer.may_write(),  # noqa: PLW0108 -- it is made below
         )
         self.stores: dict[str, Store[Any]] = {kind.name: Store(kind.name, kind.parse) for kind in FOLLOWED}
         self.stores["setting"] = Store("setting", lambda raw: raw)
         for kind in FOLLOWED:
             follow(kind, self.stores[kind.name], self.cluster.allocator)
         self.registry = CollectorRegistry()
-        self.addition = build_placement(
+        parts = build_placement(
             cell.api,
             NAMESPACE,
             cell.clock,
@@ -136,8 +135,7 @@ class PlacingLeader:
             is_leading=lambda: self.checks.is_leading,
             has_record=lambda: self.has_record,
         )
-        assert isinstance(self.addition.part, Placer)
-        self.placer = self.addition.part
+        self.placer, self.addition = parts.placer, parts.addition
         self.see()
 
     def _term(self) -> int:

@@ -326,7 +326,7 @@ def test_many_without_room_leave_most_of_the_time_to_others_and_none_of_them_is_
         cell.clock.advance(0.25)
         return Allotment()
 
-    leader.giving.place = no_room  # type: ignore[method-assign]
+    leader.giving.place = no_room  # type: ignore[method-assign, assignment]
     start, rested = cell.clock.now(), 0.0
     while cell.clock.now() < start + 600:
         pause = leader.placer.run_once()
@@ -596,7 +596,7 @@ def test_a_fault_of_ours_about_one_keeps_no_other_from_being_placed() -> None:
             raise KeyError(replica)
         return place(volume, replica, seconds)
 
-    leader.giving.place = faulty  # type: ignore[method-assign]
+    leader.giving.place = faulty  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyError):
         leader.placer.run_once()
     leader.round()
