@@ -9,7 +9,14 @@ import pytest
 from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend, RecordBackend
 from controller.allocations.holder import LOOK_EVERY_SECONDS, MOST_FAILURES, RecordHolder
 from controller.allocations.writer import Learn, RecordWriter, learn_nothing
-from controller.errors import ClusterError, ConflictError, NotLeaderError, SchedulerError, UnavailableError
+from controller.errors import (
+    ClusterError,
+    ConflictError,
+    NotFoundError,
+    NotLeaderError,
+    SchedulerError,
+    UnavailableError,
+)
 from controller.kube.resources import CRDS, LONGHORN_NODES, LONGHORN_REPLICAS, NODE_DISK_ALLOCATIONS, Resource
 from controller.model.allocations import Allocation
 from controller.rpc import disk_scheduler_pb2 as pb
@@ -291,3 +298,26 @@ def test_records_that_others_write_all_the_time_do_not_keep_the_rest() -> None:
     stage.api.fail = fail
     stage.holder.look()
     assert "stay in node-disk-allocation: 8 (m0: 409)" in stage.holder.problem
+
+
+def test_a_place_keeps_its_writer_that_knows_what_was_sent() -> None:
+    """While it is not found for a moment, and when the record goes elsewhere and back."""
+    stage = HolderStage()
+    former, is_away = stage.writer, True
+
+    def fail(_verb: str, resource: Resource) -> None:
+        if is_away and resource == CRDS:
+            raise NotFoundError("404")
+
+    stage.api.fail = fail
+    with pytest.raises(NotFoundError):
+        stage.holder.look()
+    assert stage.holder.writer() is None
+    is_away = False
+    stage.holder.look()
+    assert former is stage.writer
+    stage.switch()
+    assert former is not stage.writer
+    stage.api.put(CRDS, None, nodes_crd(has_field=False))
+    stage.holder.look()
+    assert former is stage.writer

@@ -245,6 +245,24 @@ def test_a_change_of_the_record_by_somebody_else_is_told_once(stage: WriterStage
     assert {"theirs": 99, "r2": 10} == on_record(stage.backend)
 
 
+def test_so_is_that_it_was_emptied(stage: WriterStage) -> None:
+    """Of its term, too, as by somebody who deletes it."""
+    stage.commit(put("r1"))
+    stage.backend.write(stage.backend.read("n1"), [], 0)
+    with pytest.raises(ConflictError):
+        stage.commit(put("r2"))
+    assert {} == on_record(stage.backend)
+
+
+def test_and_that_it_was_deleted() -> None:
+    stage = WriterStage(NodeDiskAllocationBackend)
+    stage.commit(put("r1"))
+    stage.api.delete(NODE_DISK_ALLOCATIONS, NAMESPACE, "n1")
+    with pytest.raises(ConflictError):
+        stage.commit(put("r2"))
+    assert [] == list(stage.backend.records())
+
+
 def test_nothing_is_written_into_a_record_that_cannot_be_read(stage: WriterStage) -> None:
     stage.commit(put("r1"))
     kind = NODE_DISK_ALLOCATIONS if isinstance(stage.backend, NodeDiskAllocationBackend) else LONGHORN_NODES

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from controller.allocations.backends import NodeDiskAllocationBackend
 from controller.errors import UnavailableError
-from controller.kube.resources import LONGHORN_BACKING_IMAGES
+from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_REPLICAS
 from controller.model.allocations import Allocation, Purpose
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import Served
@@ -25,6 +26,25 @@ def free_gib(leader: PlacingLeader, node: str = "n1") -> float:
     room = leader.cluster.allocator._world.room(node)
     assert room is not None
     return room.disks[0].free_bytes / GIB
+
+
+def let_pass(leader: PlacingLeader, seconds: float) -> None:
+    leader.cell.clock.advance(seconds)
+    leader.cluster.allocator.sweep()
+    leader.see()
+
+
+def succeeds(cell: ReplicaCell, term: int = 2) -> PlacingLeader:
+    """The leader after another one."""
+    leader = PlacingLeader(cell, term)
+    leader.cluster.allocator.begin_term(has_predecessor=True)
+    return leader
+
+
+def switch(leader: PlacingLeader, authority: str) -> None:
+    allocator = leader.cluster.allocator
+    leader.live = replace(leader.live, allocation_authority=authority)
+    allocator.configure(leader.live, allocator._world.settings)
 
 
 # Calls
@@ -64,7 +84,9 @@ class Late:
     """A call that has decided, and whose thread goes on with `let_go`."""
 
     def __init__(self, leader: PlacingLeader, call: Callable[[], object]) -> None:
-        self._at, self._go, self.error = threading.Event(), threading.Event(), ""
+        self._at, self._go = threading.Event(), threading.Event()
+        self.error = ""
+        self.raised: Exception | None = None
         commit = leader.writer.commit
 
         def wait_and_commit(*changes: Any) -> None:
@@ -77,7 +99,7 @@ class Late:
             try:
                 call()
             except Exception as error:
-                self.error = str(error)
+                self.error, self.raised = str(error), error
 
         leader.writer.commit = wait_and_commit  # type: ignore[method-assign, assignment]
         self._thread = start(run, LATE)
@@ -136,6 +158,26 @@ def delay(leader: PlacingLeader) -> list[Callable[[], object]]:
 
     backend.write = lose
     return late
+
+
+def delay_placement(leader: PlacingLeader) -> Callable[[], object]:
+    """The placer has sent a Replica's disk, and got no answer; it arrives when this is called."""
+    api, late = leader.cell.api, list[Callable[[], object]]()
+    patch = api.patch
+
+    def lose(resource: Any, namespace: Any, name: str, body: Any, **more: Any) -> Any:
+        if resource != LONGHORN_REPLICAS or "nodeID" not in body["spec"]:
+            return patch(resource, namespace, name, body, **more)
+        api.patch = patch  # type: ignore[method-assign]
+        late.append(partial(patch, resource, namespace, name, body, **more))
+        raise UnavailableError("no answer")
+
+    api.patch = lose  # type: ignore[method-assign]
+    for _ in range(3):  # it may bind the Replica to its node first
+        if not late:
+            leader.round(3)
+    (one,) = late
+    return one
 
 
 def overtake(leader: PlacingLeader, other: Callable[[], object]) -> None:

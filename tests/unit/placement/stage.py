@@ -148,9 +148,9 @@ class PlacingLeader:
     def commit(self, change: Change) -> None:
         self.writer.commit([change], self.cell.clock.now() + 5)
 
-    def see(self) -> Self:
-        """All informers show what the API server has."""
-        for kind in FOLLOWED:
+    def see(self, *kinds: str) -> Self:
+        """All informers, or those, show what the API server has."""
+        for kind in (one for one in FOLLOWED if one.name in kinds or not kinds):
             namespace = NAMESPACE if kind.in_longhorn else None
             raws = self.cell.api.list_page(kind.resource, namespace).items
             self.stores[kind.name].replace(raws)

@@ -11,15 +11,9 @@ import pytest
 
 from controller.errors import PreconditionError
 from controller.kube.resources import LONGHORN_NODES
-from tests.unit.placement.late import SECONDS, Late, copy_image, free, free_copy, free_gib, put_image, start
+from tests.unit.placement.late import SECONDS, Late, copy_image, free, free_copy, free_gib, let_pass, put_image, start
 from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
 from tests.waiting import wait_until
-
-
-def let_pass(leader: PlacingLeader, seconds: float) -> None:
-    leader.cell.clock.advance(seconds)
-    leader.cluster.allocator.sweep()
-    leader.see()
 
 
 @pytest.mark.parametrize("was_given", [True, False])

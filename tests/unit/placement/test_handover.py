@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from controller.errors import OutdatedDecisionError
-from controller.model.allocations import Purpose
+from controller.model.allocations import Allocation, Purpose, Put
 from tests.fakes.builders import GIB
-from tests.unit.placement.late import Late, arrives, copy_image, expand, free, overtake, put_image
+from tests.unit.placement.late import Late, arrives, copy_image, expand, free, overtake, put_image, succeeds
 from tests.unit.placement.stage import PlacingLeader, ReplicaCell
 
 
@@ -73,16 +73,38 @@ def test_what_a_former_leader_writes_between_a_read_and_a_write_is_not_somebody_
     assert "n1" == leader.see().giving.place("v3", names[2], 5).allocations[0].node
 
 
+@pytest.mark.parametrize("is_written", [False, True], ids=["", "and the leader has written there since"])
 @pytest.mark.parametrize("purpose", list(Purpose))
-def test_what_a_former_leader_wrote_and_told_nobody_is_not_told_where_a_pod_has_its_room(purpose: Purpose) -> None:
+def test_what_a_former_leader_wrote_and_told_nobody_is_not_told_where_a_pod_has_its_room(
+    purpose: Purpose, is_written: bool
+) -> None:
     """A growth, or a copy of a backing image, that is asked for once more."""
     cell = ReplicaCell(n1=100)
     put_image(cell, 60)
     name = cell.lying("v")
-    leader = PlacingLeader(cell, term=2)
-    leader.cluster.allocator.begin_term(has_predecessor=True)
+    leader = succeeds(cell)
     assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
     arrives(cell, name if purpose is Purpose.REPLICA else "i", 60, purpose=purpose)
     leader.see()
+    if is_written:
+        leader.commit(Put(Allocation(Purpose.REPLICA, "other", "n1", "d1", GIB)))
+        leader.see()
     told = expand(leader, "v", 60) if purpose is Purpose.REPLICA else copy_image(leader)
     assert "no-room" == told.outcome
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["", "and the leader has written there since"])
+@pytest.mark.parametrize("locality", ["best-effort", "strict-local"])
+def test_nor_is_a_place_that_it_gave_a_replica(locality: str, is_written: bool) -> None:
+    """Of a detached volume, for which nobody keeps room before it is attached."""
+    cell = ReplicaCell(n1=100)
+    cell.put_volume("v", 60, dataLocality=locality)
+    name = cell.put_replica("v", gib=60)
+    leader = succeeds(cell)
+    assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
+    arrives(cell, name, 60)
+    leader.see()
+    if is_written:
+        leader.commit(Put(Allocation(Purpose.REPLICA, "other", "n1", "d1", GIB)))
+        leader.see()
+    assert not leader.giving.place("v", name, 5).allocations

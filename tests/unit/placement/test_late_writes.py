@@ -3,27 +3,35 @@ meanwhile."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from controller.allocations.backends import LonghornNodeBackend
 from controller.allocations.writer import RecordWriter
-from controller.errors import NotReadyError
-from controller.settings import LONGHORN
+from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.errors import ClusterError, NotReadyError, PreconditionError, SchedulerError, UnavailableError
+from controller.rpc import disk_scheduler_pb2 as pb
+from controller.settings import DISK_SCHEDULER, LONGHORN
 from tests.fakes.clock import TickingClock
 from tests.unit.placement.late import (
     SECONDS,
     Late,
     copy_image,
     delay,
+    delay_placement,
+    expand,
     free,
     free_copy,
+    let_pass,
     lose_answers,
     overtake,
     put_image,
+    switch,
 )
-from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell
+from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
 
 
 @pytest.mark.parametrize("is_copy", [False, True])
@@ -99,8 +107,96 @@ def test_what_was_decided_while_the_record_decided_is_not_written_once_longhorn_
     name = cell.add("v", 60)
     leader = PlacingLeader(cell)
     late = Late(leader, lambda: leader.giving.place("v", name, SECONDS))
-    allocator = leader.cluster.allocator
-    allocator.configure(replace(leader.live, allocation_authority=LONGHORN), allocator._world.settings)
+    switch(leader, LONGHORN)
     late.let_go()
     assert "allocation-authority is longhorn" in late.error
     assert {} == cell.on_record()
+
+
+CALLS: dict[str, Callable[[PlacingLeader], object]] = {
+    "replica": lambda leader: leader.giving.place("v", "v-r-1", SECONDS),
+    "copy": copy_image,
+    "growth": lambda leader: expand(leader, "v", 60),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_nor_once_it_decides_again(call: str) -> None:
+    """Longhorn may have placed another one in that room meanwhile."""
+    cell = ReplicaCell(n1=100)
+    put_image(cell, 60)
+    cell.add("v", 60) if call == "replica" else cell.lying("v")
+    leader = PlacingLeader(cell)
+    late = Late(leader, lambda: CALLS[call](leader))
+    switch(leader, LONGHORN)
+    cell.put_volume("w", 60)
+    cell.put_replica("w", gib=60, nodeID="n1", diskID="n1-d1")
+    switch(leader.see(), DISK_SCHEDULER)
+    late.let_go()
+    assert isinstance(late.raised, NotReadyError)
+    assert "allocation-authority has changed since this was decided; try again" == late.error
+    assert {} == cell.on_record()
+
+
+def test_what_the_placer_may_be_writing_is_freed_by_no_call() -> None:
+    cell = ReplicaCell(n1=100, n2=100)
+    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1", status={"currentNodeID": "n1"})
+    first = cell.put_replica("v", gib=60)
+    leader = PlacingLeader(cell)
+    leader.finds = True
+    arrives_late = delay_placement(leader)
+    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
+    cell.put_volume("w", 60)
+    second = cell.put_replica("w", gib=60, hardNodeAffinity="n1")
+    leader.see()
+    with pytest.raises(PreconditionError, match="is placed by replica-placement, on another node now"):
+        leader.giving.schedule_replica(pb.ScheduleReplicaRequest(volume_name="v", replica_name=first), SECONDS)
+    assert not leader.see().giving.place("w", second, SECONDS).allocations
+    arrives_late()
+    assert ("n1", {first: "n1"}) == (cell.node_of(first), cell.on_record())
+
+
+def test_nor_may_it_be_freed_at_once_when_placing_is_switched_off() -> None:
+    cell = ReplicaCell(n1=100)
+    name = cell.add("v", 60)
+    leader = PlacingLeader(cell)
+    leader.finds = True
+    delay_placement(leader)
+    leader.live = replace(ON, replica_placement=False)
+    let_pass(leader, DOUBT_SECONDS - 1)
+    leader.placer.run_once()
+    with pytest.raises(PreconditionError, match="frees that by itself"):
+        free(leader, name)
+    let_pass(leader, 1)
+    free(leader, name)
+    assert {} == cell.on_record()
+
+
+@pytest.mark.parametrize("error", [ClusterError("403"), UnavailableError("503")], ids=str)
+def test_where_a_growth_was_taken_back_or_never_tried_the_room_is_free_at_once(error: SchedulerError) -> None:
+    cell = ReplicaCell(n1=100, n2=100, n3=100)
+    cell.put_volume("v", numberOfReplicas=3)
+    for number in (1, 2, 3):
+        cell.put_replica("v", number, nodeID=f"n{number}", diskID=f"n{number}-d1")
+    leader = PlacingLeader(cell)
+    backend: Any = leader.writer._backend
+    write = backend.write
+
+    def fail(stored: Any, *more: Any) -> Any:
+        if stored.record.node == "n2":
+            raise error
+        return write(stored, *more)
+
+    backend.write = fail
+    with pytest.raises(SchedulerError):
+        expand(leader, "v", 60)
+    assert {} == cell.on_record()
+    given = dict[str, bool]()
+    for node in ("n1", "n2", "n3"):
+        cell.put_volume(node, 60)
+        name = cell.put_replica(node, gib=60, hardNodeAffinity=node)
+        try:
+            given[node] = bool(leader.see().giving.place(node, name, SECONDS).allocations)
+        except NotReadyError:
+            given[node] = False
+    assert {"n1": True, "n2": False, "n3": True} == given

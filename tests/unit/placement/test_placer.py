@@ -539,6 +539,23 @@ def test_nothing_is_written_once_the_term_has_ended() -> None:
     assert 0 == leader.counted("failed")
 
 
+@pytest.mark.parametrize("change", [{"replica_placement": False}, {"allocation_authority": LONGHORN}], ids=str)
+def test_nor_once_it_was_switched_off_or_longhorn_decides(change: dict[str, Any]) -> None:
+    cell = ReplicaCell(n1=100)
+    name = cell.add("v")
+    leader = PlacingLeader(cell)
+    read = cell.api.get
+
+    def switching(resource: Any, *args: Any, **more: Any) -> Any:
+        if resource == LONGHORN_REPLICAS and cell.on_record():
+            leader.live = replace(ON, **change)
+        return read(resource, *args, **more)
+
+    cell.api.get = switching  # type: ignore[method-assign]
+    leader.round()
+    assert ("", {name: "n1"}) == (cell.node_of(name), cell.on_record())
+
+
 def test_another_term_of_the_same_process_does_not_write_what_the_one_before_decided() -> None:
     cell = ReplicaCell(n1=100)
     name = cell.add("v")
