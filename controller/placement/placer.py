@@ -255,7 +255,8 @@ class Placer(Part):
 
     def _step(self, name: str, state: Waiting) -> None:
         """The order of it all: whose turn it is, the node it is bound to, the decision with its record, the write."""
-        check = partial(self._check, self._checks(), self._checks().begin())
+        checks = self._checks()
+        check = partial(self._check, checks, checks.begin())
         turn = self._turns.turn_of(name, self._clock.now_utc())
         if turn is None:
             self._wait(state, Why.NO_VOLUME, EVERY_SECONDS)

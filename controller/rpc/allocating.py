@@ -115,8 +115,9 @@ class DiskAllocator:
         def place(*, is_looked_at: bool = False) -> Allotment:
             left, now = deadline - self._clock.now(), self._clock.now_utc()
             try:
-                known = {"is_looked_at": is_looked_at, "frees": frees}
-                return self._allocations.place_replica(replica, left, now, volume, **known)
+                return self._allocations.place_replica(
+                    replica, left, now, volume, is_looked_at=is_looked_at, frees=frees
+                )
             except LookFirstError as error:
                 for kind, name in error.what:
                     look = self._is_there if kind == "replica" else self._look_at

@@ -165,9 +165,11 @@ class Allocations:
             why = "which takes no replicas now, has no room for what the volume has grown by, or shows another disk"
             text = f"replica {replica.name!r} was given a disk on node {replica.node}, {why}"
             raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
-        obstacle = self._beside(volume).check_larger(replica, judged_bytes(self._world, replica))
-        if obstacle is not None:
-            return Allotment(obstacles=(obstacle,), size_bytes=replica.size_bytes)
+        judged = judged_bytes(self._world, replica)
+        if judged < volume.size_bytes:
+            obstacle = self._beside(volume).check_larger(replica, judged)
+            if obstacle is not None:
+                return Allotment(obstacles=(obstacle,), size_bytes=replica.size_bytes)
         return self._at_its_place(replica, volume.size_bytes)
 
     def _at_its_place(self, replica: Replica, size_bytes: int = 0) -> Allotment:
@@ -309,17 +311,17 @@ class Allocations:
         if known.is_closed:
             text = f"backing image {image.name!r} was given disk {known.uuid!r} on node {one.node}"
             raise PreconditionError(f"{text}, which takes no copies now; to have another one chosen, deallocate it")
-        if size_bytes <= one.size_bytes and self._world.allocated.is_ours(one):
-            return self._repeated(one, known.uuid)
-        size_bytes = max(size_bytes, one.size_bytes)
-        self._check_readable(one.node)
-        beside = self._under_lock.ledger().binding
-        obstacle = check_image_growth(self._world, beside, image, one, size_bytes)
-        if obstacle is not None:
-            return Allotment(obstacles=(obstacle,), size_bytes=size_bytes)
-        if size_bytes == one.size_bytes:
-            return self._repeated(one, known.uuid)
-        return self._give_locked(replace_entry(one, size_bytes=size_bytes), known.uuid)
+        size = max(size_bytes, one.size_bytes)
+        is_larger = size > one.size_bytes
+        if is_larger or not self._world.allocated.is_ours(one):
+            self._check_readable(one.node)
+            beside = self._under_lock.ledger().binding
+            obstacle = check_image_growth(self._world, beside, image, one, size)
+            if obstacle is not None:
+                return Allotment(obstacles=(obstacle,), size_bytes=size)
+        if is_larger:
+            return self._give_locked(replace_entry(one, size_bytes=size), known.uuid)
+        return self._repeated(one, known.uuid)
 
     def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
         """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
