@@ -292,7 +292,7 @@ class RecordWriter:
         self, state: NodeWrites, tickets: Sequence[Ticket], own: Ticket, error: SchedulerError | None
     ) -> None:
         """Those whose changes were written, or could not be; who has time left waits for the next try."""
-        may_be_there = not isinstance(error, ConflictError | UnreadableRecordError)
+        may_be_there, failed = not isinstance(error, ConflictError | UnreadableRecordError), list[Undo]()
         for ticket in tickets:
             has_time = ticket is not own and not ticket.is_abandoned and ticket.deadline > self._clock.now()
             if isinstance(error, NotReadyError) and has_time and ticket.error is None:
@@ -300,9 +300,10 @@ class RecordWriter:
                 continue
             ticket.is_done, ticket.error = True, ticket.error or error
             if may_be_there and (ticket.error is not None or ticket.is_abandoned):
-                state.owed += reversed(ticket.undo)
+                failed += ticket.undo
             if ticket is not own:
                 ticket.woken.release()
+        state.owed = [*reversed(failed), *state.owed]  # the last one first
         state.count_on(filter(is_told, tickets))
 
     def _gather(self, state: NodeWrites, own: Ticket) -> None:

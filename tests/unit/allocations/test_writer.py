@@ -526,6 +526,35 @@ def test_what_is_taken_back_of_one_who_left_leaves_what_another_was_told(stage: 
     assert on_record(stage.backend)["r1"] == 20
 
 
+def test_what_one_write_raised_twice_is_taken_back_to_what_was_there_before(stage: WriterStage) -> None:
+    """It arrives, and none of its callers hears of that."""
+    stage.commit(put("r1"))
+    real, (held,) = stage.backend.write, stage.hold_writes(1)
+
+    def is_not_answered(*args: object) -> object:
+        real(*args)  # type: ignore[arg-type]
+        stage.clock.advance(60.0)
+        raise UnavailableError("503")
+
+    with ThreadPoolExecutor(3) as callers:
+        first = callers.submit(stage.commit, put("r0"))
+        assert held.entered.wait(30)
+        grown = list[Future[None]]()
+        for size in (60, 80):
+            grown.append(callers.submit(stage.commit, put("r1", size), seconds=30.0))
+            stage.wait_waiting(len(grown))
+        stage.backend.write = is_not_answered  # type: ignore[method-assign,assignment]
+        held.go.set()
+        first.result(30)
+        for one in grown:
+            with pytest.raises(NotReadyError):
+                one.result(30)
+    assert 80 == on_record(stage.backend)["r1"]
+    stage.backend.write = real  # type: ignore[method-assign]
+    stage.commit(put("r2"))
+    assert 10 == on_record(stage.backend)["r1"]
+
+
 def test_who_shared_a_write_shares_the_next_one_though_one_of_them_comes_later(stage: WriterStage) -> None:
     stage.writer = stage.new_writer(gather_seconds=60.0)
     stage.commit(put("r0"))
