@@ -38,6 +38,14 @@ class OutdatedDecisionError(NotReadyError):
     """It was decided without what a former leader has written since, and nothing of it was sent."""
 
 
+class RefusedWriteError(NotReadyError):
+    """The API server refuses the record of `node` as it was to be written."""
+
+    def __init__(self, problem: str, node: str = "") -> None:
+        super().__init__(problem)
+        self.node = node
+
+
 class ConfigError(SchedulerError):
     """A setting that cannot work; the message names it. Ends the process with code 2."""
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from controller.kube.resources import NODE_DISK_ALLOCATIONS
-from controller.model.records import MAX_TERM
+from controller.model.records import MAX_ENTRIES, MAX_TERM
 
 MAX_DISKS: Final = 256
-MAX_ENTRIES: Final = 10_000  # of one kind on a disk
 Schema = dict[str, Any]
 
 

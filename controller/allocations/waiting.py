@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.allocations.backends import StoredRecord
-from controller.allocations.definition import MAX_ENTRIES
-from controller.errors import SchedulerError
+from controller.errors import ClusterError, RefusedWriteError, SchedulerError
 from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put, apply
-from controller.model.records import FIELD_OF
+from controller.model.records import MAX_ENTRIES, no_place
 
 StillWanted = Callable[[Change, Allocation | None], bool]
 """Whether a change is still to be made, by what stands under its key at that moment."""
@@ -133,6 +132,14 @@ def is_told(ticket: Ticket) -> bool:
     return ticket.is_done and ticket.error is None and not ticket.is_abandoned
 
 
+def refused(node: str, error: ClusterError, sent: Iterable[Sent], now: float) -> RefusedWriteError:
+    """What its callers are told of such a write: there is nothing of it unless an earlier one may arrive."""
+    found = RefusedWriteError(f"the record of {node} cannot be written: {error}", node)
+    if all(one.until <= now for one in sent):
+        found.untouched = frozenset((node,))
+    return found
+
+
 def problem_of(ticket: Ticket, node: str, there: set[Key]) -> str:
     """Why the record of that node has no place for what the ticket adds to `there`; "" if it has: it is there then."""
     new = {change.key for change in ticket.changes if isinstance(change, Put)} - there
@@ -140,7 +147,7 @@ def problem_of(ticket: Ticket, node: str, there: set[Key]) -> str:
         counts = Counter((purpose, disk) for purpose, _, disk in (*there, *new))
         for purpose, _, disk in new:
             if counts[purpose, disk] > MAX_ENTRIES:
-                return f"the record of {node} has no place for more than {MAX_ENTRIES} {FIELD_OF[purpose]} on {disk}"
+                return no_place(purpose, node, disk)
     there |= new
     return ""
 

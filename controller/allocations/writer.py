@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Final, Protocol
 
 from controller.allocations.backends import RecordBackend, StoredRecord
-from controller.allocations.definition import MAX_ENTRIES
 from controller.allocations.waiting import (
     NodeWrites,
     Sent,
@@ -24,6 +24,7 @@ from controller.allocations.waiting import (
     applied,
     is_told,
     problem_of,
+    refused,
     shows,
 )
 from controller.clock import Clock
@@ -40,6 +41,7 @@ from controller.errors import (
     UnreadableRecordError,
 )
 from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put
+from controller.model.records import MAX_ENTRIES
 
 PAUSE_SECONDS: Final = 0.05
 GATHER_SECONDS: Final = 0.1
@@ -118,7 +120,7 @@ class RecordWriter:
         Raises NotReadyError when this process does not lead or the API server does not answer in time, ConflictError
         when somebody else has changed the record itself, UnreadableRecordError when it cannot be read,
         OutdatedDecisionError when there is more in it of a former term than was seen, PreconditionError when it has no
-        place for more.
+        place for more, RefusedWriteError when the API server refuses it. Each has the nodes that are `untouched`.
         """
         nodes = sorted({change.node for change in changes})
         if len(nodes) == 1:
@@ -133,13 +135,10 @@ class RecordWriter:
                     mine = [one for one in growth if one.node == node]
                     written.append((node, self._write(node, mine, deadline, is_still_wanted, seen, check)))
                 except SchedulerError as error:
-                    untouched = self._take_back(written).union(growing[number + 1 :])
-                    if written and isinstance(error, OutdatedDecisionError):
-                        failure = NotReadyError(str(error))
-                        failure.untouched = untouched
-                        raise failure from error
-                    error.untouched = untouched
-                    raise
+                    is_outdated = written and isinstance(error, OutdatedDecisionError)
+                    failure = NotReadyError(str(error)) if is_outdated else copy(error)  # which others share
+                    failure.untouched = error.untouched.union(self._take_back(written), growing[number + 1 :])
+                    raise failure from error
         drops = [change for change in changes if isinstance(change, Drop)]
         for node in sorted({change.node for change in drops}):
             freed = [change for change in drops if change.node == node]
@@ -380,7 +379,7 @@ class RecordWriter:
                 state.known = None
                 self._pause(PAUSE_SECONDS)
             except ClusterError as error:
-                raise NotReadyError(f"the record of {node} cannot be written: {error}") from error
+                raise refused(node, error, state.sent, self._clock.now()) from error
 
     @staticmethod
     def _left_of(tickets: Sequence[Ticket], state: NodeWrites, record: NodeRecord, term: int) -> Sequence[Ticket]:
@@ -399,14 +398,15 @@ class RecordWriter:
                 text = str(error)
             if any(one.term != term and not shows(one.allocations, state.fence) for one in ticket.seen):
                 text = f"a former leader has changed the record of {record.node} since this was decided; try again"
-            if text:
-                asked = {change.key for change in ticket.changes}
-                may_arrive = any(one.key in asked for sent in state.sent for one in sent.allocations)
-                ticket.error = NotReadyError(text) if may_arrive else OutdatedDecisionError(text)
-            elif may_be_full and (problem := problem_of(ticket, record.node, there)):
-                ticket.error = PreconditionError(problem)
-            else:
+            problem = problem_of(ticket, record.node, there) if may_be_full and not text else ""
+            if not (text or problem):
                 left.append(ticket)
+                continue
+            asked = {change.key for change in ticket.changes}
+            may_arrive = any(one.key in asked for sent in state.sent for one in sent.allocations)
+            outdated = NotReadyError(text) if may_arrive else OutdatedDecisionError(text)
+            ticket.error = PreconditionError(problem) if problem else outdated
+            ticket.error.untouched = frozenset() if may_arrive else frozenset((record.node,))
         return left
 
     def _send(

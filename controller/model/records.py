@@ -15,6 +15,7 @@ FIELD_OF: Final[Mapping[Purpose, str]] = {Purpose.REPLICA: "replicas", Purpose.B
 FIELD: Final = "diskAllocations"
 DROPPED: Final = "spec.diskAllocations was written and is gone: a writer that does not know the field has dropped it"
 NODE_ITSELF: Final = "node"  # the place of a record that the Longhorn Node carries; of one of our own: ""
+MAX_ENTRIES: Final = 10_000  # of one kind on a disk
 MAX_TERM: Final = 2**53 - 1  # more is a mistake: the next leader's term has to fit, into any reader's number
 _PATH: Final = f"spec.{FIELD}"
 
@@ -30,6 +31,11 @@ def node_record(raw: Raw) -> NodeRecord | None:
         return None
     term = int(mark) if mark.isascii() and mark.isdigit() and len(mark) < 19 else 0
     return _record(raw, spec, term if term <= MAX_TERM else 0, "" if is_there else DROPPED)
+
+
+def no_place(purpose: Purpose, node: str, disk: str) -> str:
+    """Why nothing more of that is recorded there."""
+    return f"the record of {node} has no place for more than {MAX_ENTRIES} {FIELD_OF[purpose]} on {disk}"
 
 
 def own_record(raw: Raw) -> NodeRecord:

@@ -20,7 +20,6 @@ from controller.errors import (
     NotReadyError,
     OutdatedDecisionError,
     PreconditionError,
-    SchedulerError,
     TooManyReadsError,
 )
 from controller.model.allocations import Allocation, Change, NodeRecord, lowers_nothing
@@ -43,8 +42,8 @@ class Record(Protocol):
     """Makes changes durable, all or none, but for those that are not wanted any more by what stands there; raises
     NotReadyError when it cannot tell by `deadline`, in the clock's seconds, ConflictError when somebody else has
     changed the record, UnreadableRecordError when it cannot be read, PreconditionError when it has no place for more,
-    OutdatedDecisionError when a former leader has written more than the records that were `seen`, and what `check`
-    raises."""
+    RefusedWriteError when it is not accepted, OutdatedDecisionError when a former leader has written more than the
+    records that were `seen`, and what `check` raises."""
 
     def commit(
         self,
@@ -239,8 +238,7 @@ class DiskAllocator:
                 self._allocations.withdrawn(allotment)
                 raise
             except BaseException as error:
-                untouched = error.untouched if isinstance(error, SchedulerError) else ()
-                self._allocations.failed(allotment, record.place, untouched)
+                self._allocations.failed(allotment, record.place, error)
                 raise
             self._allocations.written(allotment)
         check()

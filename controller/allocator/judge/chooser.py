@@ -146,7 +146,7 @@ class DiskChooser:
         closed: Mapping[str, str] = MappingProxyType({}),
     ) -> Candidate | None:
         """The disk that Longhorn is predicted to take for `replica`, joined with what is promised `beside`; None when
-        no disk takes it. Nodes in `closed` take nothing.
+        no disk takes it. Nodes and disks in `closed` take nothing.
 
         Costs: a step for each node that suits, which is short; a longer one, for each of its disks, until a node is
         found that no other can be preferred to, and for each node with a replica of the volume. And a look at each node
@@ -203,7 +203,7 @@ class _Search:
         self._sources = None if sources is None else {source.node for source in sources}
         self._clones = None if sources is None else {source.disk_uuid for source in sources}
         uuids = {one.disk_uuid for one in view.replicas if one.disk_uuid}
-        own = {node for uuid in uuids for node in world.nodes_of_disk(uuid)}
+        own = {node for uuid in (*uuids, *joined.closed) for node in world.nodes_of_disk(uuid)}
         self._with_own = own.union(one.node for one in view.replicas)
         self._loaded = beside.nodes()
         self._even = joined.even_load()

@@ -25,8 +25,7 @@ from controller.rules.reasons import Reason, Rejection
 def find_image_disk(
     world: World, ledger: Ledger, image: BackingImage, size_bytes: int, closed: Mapping[str, str]
 ) -> tuple[FoundDisk | None, tuple[Obstacle, ...]]:
-    """The disk for a copy of that size, or None and why not the others. `closed`: nodes that take nothing, with the
-    reason, which is not one of Longhorn's."""
+    """The disk for a copy of that size, or None and why not the others. `closed`: as for `JoinedDisks`."""
     world.refresh()
     pending = Pending(world, ledger, frozenset())
     needs = DiskNeeds(
@@ -49,6 +48,8 @@ def find_image_disk(
         rooms = {disk.uuid: disk for disk in room.disks}
         for disk in node.disks:
             rejection = _check_disk(world, disk, rooms.get(disk.uuid), image, needs, size_bytes)
+            if disk.uuid in closed:
+                rejection = Rejection(Reason.RECORD_UNREADABLE, closed[disk.uuid])
             free = rooms[disk.uuid].free_bytes - loads[disk.uuid] if disk.uuid in rooms else 0
             free += 0 if world.lacks_image(image, disk.uuid) else image.real_size_bytes  # a replica there brings it
             if rejection is None and free < size_bytes:

@@ -81,7 +81,8 @@ class JoinedDisks:
         now_utc: datetime | None,
         closed: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`closed`: nodes that take nothing, with the reason, which is not one of Longhorn's."""
+        """`closed`: nodes by name, and disks by UUID, that take nothing, with the reason, which is not one of
+        Longhorn's."""
         world.refresh()
         self.closed = closed
         self.only: frozenset[str] | None = None  # the nodes that are looked at; None: all
@@ -250,6 +251,8 @@ class JoinedDisks:
         return self.closed.get(name, "") or self._world.allocated.closed(name)
 
     def _disk(self, disk: Disk, scheduled_bytes: int | None) -> Disk:
+        if disk.uuid in self.closed:
+            return replace(disk, schedulable=False)
         own = self._own.get(disk.uuid)
         if scheduled_bytes is None or (scheduled_bytes == disk.scheduled_bytes and own is None):
             return disk
@@ -272,6 +275,10 @@ class JoinedDisks:
         if why:
             text = f"{refusal.node}: {why}"
             return Obstacle(refusal.node, "", 0, Rejection(Reason.RECORD_UNREADABLE, text))
+        node = self._world.nodes.get(refusal.node)
+        disk = next((one for one in node.disks if one.name == refusal.disk), None) if node is not None else None
+        if disk is not None and disk.uuid in self.closed:
+            return Obstacle(refusal.node, disk.name, 0, Rejection(Reason.RECORD_UNREADABLE, self.closed[disk.uuid]))
         if known is None or rejection.reason is not Reason.INSUFFICIENT_STORAGE:
             return Obstacle(refusal.node, refusal.disk, 0, rejection)
         missing = size_bytes + known.image_bytes - known.free_bytes

@@ -9,7 +9,7 @@ the same again gets the same.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -25,15 +25,17 @@ from controller.allocator.judge.images import CopyToCome, check_image_growth, co
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn, allocation_of
+from controller.allocator.verbs.closed import Closed, check_doubts
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
 from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLock
 from controller.allocator.verbs.held import held, judged_bytes, stands
 from controller.allocator.verbs.lately import Lately
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.errors import NotFoundError, NotReadyError, PreconditionError
+from controller.errors import NotFoundError, NotReadyError, PreconditionError, RefusedWriteError, SchedulerError
 from controller.model.allocations import Allocation, Drop, Key, NodeRecord, Purpose, Put
 from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, Replica, Volume
+from controller.rules.candidates import Candidate
 from controller.rules.demand import Missing
 from controller.rules.expandable import Route
 from controller.rules.placing import check_replacement, check_time, is_replacement, wanted_affinity
@@ -68,7 +70,7 @@ class Allocations:
     ) -> None:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks, self._expansions = under_lock, disks, expansions
-        self._chooser = DiskChooser(world)
+        self._chooser, self._closed = DiskChooser(world), Closed(world, clock)
         # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
         self._turn = threading.Lock()
         self._numbers = count(1)
@@ -116,8 +118,8 @@ class Allocations:
                 volume = self._world.volume(asked.volume)
                 if volume is None:
                     raise NotFoundError(f"there is no Longhorn volume {asked.volume!r}")
-                closed, beside = self._closed(), self._under_lock.ledger().binding
-                choice = self._chooser.choose(volume, bound_replica(volume, asked), beside, now_utc, closed)
+                closed = self._closed.of(Purpose.REPLICA)
+                choice = self._chosen(volume, bound_replica(volume, asked), now_utc, closed)
                 if choice is not None:
                     one = Allocation(Purpose.REPLICA, name, choice.node, choice.disk, volume.size_bytes)
                     return self._give_locked(one, choice.uuid)
@@ -126,6 +128,12 @@ class Allocations:
             if found.preferred is None:
                 return Allotment(obstacles=found.obstacles, more=found.more, size_bytes=found.size_bytes)
         raise NotReadyError("no disk was found because the disks kept changing; try again")
+
+    def _chosen(
+        self, volume: Volume, asked: Replica, now_utc: datetime | None, closed: Mapping[str, str]
+    ) -> Candidate | None:
+        wanted = volume, asked, self._under_lock.ledger().binding, now_utc
+        return self._closed.find(closed, lambda more: (self._chooser.choose(*wanted, more), None))[0]
 
     def _given_before(
         self, name: str, volume_name: str, *, is_looked_at: bool, frees: bool
@@ -296,9 +304,9 @@ class Allocations:
             known = copy_to_come(self._world, image)
             if known is not None:
                 return self._same_copy(image, known, size)
-            closed = self._closed()
-            beside = self._under_lock.ledger().binding
-            choice, obstacles = find_image_disk(self._world, beside, image, size, closed)
+            question = self._world, self._under_lock.ledger().binding, image, size
+            closed = self._closed.of(Purpose.BACKING_IMAGE)
+            choice, obstacles = self._closed.find(closed, lambda more: find_image_disk(*question, more))
             if choice is None:
                 return Allotment(obstacles=obstacles, size_bytes=size)
             one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
@@ -362,13 +370,18 @@ class Allocations:
             self._change_locked(self._world.allocated.end(allotment.number, allotment.put))
             self._world.allocated.disown(allotment.put)
 
-    def failed(self, allotment: Allotment, place: str = "", untouched: Collection[str] = ()) -> None:
-        """The changes may or may not have become durable at that place, but for nodes that were `untouched`. Costs:
-        what they touch."""
+    def failed(self, allotment: Allotment, place: str = "", error: BaseException | None = None) -> None:
+        """The changes may or may not have become durable at that place, but for nodes that are `untouched` by the
+        `error`. Costs: what they touch."""
+        untouched = error.untouched if isinstance(error, SchedulerError) else ()
         with self._turn, self._lock:
+            if isinstance(error, RefusedWriteError):
+                self._closed.refused(error)
             until, allocated = self._clock.now() + DOUBT_SECONDS, self._world.allocated
             doubtful = [one for one in allotment.put if one.node not in untouched]
-            self._change_locked(allocated.end(allotment.number, set(allotment.put).difference(doubtful)))
+            ended = set(allotment.put).difference(doubtful)
+            self._change_locked(allocated.end(allotment.number, ended))
+            allocated.disown(ended)
             self._change_locked(allocated.doubt(allotment.number, doubtful, until, place))
 
     @property
@@ -384,16 +397,10 @@ class Allocations:
             raise NotReadyError("allocation-authority has changed since this was decided; try again")
 
     def check_doubts(self, obstacles: Collection[Obstacle]) -> None:
-        """NotReadyError where room may be missing only because a write of ours was not answered. Costs: a look at the
-        decisions that are not on record, if there are obstacles."""
-        if not obstacles:
-            return
-        with self._turn, self._lock:
-            doubted = self._world.allocated.doubted()
-        for one in obstacles:
-            if 0 < one.missing_bytes <= doubted[one.node, one.disk]:
-                text = f"it is not known whether a write took the room on disk {one.disk!r} of node {one.node}"
-                raise NotReadyError(f"{text}; try again")
+        """As the function of that name. Costs: nothing without obstacles."""
+        if obstacles:
+            with self._turn, self._lock:
+                check_doubts(self._world, obstacles)
 
     def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
         """When callers were told of those entries last, if within the grace; infinity of what is being written for one
@@ -450,11 +457,6 @@ class Allocations:
 
     def _beside(self, volume: Volume, now_utc: datetime | None = None) -> JoinedDisks:
         return JoinedDisks(self._world, self._under_lock.ledger().binding, volume, now_utc)
-
-    def _closed(self) -> dict[str, str]:
-        """Nodes whose record cannot be read, and why."""
-        allocated = self._world.allocated
-        return {node: allocated.unreadable(node) for node in allocated.problems}
 
     def _check_readable(self, node: str) -> None:
         problem = self._world.allocated.unreadable(node)

@@ -53,8 +53,9 @@ class DiskQueries:
         nearest: int = 0,
     ) -> FoundDisks:
         """NotFoundError when there is no such volume, or it has no such replica; NotReadyError when the questions
-        before take longer than `seconds`, or no promise can be trusted any more. `closed`: nodes that take nothing, and
-        why. `nearest`: to be told, as by `JoinedDisks.find_nearest`, why that few disks do not take it; 0: everything.
+        before take longer than `seconds`, or no promise can be trusted any more. `closed`: as for
+        `JoinedDisks`. `nearest`: to be told, as by `JoinedDisks.find_nearest`, why that few disks do not take it; 0:
+        everything.
 
         Costs: copying facts by kind, and promises; then, without the lock, a look at each disk, which is short but for
         those that are told of."""

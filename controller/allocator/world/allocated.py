@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace as replace_entry
 
+from controller.allocator.world.entries import Entries
 from controller.allocator.world.placed import Placed
 from controller.allocator.world.readings import NEVER_READ, Ahead, RecordReading, number, read, together
 from controller.model.allocations import Allocation, NodeRecord, Purpose
@@ -78,6 +79,7 @@ class Allocated:
         self._unread: set[str] = set()  # nodes of whose record nothing is known: no reading of it has succeeded here
         self._places: dict[str, dict[str, RecordReading]] = {}  # by node and place, as they were last seen
         self._records: dict[str, tuple[Allocation, ...]] = {}  # by node, what counts of them
+        self.entries = Entries()  # of these
         self._recorded: dict[Purpose, dict[str, tuple[Allocation, ...]]] = {one: {} for one in Purpose}  # the same
         self._ahead: dict[tuple[str, str], Ahead] = {}  # by node and place
         self._decided: dict[Name, tuple[Decided, ...]] = {}
@@ -256,10 +258,12 @@ class Allocated:
         self.disown(old - new)
         for gone in old - new:
             self._forget(gone)
+            self.entries.add(gone, -1)
         for came in new - old:
             self._forget(came)
             members = self._recorded[came.purpose]
             members[came.name] = (*members.get(came.name, _NONE), came)
+            self.entries.add(came, 1)
             self._note_former(came)
         return self._rejoin(was)
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from controller.allocations.backends import NodeDiskAllocationBackend, RecordBackend, StoredRecord
-from controller.allocations.definition import MAX_ENTRIES
 from controller.allocations.writer import ARRIVES_SECONDS, ROLL_BACK_SECONDS, RecordWriter
 from controller.errors import (
     ClusterError,
@@ -22,12 +21,14 @@ from controller.errors import (
     NotReadyError,
     OutdatedDecisionError,
     PreconditionError,
+    RefusedWriteError,
     SchedulerError,
     UnavailableError,
     UnreadableRecordError,
 )
 from controller.kube.resources import LONGHORN_NODES, NODE_DISK_ALLOCATIONS, Resource
 from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put, lowers_nothing
+from controller.model.records import MAX_ENTRIES
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.unit.allocations.stage import BACKENDS, NAMESPACE, NODES, entry, longhorn, on_record, put, touch_node
@@ -391,9 +392,34 @@ def test_an_expansion_that_fails_on_a_node_is_rolled_back_on_the_others(stage: W
                 raise ClusterError("422: no")
 
     stage.api.fail = fail
-    with pytest.raises(NotReadyError):
+    with pytest.raises(RefusedWriteError, match=f"record of n{allowed + 1} cannot be written: 422: no") as raised:
         stage.commit(*GROWTH)
+    assert (f"n{allowed + 1}", frozenset(NODES)) == (raised.value.node, raised.value.untouched)
     assert [{"r": 10}] * 3 == [on_record(stage.backend, node) for node in NODES]
+
+
+def test_who_shares_a_write_that_is_refused_hears_of_his_own_nodes(stage: WriterStage) -> None:
+    real, (held,) = stage.backend.write, stage.hold_writes(1)
+
+    def refuse(stored: StoredRecord, *more: object) -> StoredRecord:
+        if stored.record.node != "n2":
+            return real(stored, *more)  # type: ignore[arg-type]
+        stage.clock.advance(60.0)
+        raise ClusterError("422: no")
+
+    with ThreadPoolExecutor(3) as callers:
+        first = callers.submit(stage.commit, put("r0", node="n2"))
+        assert held.entered.wait(30)
+        both = list[Future[None]]()
+        for nodes in (("n1", "n2"), ("n2", "n3")):
+            both.append(callers.submit(stage.commit, *(put("r", 10, node) for node in nodes), seconds=30.0))
+            stage.wait_waiting(len(both), "n2")
+        stage.backend.write = refuse  # type: ignore[method-assign,assignment]
+        held.go.set()
+        first.result(30)
+        found = [one.exception(30) for one in both]
+    untouched = [one.untouched for one in found if isinstance(one, RefusedWriteError)]
+    assert [{"n1", "n2"}, {"n2", "n3"}] == untouched
 
 
 class Crash(BaseException):
@@ -796,8 +822,9 @@ def test_what_the_record_has_no_place_for_keeps_nothing_else_from_it(kind: Kind)
         held.go.set()
         for call in (first, *waiting[:3]):
             call.result(30)
-        with pytest.raises(PreconditionError, match="of n1 has no place for more than 10000 replicas on d1"):
+        with pytest.raises(PreconditionError, match="of n1 has no place for more than 10000 replicas on d1") as raised:
             waiting[3].result(30)
+    assert {"n1"} == raised.value.untouched
     there = on_record(stage.backend)
     assert (MAX_ENTRIES + 2, 2, True) == (len(there), there["r1"], {"a", "b", "c"} < there.keys())
     stage.commit(put("r1", 3), Put(Allocation(Purpose.BACKING_IMAGE, "i", "n1", "d1", 1)))

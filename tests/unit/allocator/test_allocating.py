@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from math import inf
 from typing import Any
 
@@ -20,6 +20,7 @@ from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import UNKNOWN_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put
+from controller.model.records import MAX_ENTRIES
 from controller.rules import eligibility
 from controller.rules.demand import Missing
 from controller.rules.reasons import Reason, Rejection
@@ -27,7 +28,7 @@ from controller.settings import DISK_SCHEDULER, LONGHORN, LiveSettings
 from tests.fakes.builders import GIB, disk, node, replica, volume
 from tests.fakes.counting import counted
 from tests.fakes.rooms import OPEN
-from tests.unit.allocator.giving import SECONDS, Allocating, cluster_of, image, place, why
+from tests.unit.allocator.giving import SECONDS, VERSIONS, Allocating, cluster_of, image, place, why
 
 
 def without(found: dict[str, tuple[Reason, int]], name: str) -> dict[str, tuple[Reason, int]]:
@@ -928,6 +929,49 @@ def test_a_copy_is_freed_once_no_map_names_its_disk(on: list[str], seen_on: list
     assert cluster.allocator.allocations.is_shown_without_copy("i", "n1-d1")
     cluster.write(cluster.allocator.allocations.release_image("i", "n1-d1"), shows=False)
     assert 100 == cluster.free_gib("n1")
+
+
+def test_a_disk_of_which_the_record_has_no_place_for_more_is_passed_by() -> None:
+    cluster = Allocating().add_nodes(n1=[100, 50], n2=40)
+
+    def fill(*disks: str, count: int = MAX_ENTRIES) -> None:
+        rows = product(disks, range(count))
+        entries = [Allocation(Purpose.REPLICA, f"r{number}", "n1", name, 1) for name, number in rows]
+        cluster.records["n1"] = NodeRecord("n1", tuple(sorted(entries)), version=str(next(VERSIONS)))
+        cluster.show_records()
+
+    def asked() -> Allotment:
+        given = cluster.allocator.allocations.place_replica(name, SECONDS)
+        cluster.allocator.allocations.withdrawn(given)
+        return given
+
+    name = cluster.show("v", 30)
+    assert ("n1", "d0") == place(asked())
+    fill("d0")
+    assert ("n1", "d1") == place(asked())
+    image(cluster, 20)
+    assert ("n1", "d0") == place(cluster.allocator.allocations.place_image("i"))
+    fill("d0", "d1")
+    assert ("n2", "d1") == place(asked())
+    cluster.show("v", 45)
+    told = {(one.node, one.disk): one.rejection for one in asked().obstacles}
+    assert Reason.INSUFFICIENT_STORAGE is told["n2", "d1"].reason
+    for full in ("d0", "d1"):
+        text = f"the record of n1 has no place for more than 10000 replicas on {full}"
+        assert Rejection(Reason.RECORD_UNREADABLE, text) == told["n1", full]
+    fill("d0", "d1", count=MAX_ENTRIES - 1)
+    assert ("n1", "d0") == place(asked())
+
+
+def test_so_is_one_that_has_none_for_more_images() -> None:
+    cluster = cluster_of(n1=100, n2=50)
+    entries = [Allocation(Purpose.BACKING_IMAGE, f"i{number}", "n1", "d1", 1) for number in range(MAX_ENTRIES)]
+    cluster.allocator.observe_record("n1", NodeRecord("n1", tuple(entries), version=str(next(VERSIONS))))
+    image(cluster, 60)
+    given = cluster.allocator.allocations.place_image("i")
+    assert {"n1": (Reason.RECORD_UNREADABLE, 0), "n2": (Reason.TOO_FULL, 0)} == why(given)
+    image(cluster, 20)
+    assert ("n2", "d1") == place(cluster.allocator.allocations.place_image("i"))
 
 
 def test_those_who_give_room_away_queue_for_their_turn_and_not_for_the_lock() -> None:

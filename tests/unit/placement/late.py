@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from controller.allocations.backends import NodeDiskAllocationBackend
-from controller.errors import UnavailableError
+from controller.errors import ClusterError, UnavailableError
 from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_REPLICAS
 from controller.model.allocations import Allocation, Purpose
 from controller.rpc import disk_scheduler_pb2 as pb
@@ -178,6 +178,23 @@ def delay_placement(leader: PlacingLeader) -> Callable[[], object]:
             leader.round(3)
     (one,) = late
     return one
+
+
+def refuse(leader: PlacingLeader, node: str) -> Callable[[], None]:
+    """Writes of that node's record, until the function that is returned."""
+    backend: Any = leader.writer._backend
+    write = backend.write
+
+    def fail(stored: Any, *more: Any) -> Any:
+        if stored.record.node == node:
+            raise ClusterError("422: no")
+        return write(stored, *more)
+
+    def mend() -> None:
+        backend.write = write
+
+    backend.write = fail
+    return mend
 
 
 def overtake(leader: PlacingLeader, other: Callable[[], object]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controller.errors import OutdatedDecisionError
+from controller.errors import NotReadyError, OutdatedDecisionError
 from controller.model.allocations import Allocation, Purpose, Put
 from tests.fakes.builders import GIB
-from tests.unit.placement.late import Late, arrives, copy_image, expand, free, overtake, put_image, succeeds
+from tests.unit.placement.late import Late, arrives, copy_image, expand, free, overtake, put_image, refuse, succeeds
 from tests.unit.placement.stage import PlacingLeader, ReplicaCell
 
 
@@ -108,3 +108,17 @@ def test_nor_is_a_place_that_it_gave_a_replica(locality: str, is_written: bool) 
         leader.commit(Put(Allocation(Purpose.REPLICA, "other", "n1", "d1", GIB)))
         leader.see()
     assert not leader.giving.place("v", name, 5).allocations
+
+
+def test_nor_one_that_this_leader_has_tried_to_give_before() -> None:
+    cell = ReplicaCell(n1=100)
+    cell.put_volume("v", 60, dataLocality="best-effort")
+    name = cell.put_replica("v", gib=60)
+    leader = succeeds(cell)
+    mend = refuse(leader, "n1")
+    with pytest.raises(NotReadyError, match="cannot be written"):
+        leader.giving.place("v", name, 5)
+    mend()
+    assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
+    arrives(cell, name, 60)
+    assert not leader.see().giving.place("v", name, 5).allocations

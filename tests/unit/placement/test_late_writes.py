@@ -12,9 +12,11 @@ import pytest
 from controller.allocations.backends import LonghornNodeBackend
 from controller.allocations.writer import RecordWriter
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.verbs.closed import PASSED_SECONDS
 from controller.errors import ClusterError, NotReadyError, PreconditionError, SchedulerError, UnavailableError
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.settings import DISK_SCHEDULER, LONGHORN
+from tests.fakes.builders import GIB
 from tests.fakes.clock import TickingClock
 from tests.unit.placement.late import (
     SECONDS,
@@ -25,10 +27,12 @@ from tests.unit.placement.late import (
     expand,
     free,
     free_copy,
+    free_gib,
     let_pass,
     lose_answers,
     overtake,
     put_image,
+    refuse,
     switch,
 )
 from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
@@ -200,3 +204,62 @@ def test_where_a_growth_was_taken_back_or_never_tried_the_room_is_free_at_once(e
         except NotReadyError:
             given[node] = False
     assert {"n1": True, "n2": False, "n3": True} == given
+
+
+def test_where_a_write_was_refused_nothing_is_given_for_a_minute_and_nothing_counts() -> None:
+    cell = ReplicaCell(n1=100, n2=90)
+    first, second, third = cell.add("v", 60), cell.add("w", 60), cell.add("x", 60)
+    leader = PlacingLeader(cell)
+    mend = refuse(leader, "n1")
+    with pytest.raises(NotReadyError, match="the record of n1 cannot be written: 422: no"):
+        leader.giving.place("v", first, SECONDS)
+    assert (100, 90) == (free_gib(leader), free_gib(leader, "n2"))
+    assert "n2" == leader.giving.place("v", first, SECONDS).allocations[0].node
+    mend()
+    with pytest.raises(NotReadyError, match="no other node takes it, and the record of n1 cannot be written: 422: no"):
+        leader.see().giving.place("w", second, SECONDS)
+    let_pass(leader, PASSED_SECONDS)
+    assert "n1" == leader.giving.place("w", second, SECONDS).allocations[0].node
+    assert leader.see().giving.place("x", third, SECONDS).obstacles
+
+
+def test_nor_for_copies_of_images() -> None:
+    cell = ReplicaCell(n1=100, n2=90)
+    put_image(cell, 60)
+    leader = PlacingLeader(cell)
+    refuse(leader, "n1")
+    with pytest.raises(NotReadyError, match="the record of n1 cannot be written: 422: no"):
+        copy_image(leader)
+    assert copy_image(leader).reply.allocation.node == "n2"
+
+
+def test_where_it_has_no_room_either_that_is_what_is_told() -> None:
+    cell = ReplicaCell(n1=100, n2=50)
+    first, second = cell.add("v", 60), cell.add("w", 110)
+    put_image(cell, 110)
+    leader = PlacingLeader(cell)
+    refuse(leader, "n1")
+    with pytest.raises(NotReadyError):
+        leader.giving.place("v", first, SECONDS)
+    given = leader.giving.place("w", second, SECONDS)
+    assert {("n1", 10), ("n2", 60)} == {(one.node, one.missing_bytes // GIB) for one in given.obstacles}
+    assert "no-room" == copy_image(leader).outcome
+
+
+def test_what_was_sent_without_an_answer_may_arrive_though_the_next_try_was_refused() -> None:
+    cell = ReplicaCell(n1=100)
+    first, second = cell.add("v", 60), cell.add("w", 60)
+    leader = PlacingLeader(cell)
+    backend: Any = leader.writer._backend
+    write, failures = backend.write, iter([UnavailableError("no answer"), ClusterError("403")])
+
+    def fail(*_: Any) -> Any:
+        raise next(failures)
+
+    backend.write = fail
+    with pytest.raises(NotReadyError):
+        leader.giving.place("v", first, SECONDS)
+    backend.write = write
+    assert 40 == free_gib(leader)
+    let_pass(leader, DOUBT_SECONDS)
+    assert "n1" == leader.giving.place("w", second, SECONDS).allocations[0].node

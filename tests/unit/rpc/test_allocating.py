@@ -19,6 +19,7 @@ from controller.allocator.verbs.allotment import Allotment
 from controller.errors import ConflictError, NotReadyError, TooManyReadsError, UnreadableRecordError
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.model.longhorn import BackingImage, Volume
+from controller.model.records import MAX_ENTRIES
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import MOST_REFUSALS
 from controller.rpc.client import CallFailedError, DiskSchedulerClient, NoRoomError
@@ -102,6 +103,16 @@ def test_a_record_that_cannot_be_read_is_another_code_than_no_room(
         with pytest.raises(CallFailedError, match=r"^FAILED_PRECONDITION: .* record cannot be read: garbage"):
             call()
     assert ["precondition", "precondition"] == leader.calls.outcomes
+
+
+def test_so_is_one_that_has_no_place_for_more(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    entries = [Allocation(Purpose.REPLICA, f"r{number}", "n1", "d1", 1) for number in range(MAX_ENTRIES)]
+    leader.cluster.allocator.observe_record("n1", NodeRecord("n1", tuple(entries)))
+    with pytest.raises(CallFailedError, match=r"^FAILED_PRECONDITION: .* no place for more than 10000 replicas on d1"):
+        client.schedule_replica("v", "v-r-1")
+    assert ["precondition"] == leader.calls.outcomes
 
 
 def test_without_a_failed_replica_it_is_said_that_there_is_none(
