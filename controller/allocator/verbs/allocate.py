@@ -25,10 +25,10 @@ from controller.allocator.judge.images import CopyToCome, check_image_growth, co
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn, allocation_of
-from controller.allocator.verbs.closed import Closed, check_doubts
+from controller.allocator.verbs.closed import Closed, in_doubt
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
 from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLock
-from controller.allocator.verbs.held import held, judged_bytes, stands
+from controller.allocator.verbs.held import check_place, held, judged_bytes, stands
 from controller.allocator.verbs.lately import Lately
 from controller.allocator.world.world import World
 from controller.clock import Clock
@@ -163,16 +163,11 @@ class Allocations:
         if shown is None or shown.is_placed or volume is None:
             return self._at_its_place(replica)
         place = held(self._world, lambda: self._beside(volume), volume, shown)
-        if place in (HeldPlace.ELSEWHERE, HeldPlace.CLOSED) and not is_looked_at:
+        if place not in (HeldPlace.PLACE, HeldPlace.NOTHING) and not is_looked_at:
             raise LookFirstError(("volume", volume.name), ("replica", replica.name))
-        if place is HeldPlace.ELSEWHERE and not frees:
-            raise PreconditionError(f"replica {replica.name!r} is placed by replica-placement, on another node now")
+        check_place(place, replica, frees=frees)
         if place is HeldPlace.ELSEWHERE:
             return self._freed(self._world.allocated.of(Purpose.REPLICA, replica.name))
-        if place is HeldPlace.CLOSED:
-            why = "which takes no replicas now, has no room for what the volume has grown by, or shows another disk"
-            text = f"replica {replica.name!r} was given a disk on node {replica.node}, {why}"
-            raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
         judged = judged_bytes(self._world, replica)
         if judged < volume.size_bytes:
             obstacle = self._beside(volume).check_larger(replica, judged)
@@ -397,10 +392,14 @@ class Allocations:
             raise NotReadyError("allocation-authority has changed since this was decided; try again")
 
     def check_doubts(self, obstacles: Collection[Obstacle]) -> None:
-        """As the function of that name. Costs: nothing without obstacles."""
+        """NotReadyError where room may be missing only because a write of ours was not answered. Costs: as `in_doubt`,
+        if there are obstacles."""
         if obstacles:
             with self._turn, self._lock:
-                check_doubts(self._world, obstacles)
+                found = in_doubt(self._world, obstacles)
+            if found is not None:
+                where = f"on disk {found.disk!r} of node {found.node}"
+                raise NotReadyError(f"it is not known whether a write took the room {where}; try again")
 
     def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
         """When callers were told of those entries last, if within the grace; infinity of what is being written for one

@@ -56,11 +56,8 @@ class Closed:
         return found, rest
 
 
-def check_doubts(world: World, obstacles: Iterable[Obstacle]) -> None:
-    """NotReadyError where room may be missing only because a write of ours was not answered. Costs: a look at the
-    decisions that are not on record."""
+def in_doubt(world: World, obstacles: Iterable[Obstacle]) -> Obstacle | None:
+    """The first that may be one only because a write of ours was not answered. Costs: a look at the decisions that are
+    not on record."""
     doubted = world.allocated.doubted()
-    for one in obstacles:
-        if 0 < one.missing_bytes <= doubted[one.node, one.disk]:
-            text = f"it is not known whether a write took the room on disk {one.disk!r} of node {one.node}"
-            raise NotReadyError(f"{text}; try again")
+    return next((one for one in obstacles if 0 < one.missing_bytes <= doubted[one.node, one.disk]), None)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.verbs.allotment import HeldPlace
+from controller.allocator.verbs.closed import in_doubt
 from controller.allocator.world.world import World
+from controller.errors import NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import Replica, Volume
 from controller.rules.eligibility import check_disk_state, check_node
@@ -22,7 +24,20 @@ def held(world: World, beside: _Beside, volume: Volume, shown: Replica) -> HeldP
     found = [_held_at(world, beside, one, volume, shown) for one in entries]
     if not found or all(one is HeldPlace.ELSEWHERE for one in found):
         return HeldPlace.ELSEWHERE if found else HeldPlace.NOTHING
-    return HeldPlace.PLACE if found[0] is HeldPlace.PLACE else HeldPlace.CLOSED
+    return HeldPlace.CLOSED if found[0] is HeldPlace.ELSEWHERE else found[0]
+
+
+def check_place(place: HeldPlace, replica: Replica, *, frees: bool) -> None:
+    """Raises where the replica is neither told that place nor, if that `frees` one elsewhere, given another."""
+    if place is HeldPlace.ELSEWHERE and not frees:
+        raise PreconditionError(f"replica {replica.name!r} is placed by replica-placement, on another node now")
+    if place is HeldPlace.IN_DOUBT:
+        text = f"it is not known whether a write took the room by which replica {replica.name!r} grows"
+        raise NotReadyError(f"{text} on node {replica.node}; try again")
+    if place is HeldPlace.CLOSED:
+        why = "which takes no replicas now, has no room for what the volume has grown by, or shows another disk"
+        text = f"replica {replica.name!r} was given a disk on node {replica.node}, {why}"
+        raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
 
 
 def _held_at(
@@ -38,7 +53,9 @@ def _held_at(
     if replica is None or not replica.is_placed or volume.size_bytes <= one.size_bytes:
         return HeldPlace.PLACE
     obstacle = beside().check_larger(replica, one.size_bytes)
-    return HeldPlace.PLACE if obstacle is None else HeldPlace.CLOSED
+    if obstacle is None:
+        return HeldPlace.PLACE
+    return HeldPlace.CLOSED if in_doubt(world, [obstacle]) is None else HeldPlace.IN_DOUBT
 
 
 def judged_bytes(world: World, replica: Replica) -> int:

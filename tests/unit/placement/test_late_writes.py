@@ -12,6 +12,7 @@ import pytest
 from controller.allocations.backends import LonghornNodeBackend
 from controller.allocations.writer import RecordWriter
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.verbs.allotment import HeldPlace
 from controller.allocator.verbs.closed import PASSED_SECONDS
 from controller.errors import ClusterError, NotReadyError, PreconditionError, SchedulerError, UnavailableError
 from controller.rpc import disk_scheduler_pb2 as pb
@@ -263,3 +264,26 @@ def test_what_was_sent_without_an_answer_may_arrive_though_the_next_try_was_refu
     assert 40 == free_gib(leader)
     let_pass(leader, DOUBT_SECONDS)
     assert "n1" == leader.giving.place("w", second, SECONDS).allocations[0].node
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_what_a_write_may_have_taken_from_a_replica_that_has_grown_is_not_said_to_be_gone(is_there: bool) -> None:
+    cell = ReplicaCell(n1=100)
+    first, second = cell.add("v", 10), cell.add("w", 60)
+    leader = PlacingLeader(cell)
+    leader.giving.place("v", first, SECONDS)
+    late = delay(leader)
+    with pytest.raises(NotReadyError):
+        leader.see().giving.place("w", second, SECONDS)
+    cell.put_volume("v", 50)
+    with pytest.raises(NotReadyError, match="not known whether a write took the room"):
+        leader.see().giving.place("v", first, SECONDS)
+    turn = leader.cluster.allocator.allocations.turn_of(first)
+    assert turn is not None and HeldPlace.IN_DOUBT is turn.held
+    if is_there:
+        late[0]()
+        with pytest.raises(PreconditionError, match="no room for what the volume has grown by"):
+            leader.see().giving.place("v", first, SECONDS)
+    else:
+        let_pass(leader, DOUBT_SECONDS)
+        assert 50 * GIB == leader.giving.place("v", first, SECONDS).size_bytes
