@@ -208,7 +208,7 @@ class Callers:
                 text = f"the copy of {image.name} on {uuid} goes"
                 yield text, partial(self._write_image, image.name, image.disk_uuids - {uuid})
             on_record = [one for one in world.recorded() if one.name == image.name]
-            for uuid in sorted({world.uuid_of(one.node, one.disk) for one in on_record} | image.disk_uuids):
+            for uuid in sorted({one.disk_uuid for one in on_record} | image.disk_uuids):
                 yield f"the copy of {image.name} on {uuid} is freed", partial(self._free_copy, image.name, uuid)
             for given in self._judged.copies_of(image.name):
                 if given.uuid not in image.disk_uuids and self._is_patient(given.at):

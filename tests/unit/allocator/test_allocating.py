@@ -42,7 +42,7 @@ def test_a_replica_gets_the_disk_that_longhorn_would_take_and_it_counts_at_once(
     cluster.show("v", 60)
     given = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
     assert (("n2", "d1"), True, 60 * GIB) == (place(given), given.is_new, given.size_bytes)
-    assert (Put(Allocation(Purpose.REPLICA, "v-r-1", "n2", "d1", 60 * GIB)),) == given.changes
+    assert (Put(Allocation(Purpose.REPLICA, "v-r-1", "n2", "n2-d1", 60 * GIB)),) == given.changes
     assert 140 == cluster.free_gib("n2")  # before it is written
     cluster.write(given)
     assert 140 == cluster.free_gib("n2")
@@ -173,7 +173,7 @@ def test_a_disk_that_is_free_again_while_refusals_are_sought_is_given(monkeypatc
     """Why no disk takes it is found out without the lock, and may be no longer true by then."""
     cluster = cluster_of(n1=100)
     cluster.show("v", 60)
-    other = NodeRecord("n1", (Allocation(Purpose.REPLICA, "other", "n1", "d1", 60 * GIB),))
+    other = NodeRecord("n1", (Allocation(Purpose.REPLICA, "other", "n1", "n1-d1", 60 * GIB),))
     cluster.allocator.observe_record("n1", other)
     disks, find = cluster.allocator.disks, cluster.allocator.disks.find
 
@@ -431,7 +431,7 @@ def test_a_new_leader_goes_by_the_record() -> None:
 def test_an_entry_without_an_object_takes_its_bytes() -> None:
     cluster = cluster_of(n1=100)
     cluster.allocator.observe_record(
-        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "gone", "n1", "d1", 60 * GIB),))
+        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "gone", "n1", "n1-d1", 60 * GIB),))
     )
     assert 40 == cluster.free_gib("n1")
     cluster.allocator.observe_record("n1", None)
@@ -442,16 +442,20 @@ def test_an_object_that_lies_elsewhere_counts_there_and_the_entry_where_it_says(
     cluster = cluster_of(n1=100, n2=100)
     cluster.show("v", 60, on="n2")
     cluster.allocator.observe_record(
-        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", 60 * GIB),))
+        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "v-r-1", "n1", "n1-d1", 60 * GIB),))
     )
     assert (40, 40) == (cluster.free_gib("n1"), cluster.free_gib("n2"))
 
 
-def test_a_disk_of_another_uuid_has_its_entries_all_the_same() -> None:
+def test_a_disk_of_another_uuid_has_nothing_of_the_one_that_had_its_name() -> None:
     cluster = cluster_of(n1=100)
-    cluster.allocator.observe_record("n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "d1", 60 * GIB),)))
-    cluster.put_node(node("n1", replace(disk("d1", 100), uuid="another")))
-    assert 40 == cluster.free_gib("n1")
+    entry = Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", 60 * GIB)
+    cluster.allocator.observe_record("n1", NodeRecord("n1", (entry,)))
+    n1 = cluster.allocator._world.nodes["n1"]
+    cluster.put_node(replace(n1, disks=(replace(n1.disks[0], uuid="another"),)))
+    assert 100 == cluster.free_gib("n1")
+    cluster.put_node(replace(n1, disks=(replace(n1.disks[0], name="other"),)))
+    assert 40 == cluster.free_gib("n1", "other")
 
 
 def test_nothing_is_given_from_a_record_that_cannot_be_read() -> None:
@@ -509,7 +513,7 @@ def test_a_closed_node_opens_once_its_record_can_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "known", [NodeRecord("n1"), NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "d1", GIB),))]
+    "known", [NodeRecord("n1"), NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", GIB),))]
 )
 def test_what_could_be_read_last_counts_and_closes_nothing(known: NodeRecord) -> None:
     cluster = cluster_of(n1=100)
@@ -540,7 +544,7 @@ def test_a_node_is_closed_by_its_record_only_while_that_decides() -> None:
 def test_a_closed_node_is_the_same_in_whatever_order_a_leader_sees_it(order: Sequence[int]) -> None:
     """Its Longhorn Node, a record that cannot be read, and in the other place one that can."""
     cluster = Allocating()
-    there = (Allocation(Purpose.REPLICA, "r", "n1", "d1", 60 * GIB),)
+    there = (Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", 60 * GIB),)
     shown = replace(node("n1", free_gib=100), record=NodeRecord("n1", there))
     events = [
         lambda: cluster.put_node(replace(shown, record=None)),
@@ -579,7 +583,9 @@ def test_a_pod_runs_beside_its_data_on_a_closed_node() -> None:
 
 def test_while_longhorn_decides_the_record_counts_nothing_and_gives_nothing() -> None:
     cluster = cluster_of(n1=100)
-    cluster.allocator.observe_record("n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "d1", 60 * GIB),)))
+    cluster.allocator.observe_record(
+        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", 60 * GIB),))
+    )
     cluster.authority("longhorn")
     assert 100 == cluster.free_gib("n1")
     cluster.show("v", 60)
@@ -667,7 +673,7 @@ def test_a_replica_is_freed_once_its_object_is_gone() -> None:
     cluster.allocator.observe_replica("v-r-1", None)
     assert 40 == cluster.free_gib("n1")
     freed = cluster.allocator.allocations.release_replica("v-r-1")
-    assert (Drop(Purpose.REPLICA, "v-r-1", "n1", "d1"),) == freed.changes
+    assert (Drop(Purpose.REPLICA, "v-r-1", "n1", "n1-d1"),) == freed.changes
     assert 40 == cluster.free_gib("n1")  # until it is durable
     cluster.write(freed, shows=False)
     assert 100 == cluster.free_gib("n1")
@@ -823,7 +829,7 @@ def test_what_the_others_were_given_is_over_once_the_volume_has_it_or_the_record
         for name in ("v-r-1", "v-r-2"):
             cluster.allocator.observe_replica(name, replica(name, "v", gib, on="n1" if name == "v-r-1" else ""))
     else:
-        cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", gib * GIB)),)))
+        cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "n1-d1", gib * GIB)),)))
         cluster.pass_time(int(SHOWN_SECONDS) + 1)
     assert gib * GIB == size_of(cluster) == cluster.schedule("v-r-2").size_bytes
     assert [100 - gib, 60 - gib] == [cluster.free_gib(name) for name in ("n1", "n2")]
@@ -834,7 +840,7 @@ def test_an_admitted_expansion_is_held_beside_a_growth_on_record_that_comes_to_n
     cluster.write(grown(cluster, 50))
     cluster.pass_time(int(SHOWN_SECONDS) - 2)
     assert GrowthVerdict.ADMITTED is hold(cluster, 30).verdict
-    cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", 10 * GIB)),)))
+    cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "n1-d1", 10 * GIB)),)))
     cluster.pass_time(3)
     assert 30 * GIB == size_of(cluster)
     assert 70 == cluster.free_gib("n1")
@@ -872,7 +878,7 @@ def test_a_copy_of_an_image_goes_to_the_disk_with_most_room_on_a_node_without_on
     cluster = cluster_of(n1=300, n2=100, n3=200)
     image(cluster, 20, "n1")
     given = cluster.write(cluster.allocator.allocations.place_image("i"))
-    assert (("n3", "d1"), "n3-d1", 180) == (place(given), given.disk_uuid, cluster.free_gib("n3"))
+    assert (("n3", "d1"), 180) == (place(given), cluster.free_gib("n3"))
     again = cluster.allocator.allocations.place_image("i")  # the image does not show it yet
     assert (given.allocations, False, given.changes) == (again.allocations, again.is_new, again.changes)
     image(cluster, 20, "n1", "n3")

@@ -121,7 +121,7 @@ def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(
     show(leader, "v", 60)
     show(leader, "w", 6, on="n1")
     most = 2**63 - 1
-    entries = [Allocation(Purpose.REPLICA, name, "n1", "d1", most) for name in ("a", "b")]
+    entries = [Allocation(Purpose.REPLICA, name, "n1", "n1-d1", most) for name in ("a", "b")]
     leader.cluster.allocator.observe_record("n1", NodeRecord("n1", tuple(entries)))
     with pytest.raises(NoRoomError) as raised:
         client.schedule_replica("v", "v-r-1")
