@@ -48,7 +48,8 @@ class Callers:
         """What somebody may do beside what Longhorn does anyway."""
         found = [*self._repeats(), *self._reuses(), *self._expansions(), *self._freeing(), *self._images()]
         found.append(("the keeper looks at the record", self._keep))
-        record = self._world.record
+        record, nodes = self._world.record, self._world.nodes
+        found += [(f"the disks of {node} get each other's names", partial(self._rename, node)) for node in nodes]
         assert record is not None
         found += [
             (f"the write of {write.stored.record.node} arrives late", partial(record.arrive, write))
@@ -74,6 +75,14 @@ class Callers:
             world.deliver_all()
             world.sweep(REST_SECONDS)
         world.deliver_all()
+
+    def _rename(self, node: str) -> None:
+        """A single one gets a name that none had."""
+        facts = self._world.nodes[node]
+        names = [disk.name for disk in facts.disks]
+        others = [*names[1:], names[0]] if len(names) > 1 else [f"{names[0]}x"]
+        disks = (replace(disk, name=name) for disk, name in zip(facts.disks, others, strict=True))
+        self._world.write("node", node, replace(facts, disks=tuple(disks)))
 
     def _keep(self) -> None:
         service = self._world.driver.service

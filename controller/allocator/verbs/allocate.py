@@ -162,7 +162,7 @@ class Allocations:
         if place is HeldPlace.ELSEWHERE:
             return self._freed(self._world.allocated.of(Purpose.REPLICA, replica.name))
         if place is HeldPlace.CLOSED:
-            why = "which takes no replicas now, has no room for what the volume has grown by, or shows another disk"
+            why = "which takes no replicas now, or has no room for what the volume has grown by"
             text = f"replica {replica.name!r} was given a disk on node {replica.node}, {why}"
             raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
         judged = judged_bytes(self._world, replica)
