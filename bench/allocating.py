@@ -81,7 +81,7 @@ def decision(nodes: int, entries: int) -> dict[str, float]:
         for index in range(entries // nodes):
             owner, where = f"pvc-{number:08d}-{index:08d}-0000-0000-000000000000", f"d{index % DISKS}"
             size = dice.choice((10, 20, 50))
-            here.append(Allocation(Purpose.REPLICA, f"{owner}-r", name, where, size * GIB))
+            here.append(Allocation(Purpose.REPLICA, f"{owner}-r", name, f"{name}-{where}", size * GIB))
             allocator.observe_volume(owner, volume(owner, size, locality="disabled"))
             allocator.observe_replica(f"{owner}-r", replica(f"{owner}-r", owner, size, on=name, disk_name=where))
         records.append(NodeRecord(name, tuple(here)))

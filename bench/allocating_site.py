@@ -75,10 +75,11 @@ class LoadedSite:
         add_node(self.api, NAMESPACE, name, dict.fromkeys(DISKS, disk))
 
     def _make_record(self, name: str, entries: int) -> None:
-        disks: dict[str, Any] = {disk: {"replicas": {}} for disk in DISKS}
+        uuids = [disk_uuid(name, disk) for disk in DISKS]
+        disks: dict[str, Any] = {uuid: {"replicas": {}} for uuid in uuids}
         for number in range(entries):
             owner = f"pvc-{name}-{number:04d}-0000-000000000000-r-0a1b2c3d"
-            disks[DISKS[number % len(DISKS)]]["replicas"][owner] = (10, 20, 50)[number % 3] * GIB
+            disks[uuids[number % len(uuids)]]["replicas"][owner] = (10, 20, 50)[number % 3] * GIB
         self.put_record(name, disks)
 
     def put_record(self, name: str, disks: dict[str, Any]) -> None:

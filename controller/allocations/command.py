@@ -117,7 +117,7 @@ def _say_problems(records: Sequence[StoredRecord]) -> int:
 def _say_repairs(found: Sequence[Repair]) -> None:
     for one in found:
         what = one.allocation
-        _say(f"{what.node}/{what.disk}: {one.reason} {what.purpose} {what.name} bytes={what.size_bytes}")
+        _say(f"{what.node}/{what.disk_uuid}: {one.reason} {what.purpose} {what.name} bytes={what.size_bytes}")
     for reason, count in sorted(Counter(one.reason for one in found).items()):
         _say(f"{reason}={count}")
 

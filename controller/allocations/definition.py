@@ -67,7 +67,7 @@ def _spec() -> Schema:
             "term": term,
             "diskAllocations": {
                 "type": "object",
-                "description": "By the disk's name, its key in spec.disks of the Longhorn Node.",
+                "description": "By the disk's UUID, which stays when the disk gets another name or node.",
                 "maxProperties": MAX_DISKS,
                 # One writer: else the API server notes and compares who owns each entry, with every write of any.
                 "x-kubernetes-map-type": "atomic",

@@ -362,7 +362,7 @@ def news_of(kind: str, old: Any, new: Any) -> Scope | None:
     if kind == "replica":
         return Scope.of(one for one in facts if one.node)
     if kind == "node":
-        disks = [{(disk.name, disk.uuid) for disk in one.disks} if one is not None else set() for one in (old, new)]
+        disks = [{disk.uuid for disk in one.disks} if one is not None else set() for one in (old, new)]
         is_same = disks[0] == disks[1]  # else a disk may have come from any node
         return _differing([one.record for one in facts if one.record is not None]) if is_same else None
     return None if kind == "backing_image" else Scope()
@@ -392,11 +392,8 @@ def surplus_of(records: Iterable[NodeRecord], shown: Iterable[Allocation]) -> se
 def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> set[Allocation]:
     """Those of replicas that lie elsewhere: a replica is on one disk, and Longhorn never takes it off again."""
     places = _places(shown)
-    return {
-        one
-        for one in entries
-        if one.purpose is Purpose.REPLICA and places.get(one.name, (one.node, one.disk)) != (one.node, one.disk)
-    }
+    mine = ((one, (one.node, one.disk_uuid)) for one in entries if one.purpose is Purpose.REPLICA)
+    return {one for one, place in mine if places.get(one.name, place) != place}
 
 
 def expected_among(
@@ -410,8 +407,8 @@ def expected_among(
 
 
 def _places(shown: Iterable[Allocation]) -> dict[str, tuple[str, str]]:
-    """By replica, the node and the disk that it is shown on."""
-    return {one.name: (one.node, one.disk) for one in shown if one.purpose is Purpose.REPLICA}
+    """By replica, the node and the UUID of the disk that it is shown on."""
+    return {one.name: (one.node, one.disk_uuid) for one in shown if one.purpose is Purpose.REPLICA}
 
 
 def _wanted_bytes(objects: LonghornObjects) -> dict[str, int]:
@@ -430,7 +427,7 @@ def _is_expected(
     if not replica.is_placed:
         return not replica.failed_at  # Longhorn gives it no disk any more
     volume = volumes.get(replica.volume)
-    return place == (entry.node, entry.disk) and volume is not None and volume.size_bytes >= entry.size_bytes
+    return place == (entry.node, entry.disk_uuid) and volume is not None and volume.size_bytes >= entry.size_bytes
 
 
 def _by_node(repairs: Iterable[Repair], after: str) -> Iterator[tuple[str, list[Repair]]]:

@@ -18,7 +18,7 @@ class RepairReason(StrEnum):
     OBJECT_GONE = "object-gone"
     SIZE_DIFFERS = "size-differs"  # less on record than the object takes
     EXPANSION_UNFINISHED = "expansion-unfinished"  # more on record than the object takes
-    DISK_MOVED = "disk-moved"  # renamed, or on another disk or node now
+    DISK_MOVED = "disk-moved"  # the replica is on another disk now, or the disk is on another node
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +38,20 @@ def shown_allocations(
     nothing. Of disks that share a UUID the one on its own node counts."""
     replicas, images = list(replicas), list(images)
     uuids = {one.disk_uuid for one in replicas if one.is_placed}.union(*(one.copy_disk_uuids for one in images))
-    places: dict[str, list[tuple[str, str]]] = {}
+    holders: dict[str, list[str]] = {}
     for node in nodes:
         for disk in node.disks:
             if disk.uuid and disk.uuid in uuids:
-                places.setdefault(disk.uuid, []).append((node.name, disk.name))
+                holders.setdefault(disk.uuid, []).append(node.name)
     found = []
     for replica in replicas:
-        if replica.is_placed and replica.disk_uuid in places:
-            there = places[replica.disk_uuid]
-            place = next((one for one in reversed(there) if one[0] == replica.node), there[-1])
-            found.append(Allocation(Purpose.REPLICA, replica.name, *place, replica.size_bytes))
+        uuid = replica.disk_uuid
+        if replica.is_placed and uuid in holders:
+            there = replica.node if replica.node in holders[uuid] else holders[uuid][-1]
+            found.append(Allocation(Purpose.REPLICA, replica.name, there, uuid, replica.size_bytes))
     for image in images:
-        there = [places[uuid][-1] for uuid in image.copy_disk_uuids & places.keys()]
-        found += [Allocation(Purpose.BACKING_IMAGE, image.name, *place, image.real_size_bytes) for place in there]
+        places = [(holders[uuid][-1], uuid) for uuid in image.copy_disk_uuids & holders.keys()]
+        found += [Allocation(Purpose.BACKING_IMAGE, image.name, *place, image.real_size_bytes) for place in places]
     return found
 
 
@@ -87,13 +87,13 @@ def plan_repairs(
         elif old.size_bytes > one.size_bytes and old not in kept and not _is_unsized(one):
             size = wanted_bytes.get(one.name, 0) if one.purpose is Purpose.REPLICA else 0
             if old.size_bytes > size:
-                lowered = Allocation(one.purpose, one.name, one.node, one.disk, max(one.size_bytes, size))
+                lowered = Allocation(one.purpose, one.name, one.node, one.disk_uuid, max(one.size_bytes, size))
                 repairs.append(Repair(RepairReason.EXPANSION_UNFINISHED, lowered, Put(lowered)))
     for key, old in there.items():
         if key not in wanted and old not in kept:
             has_moved = old.purpose is Purpose.REPLICA and (old.purpose, old.name) in names
             reason = RepairReason.DISK_MOVED if has_moved else RepairReason.OBJECT_GONE
-            repairs.append(Repair(reason, old, Drop(old.purpose, old.name, old.node, old.disk)))
+            repairs.append(Repair(reason, old, Drop(old.purpose, old.name, old.node, old.disk_uuid)))
     return sorted(repairs, key=lambda one: (one.allocation.node, one.allocation.key, one.reason))
 
 

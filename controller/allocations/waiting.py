@@ -36,7 +36,7 @@ class Undo:
             return []
         if self.former is not None and kept is not None and kept.size_bytes < self.former.size_bytes:
             kept = self.former
-        return [Drop(there.purpose, there.name, there.node, there.disk) if kept is None else Put(kept)]
+        return [Drop(there.purpose, there.name, there.node, there.disk_uuid) if kept is None else Put(kept)]
 
 
 @dataclass(slots=True)

@@ -19,12 +19,12 @@ class Purpose(StrEnum):
     BACKING_IMAGE = "backing-image"
 
 
-Key = tuple[Purpose, str, str]  # purpose, name and disk
+Key = tuple[Purpose, str, str]  # purpose, name and UUID of the disk
 
 
 class Allocation(msgspec.Struct, frozen=True, order=True, gc=False):
-    """Room for one replica, or for one copy of a backing image, on one disk; the disk's name is its key in the node's
-    `spec.disks`. Those of a node are in the order of their keys.
+    """Room for one replica, or for one copy of a backing image, on one disk, which goes by its UUID: its name may be
+    another disk's tomorrow. `node` is the one whose record has it. Those of a node are in the order of their keys.
 
     Not a dataclass: a record is read and compared at each write, and making and hashing its entries was most of that.
     """
@@ -32,13 +32,13 @@ class Allocation(msgspec.Struct, frozen=True, order=True, gc=False):
     purpose: Purpose
     name: str
     node: str
-    disk: str
+    disk_uuid: str
     size_bytes: int
 
     @property
     def key(self) -> Key:
         """Tells it from the others of its node: an image may have copies on several disks there."""
-        return self.purpose, self.name, self.disk
+        return self.purpose, self.name, self.disk_uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,11 @@ class Drop:
     purpose: Purpose
     name: str
     node: str
-    disk: str
+    disk_uuid: str
 
     @property
     def key(self) -> Key:
-        return self.purpose, self.name, self.disk
+        return self.purpose, self.name, self.disk_uuid
 
 
 Change = Put | Drop

@@ -1,5 +1,5 @@
 """The record of a node as it stands in an object: `{disk: {replicas: {name: bytes}, backingImages: {name: bytes}}}`
-under `spec.diskAllocations`, of the Longhorn Node or of a NodeDiskAllocation of its name."""
+under `spec.diskAllocations`, by the UUIDs of disks, of the Longhorn Node or of a NodeDiskAllocation of its name."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def node_record(raw: Raw) -> NodeRecord | None:
     return _record(raw, spec, term if term <= MAX_TERM else 0, "" if is_there else DROPPED)
 
 
-def no_place(purpose: Purpose, node: str, disk: str) -> str:
+def no_place(purpose: Purpose, node: str, disk_uuid: str) -> str:
     """Why nothing more of that is recorded there."""
-    return f"the record of {node} has no place for more than {MAX_ENTRIES} {FIELD_OF[purpose]} on {disk}"
+    return f"the record of {node} has no place for more than {MAX_ENTRIES} {FIELD_OF[purpose]} on {disk_uuid}"
 
 
 def own_record(raw: Raw) -> NodeRecord:
@@ -90,7 +90,7 @@ def encode_allocations(allocations: Iterable[Allocation]) -> dict[str, Any]:
     """What `allocations_in` reads back."""
     disks: dict[str, dict[str, dict[str, int]]] = {}
     for one in sorted(allocations):
-        disks.setdefault(one.disk, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = one.size_bytes
+        disks.setdefault(one.disk_uuid, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = one.size_bytes
     return {disk: disks[disk] for disk in sorted(disks)}
 
 
@@ -101,6 +101,6 @@ def changes_between(before: Iterable[Allocation], after: Iterable[Allocation]) -
     changes: dict[str, Any] = {}
     gone, came = [(one, None) for one in known - wanted], [(one, one.size_bytes) for one in wanted - known]
     for one, size in (*gone, *came):  # what has another size is in both
-        changes.setdefault(one.disk, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = size
-    left = {one.disk for one in wanted}
+        changes.setdefault(one.disk_uuid, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = size
+    left = {one.disk_uuid for one in wanted}
     return {disk: change if disk in left else None for disk, change in changes.items()}

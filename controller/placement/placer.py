@@ -292,7 +292,7 @@ class Placer(Part):
             self._wait(state, Why.MOVED, EVERY_SECONDS)
             return
         freed = self._gives.release(name, PLACE_SECONDS).freed
-        places = ", ".join(f"{one.node}/{one.disk}" for one in freed)
+        places = ", ".join(f"{one.node}/{one.disk_uuid}" for one in freed)
         _log.warning("place given up replica=%s volume=%s places=%s", name, state.volume, places or "none")
         self._wait(state, Why.MOVED, BACKOFF_SECONDS[0])
 
@@ -306,15 +306,15 @@ class Placer(Part):
             self._back_off(state, Why.NO_ROOM, _nearest(given))
             return
         (one,) = given.allocations
-        path = self._disk_path(one.node, given.disk_uuid)
+        path = self._disk_path(one.node, one.disk_uuid)
         if not path:
-            raise NotReadyError(f"the path of disk {one.disk} of node {one.node} is not known")
-        written = self._objects.place(name, ReplicaPlace(state.volume, one.node, given.disk_uuid, path), check)
+            raise NotReadyError(f"the path of disk {one.disk_uuid} of node {one.node} is not known")
+        written = self._objects.place(name, ReplicaPlace(state.volume, one.node, one.disk_uuid, path), check)
         milliseconds = (self._clock.now() - began) * 1000
         if written is Written.DONE or (written is Written.ALREADY and state.reason != Why.WRITTEN):
             self._outcomes[PlacementOutcome.PLACED] += 1
             text = "placed replica=%s volume=%s node=%s disk=%s was_on_record=%s ms=%.1f"
-            _log.info(text, name, state.volume, one.node, one.disk, not given.is_new, milliseconds)
+            _log.info(text, name, state.volume, one.node, one.disk_uuid, not given.is_new, milliseconds)
         elif written is Written.ELSEWHERE:
             self._outcomes[PlacementOutcome.ELSEWHERE] += 1
             _log.warning("somebody else has placed replica=%s volume=%s", name, state.volume)

@@ -104,7 +104,7 @@ class DiskAllocator:
         check_names(request, "replica_name", "volume_name")
         frees = not self._places()  # else a write of its place may be under way here
         given = self.place(request.volume_name, request.replica_name, seconds, frees=frees)
-        return _one(given, pb.ScheduleReplicaReply)
+        return self._one(given, pb.ScheduleReplicaReply)
 
     def place(self, volume: str, replica: str, seconds: float, *, frees: bool = True) -> Allotment:
         """A disk for that replica, on record by now; without allocations: there is none, for these reasons. `frees`:
@@ -144,7 +144,7 @@ class DiskAllocator:
             return self._allocations.reuse_replica(name, affinity, self._clock.now_utc())
 
         given = self._given(reuse, (("volume", name),), self._clock.now() + seconds)
-        return _one(given, pb.ScheduleReplicaReply)
+        return self._one(given, pb.ScheduleReplicaReply)
 
     def expand_volume(self, request: pb.ExpandVolumeRequest, seconds: float) -> Served:
         check_names(request, "volume_name")
@@ -190,7 +190,7 @@ class DiskAllocator:
             return self._allocations.place_image(name, request.size_bytes)
 
         given = self._given(place, (("backing_image", name),), self._clock.now() + seconds)
-        return _one(given, pb.ScheduleBackingImageReply)
+        return self._one(given, pb.ScheduleBackingImageReply)
 
     def deallocate_backing_image(self, request: pb.DeallocateBackingImageRequest, seconds: float) -> Served:
         check_names(request, "backing_image_name", "disk_uuid")
@@ -250,8 +250,15 @@ class DiskAllocator:
             raise NotReadyError("too little time is left to decide and write; try again with a later deadline")
         return decide()
 
+    def _one(self, given: Allotment, reply: Any) -> Served:
+        if not given.allocations:
+            return _refused(given)
+        (entry,) = self._entries(given.allocations)
+        made = reply(allocation=entry, already_allocated=not given.is_new)
+        return Served(made, _GIVEN if given.is_new else _BEFORE)
+
     def _entries(self, allocations: Sequence[Allocation]) -> list[pb.Allocation]:
-        return [_entry(*row) for row in zip(allocations, self._allocations.disk_uuids(allocations), strict=True)]
+        return [_entry(*row) for row in zip(allocations, self._allocations.disk_names(allocations), strict=True)]
 
     def _make_known(self, needed: Collection[Missing], deadline: float) -> None:
         """What was made a moment before the call is there before its watch shows it, mostly for milliseconds only."""
@@ -287,17 +294,10 @@ class DiskAllocator:
         return left
 
 
-def _one(given: Allotment, reply: Any) -> Served:
-    if not given.allocations:
-        return _refused(given)
-    (one,) = given.allocations
-    made = reply(allocation=_entry(one, given.disk_uuid), already_allocated=not given.is_new)
-    return Served(made, _GIVEN if given.is_new else _BEFORE)
-
-
 def _refused(given: Allotment) -> Served:
     return Served(None, _REFUSED, refusals_of(given.obstacles, given.size_bytes, given.more))
 
 
-def _entry(one: Allocation, disk_uuid: str) -> pb.Allocation:
-    return pb.Allocation(name=one.name, node=one.node, disk=one.disk, disk_uuid=disk_uuid, size_bytes=one.size_bytes)
+def _entry(one: Allocation, disk: str) -> pb.Allocation:
+    uuid = one.disk_uuid
+    return pb.Allocation(name=one.name, node=one.node, disk=disk, disk_uuid=uuid, size_bytes=one.size_bytes)

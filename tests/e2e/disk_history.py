@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
-from tests.e2e.disk_site import RECORDS
+from tests.e2e.disk_site import RECORDS, Disks, disks_of
 from tests.e2e.history_facts import SELECTED_NODE
 from tests.e2e.history_tail import HistoryTail
 from tests.e2e.scheduling import NAMESPACE
@@ -27,16 +27,6 @@ COLLECTIONS: Final = {
     CLAIM: paths.CLAIMS,
 }
 Place = tuple[str, str, str]  # name, node, and the disk's name
-Disks = Mapping[str, tuple[str, str]]  # UUID -> node and the disk's name
-
-
-def disks_of(api: ApiClient) -> Disks:
-    nodes = api.list(paths.longhorn("nodes", NAMESPACE))["items"]
-    return {
-        status["diskUUID"]: (node["metadata"]["name"], disk)
-        for node in nodes
-        for disk, status in node["status"]["diskStatus"].items()
-    }
 
 
 def taken(api: ApiClient, *kinds: str) -> dict[Place, int]:
@@ -95,10 +85,10 @@ def _places(kind: str, raw: Any, disks: Disks) -> Iterator[tuple[Place, int]]:
         for uuid in spec.get("diskFileSpecMap") or ():
             yield (name, *disks[uuid]), int(raw["status"]["realSize"])
     if kind == RECORD:
-        for disk, lists in (spec.get("diskAllocations") or {}).items():
+        for uuid, lists in (spec.get("diskAllocations") or {}).items():
             for sizes in lists.values():
                 for entry, size in sizes.items():
-                    yield (entry, name, disk), int(size)
+                    yield (entry, name, disks[uuid][1]), int(size)
     node = (raw["metadata"].get("annotations") or {}).get(SELECTED_NODE)
     if kind == CLAIM and node:
         ((_, disk),) = [one for one in disks.values() if one[0] == node]  # which it lands on, were there several?

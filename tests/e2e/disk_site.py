@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -36,6 +36,7 @@ from tests.waiting import wait_until
 
 CLIENT: Final = "test-manager"
 RECORD: Final = REPOSITORY / "docs" / "examples" / "allocation-record.yaml"
+Disks = Mapping[str, tuple[str, str]]  # UUID -> node and the disk's name
 RECORDS: Final = f"/apis/scheduling.longhorn.io/v1alpha1/namespaces/{NAMESPACE}/nodediskallocations"
 SECRETS: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 DISK_GIB: Final = 100
@@ -211,14 +212,23 @@ def caller_certificate(api: ApiClient, parent: Path) -> Path:
 
 
 def recorded(api: ApiClient) -> dict[tuple[str, str, str], int]:
-    """Bytes by name, node and disk, as the API server has them."""
-    found = {}
+    """Bytes by name, node and name of the disk, as the API server has them."""
+    found, disks = {}, disks_of(api)
     for record in api.list(RECORDS)["items"]:
-        for disk, lists in record["spec"].get("diskAllocations", {}).items():
+        for uuid, lists in record["spec"].get("diskAllocations", {}).items():
             for sizes in lists.values():
                 for name, size in sizes.items():
-                    found[name, record["metadata"]["name"], disk] = size
+                    found[name, record["metadata"]["name"], disks[uuid][1]] = size
     return found
+
+
+def disks_of(api: ApiClient) -> Disks:
+    nodes = api.list(paths.longhorn("nodes", NAMESPACE))["items"]
+    return {
+        status["diskUUID"]: (node["metadata"]["name"], disk)
+        for node in nodes
+        for disk, status in node["status"]["diskStatus"].items()
+    }
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def writer_of(backend: LimitedBackend) -> RecordWriter:
 
 
 def puts(name: str, size: int) -> list[Put]:
-    return [Put(Allocation(Purpose.REPLICA, f"{name}-{node}", node, "d1", size)) for node in NODES]
+    return [Put(Allocation(Purpose.REPLICA, f"{name}-{node}", node, f"{node}-d1", size)) for node in NODES]
 
 
 def sizes(backend: LimitedBackend) -> dict[str, int]:

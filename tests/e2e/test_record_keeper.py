@@ -13,12 +13,12 @@ import pytest
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiError, Object
 from tests.cluster.cluster import Cluster, ClusterOptions
-from tests.e2e.disk_site import DISK_GIB, NODES, RECORDS, WAIT_SECONDS, Site
+from tests.e2e.disk_site import DISK_GIB, NODES, RECORDS, WAIT_SECONDS, Site, disks_of
 from tests.e2e.harness import CONFIG_MAP
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
-from tests.longhorn.longhorn import add_node, set_disk
+from tests.longhorn.longhorn import add_node, disk_uuid, set_disk
 from tests.longhorn.options import GIB, DiskOptions
 from tests.waiting import wait_until
 
@@ -101,7 +101,7 @@ def repaired(leader: Controller, reason: str) -> int:
 
 def edit(site: Site, node: str, sizes: dict[str, int | None]) -> None:
     """By hand, of the disk d1; None takes the entry out."""
-    site.api.patch(f"{RECORDS}/{node}", {"spec": {"diskAllocations": {"d1": {"replicas": sizes}}}})
+    site.api.patch(f"{RECORDS}/{node}", {"spec": {"diskAllocations": {disk_uuid(node, "d1"): {"replicas": sizes}}}})
 
 
 def test_what_exists_is_adopted_and_what_goes_is_forgotten(site: Site, leader: Controller) -> None:
@@ -258,10 +258,11 @@ def moved(site: Site, place: str) -> bool:
 
 def in_nodes(site: Site) -> dict[tuple[str, str, str], int]:
     nodes = site.api.list(paths.longhorn("nodes", NAMESPACE))["items"]
+    disks = disks_of(site.api)
     return {
-        (name, node["metadata"]["name"], disk): size
+        (name, node["metadata"]["name"], disks[uuid][1]): size
         for node in nodes
-        for disk, lists in node["spec"].get("diskAllocations", {}).items()
+        for uuid, lists in node["spec"].get("diskAllocations", {}).items()
         for name, size in lists["replicas"].items()
     }
 

@@ -37,7 +37,6 @@ class HeldRoom:
     """What a caller was told. `at`: when he heard of it the last time."""
 
     node: str
-    disk: str
     uuid: str
     size_bytes: int
     at: float
@@ -203,7 +202,7 @@ class Allocations:
         one = told.given[0]
         known = self.given.get(key)
         if known is not None:
-            world.check((known.node, known.disk) == (one.node, one.disk), f"{entry.name} is given two places: {known}")
+            world.check((known.node, known.uuid) == (one.node, one.uuid), f"{entry.name} is given two places: {known}")
             world.check(not told.is_new, f"{entry.name} is given anew what it has")
         else:
             is_missed = was_due not in ("", EVERYWHERE, one.node) and told.is_new and self._still_due(entry)
@@ -215,7 +214,7 @@ class Allocations:
 
     def _may_be_closed(self, held: HeldRoom) -> bool:
         """Whether the disk takes no replicas, by what the product may have seen."""
-        disk = next(one for one in self._world.nodes[held.node].disks if one.name == held.disk)
+        disk = next(one for one in self._world.nodes[held.node].disks if one.uuid == held.uuid)
         return not disk.schedulable or "node" in self._world.waiting()
 
     def _is_no_place(self, entry: Replica, held: HeldRoom) -> bool:
@@ -272,15 +271,14 @@ class Allocations:
         if told.is_answered and (told.given or told.reasons == "nothing to do"):
             self.given.pop(key, None)
             entries = [one for one in world.recorded() if (one.purpose, one.name) == (purpose, name)]
-            left = [one for one in entries if uuid in ("", world.uuid_of(one.node, one.disk))]
+            left = [one for one in entries if uuid in ("", one.disk_uuid)]
             world.check(not left or is_there, f"{key} was freed, and is on record: {left}")
 
     def told_copy(self, image: BackingImage, told: Told) -> None:
         for one in told.given:
-            uuid = self._world.uuid_of(one.node, one.disk)
-            shown = self._world.images[image.name].disk_uuids
-            self._world.check(not (told.is_new and uuid in shown), f"a second copy of {image.name} is given {uuid}")
-            self._hold(image_key(image.name, uuid), one, self.given.get(image_key(image.name, uuid)))
+            shown, key = self._world.images[image.name].disk_uuids, image_key(image.name, one.uuid)
+            self._world.check(not (told.is_new and one.uuid in shown), f"a second copy is given: {key}")
+            self._hold(key, one, self.given.get(key))
 
     def copies_of(self, name: str) -> list[HeldRoom]:
         return [held for key, held in self.given.items() if key[:2] == ("backing-image", name)]
@@ -293,8 +291,7 @@ class Allocations:
         self._check_on_record(key, held)
 
     def _held(self, one: Given) -> HeldRoom:
-        uuid = self._world.uuid_of(one.node, one.disk)
-        return HeldRoom(one.node, one.disk, uuid, one.size_bytes, self._world.now)
+        return HeldRoom(one.node, one.uuid, one.size_bytes, self._world.now)
 
     def _check_promises_of(self, entry: Replica, one: Given) -> None:
         """What was promised to the volume on that node is what it is given, once it is known that it is the claim's."""
@@ -325,7 +322,7 @@ class Allocations:
         world = self._world
         shown = dict(world.lying())
         for one in world.recorded():
-            place = (str(one.purpose), one.name, world.uuid_of(one.node, one.disk))
+            place = (str(one.purpose), one.name, one.disk_uuid)
             size, entry = shown.pop(place, 0), world.replicas.get(one.name)
             if entry is not None and not entry.is_placed:
                 continue
@@ -356,10 +353,12 @@ class Allocations:
 
     def _check_on_record(self, key: Key, held: HeldRoom) -> None:
         sizes = {
-            (one.node, one.disk): one.size_bytes for one in self._world.recorded() if (one.purpose, one.name) == key[:2]
+            (one.node, one.disk_uuid): one.size_bytes
+            for one in self._world.recorded()
+            if (one.purpose, one.name) == key[:2]
         }
-        size = sizes.get((held.node, held.disk), 0)
-        text = f"{key[1]} was given {held.size_bytes / 1024**3:g} GiB on {held.node}/{held.disk}"
+        size = sizes.get((held.node, held.uuid), 0)
+        text = f"{key[1]} was given {held.size_bytes / 1024**3:g} GiB on {held.node}/{held.uuid}"
         self._world.check(size >= held.size_bytes, f"{text}, and {size / 1024**3:g} GiB are on record")
 
     def _check_sums(self) -> None:

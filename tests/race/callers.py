@@ -48,7 +48,8 @@ class Callers:
         """What somebody may do beside what Longhorn does anyway."""
         found = [*self._repeats(), *self._reuses(), *self._expansions(), *self._freeing(), *self._images()]
         found.append(("the keeper looks at the record", self._keep))
-        record = self._world.record
+        record, nodes = self._world.record, self._world.nodes
+        found += [(f"the disks of {node} get each other's names", partial(self._rename, node)) for node in nodes]
         assert record is not None
         found += [
             (f"the write of {write.stored.record.node} arrives late", partial(record.arrive, write))
@@ -74,6 +75,14 @@ class Callers:
             world.deliver_all()
             world.sweep(REST_SECONDS)
         world.deliver_all()
+
+    def _rename(self, node: str) -> None:
+        """A single one gets a name that none had."""
+        facts = self._world.nodes[node]
+        names = [disk.name for disk in facts.disks]
+        others = [*names[1:], names[0]] if len(names) > 1 else [f"{names[0]}x"]
+        disks = (replace(disk, name=name) for disk, name in zip(facts.disks, others, strict=True))
+        self._world.write("node", node, replace(facts, disks=tuple(disks)))
 
     def _keep(self) -> None:
         service = self._world.driver.service
@@ -208,7 +217,7 @@ class Callers:
                 text = f"the copy of {image.name} on {uuid} goes"
                 yield text, partial(self._write_image, image.name, image.disk_uuids - {uuid})
             on_record = [one for one in world.recorded() if one.name == image.name]
-            for uuid in sorted({world.uuid_of(one.node, one.disk) for one in on_record} | image.disk_uuids):
+            for uuid in sorted({one.disk_uuid for one in on_record} | image.disk_uuids):
                 yield f"the copy of {image.name} on {uuid} is freed", partial(self._free_copy, image.name, uuid)
             for given in self._judged.copies_of(image.name):
                 if given.uuid not in image.disk_uuids and self._is_patient(given.at):

@@ -39,7 +39,7 @@ class Given:
 
     name: str
     node: str
-    disk: str
+    uuid: str
     size_bytes: int
 
 
@@ -56,7 +56,7 @@ class Told:
     def __str__(self) -> str:
         if not self.is_answered:
             return f"no answer: {self.reasons}"
-        where = [f"{one.name} {one.size_bytes / 1024**3:g} GiB on {one.node}/{one.disk}" for one in self.given]
+        where = [f"{one.name} {one.size_bytes / 1024**3:g} GiB on {one.node}/{one.uuid}" for one in self.given]
         return f"{'given' if self.is_new else 'known'} {where}" if where else f"refused: {self.reasons}"
 
 
@@ -221,5 +221,5 @@ def _told(call: Callable[[], Served]) -> Told:
         entries = reply.freed
     else:
         entries = reply.allocations if hasattr(reply, "allocations") else [reply.allocation]
-    given = tuple(Given(one.name, one.node, one.disk, one.size_bytes) for one in entries)
+    given = tuple(Given(one.name, one.node, one.disk_uuid, one.size_bytes) for one in entries)
     return Told(True, given, is_new=not getattr(reply, "already_allocated", False), reasons="nothing to do")

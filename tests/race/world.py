@@ -388,7 +388,7 @@ class RaceWorld:
         """Bytes on each disk, by the objects or by the record, whichever has more."""
         sizes = dict(self.lying())
         for one in self.recorded():
-            place = (str(one.purpose), one.name, self.uuid_of(one.node, one.disk))
+            place = (str(one.purpose), one.name, one.disk_uuid)
             sizes[place] = max(sizes.get(place, 0), one.size_bytes)
         return sizes
 
@@ -423,14 +423,11 @@ class RaceWorld:
         return [self._joined(facts, entries.get(facts.name)) for facts in found]
 
     def _joined(self, facts: Replica, entry: Allocation | None) -> Replica:
-        uuid = self.uuid_of(entry.node, entry.disk) if entry is not None else ""
+        uuid = entry.disk_uuid if entry is not None else ""
         if entry is None or facts.disk_uuid not in ("", uuid) or (facts.failed_at and not facts.node):
             return facts
         size = max(facts.size_bytes, entry.size_bytes)
         return replace(facts, node=entry.node, disk_uuid=uuid, size_bytes=size)
-
-    def uuid_of(self, node: str, disk: str) -> str:
-        return next((one.uuid for one in self.nodes[node].disks if one.name == disk), "")
 
     def claims_of(self, pod: Pod) -> list[Claim]:
         found = (self.claims.get(f"{pod.namespace}/{entry.claim}") for entry in pod.volumes)

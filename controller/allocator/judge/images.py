@@ -70,7 +70,6 @@ class CopyToCome:
     """What was given to a copy that the image does not show yet. `is_closed`: its node or disk takes no copies now."""
 
     allocation: Allocation
-    uuid: str  # of the disk
     is_closed: bool
 
 
@@ -78,11 +77,10 @@ def copy_to_come(world: World, image: BackingImage) -> CopyToCome | None:
     """One that is not closed, if there is any."""
     shown, found = world.allocated.shown_image(image.name), list[CopyToCome]()
     for one in world.allocated.of(Purpose.BACKING_IMAGE, image.name):
-        uuid = world.allocated.disk_uuid(one)
-        if uuid and (shown is None or uuid not in shown.copy_disk_uuids):
+        is_shown = shown is not None and one.disk_uuid in shown.copy_disk_uuids
+        if world.allocated.place_of(one)[0] and not is_shown:
             node, disk = _place(world, one)
-            is_closed = bool(_check_node_state(node) or check_disk_state(disk)) or world.allocated.is_uncertain(one)
-            found.append(CopyToCome(one, uuid, is_closed))
+            found.append(CopyToCome(one, bool(_check_node_state(node) or check_disk_state(disk))))
     return min(found, key=lambda one: one.is_closed, default=None)
 
 
@@ -109,9 +107,8 @@ def check_image_growth(
 
 
 def _place(world: World, there: Allocation) -> tuple[LonghornNode, Disk]:
-    name, uuid = world.allocated.place_of(there)
-    node = world.nodes[name]
-    return node, next(one for one in node.disks if one.uuid == uuid)
+    node = world.nodes[world.allocated.place_of(there)[0]]
+    return node, next(one for one in node.disks if one.uuid == there.disk_uuid)
 
 
 def _check_node(world: World, node: LonghornNode, needs: DiskNeeds, closed: Mapping[str, str]) -> Rejection | None:

@@ -121,8 +121,8 @@ class Allocations:
                 closed = self._closed.of(Purpose.REPLICA)
                 choice = self._chosen(volume, bound_replica(volume, asked), now_utc, closed)
                 if choice is not None:
-                    one = Allocation(Purpose.REPLICA, name, choice.node, choice.disk, volume.size_bytes)
-                    return self._give_locked(one, choice.uuid)
+                    one = Allocation(Purpose.REPLICA, name, choice.node, choice.uuid, volume.size_bytes)
+                    return self._give_locked(one)
             question = DiskQuestion(asked.volume, name)
             found = self._disks.find(question, deadline - self._clock.now(), now_utc, closed, NEAREST)
             if found.preferred is None:
@@ -181,8 +181,8 @@ class Allocations:
         if one is None:
             raise PreconditionError(f"the disk of replica {replica.name!r} is on no node that Longhorn shows")
         if stands(self._world, one):
-            return Allotment((one,), replica.disk_uuid, size_bytes=one.size_bytes)
-        return self._repeated(one, replica.disk_uuid, replica.volume)
+            return Allotment((one,), size_bytes=one.size_bytes)
+        return self._repeated(one, replica.volume)
 
     def turn_of(self, name: str, now_utc: datetime | None = None) -> PlacementTurn | None:
         """Whether it is the replica's turn to get a disk, by what Longhorn shows of it and its volume; None where it
@@ -304,15 +304,15 @@ class Allocations:
             choice, obstacles = self._closed.find(closed, lambda more: find_image_disk(*question, more))
             if choice is None:
                 return Allotment(obstacles=obstacles, size_bytes=size)
-            one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.disk, size)
-            return self._give_locked(one, choice.uuid)
+            one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.uuid, size)
+            return self._give_locked(one)
 
     def _same_copy(self, image: BackingImage, known: CopyToCome, size_bytes: int) -> Allotment:
         """The copy that was given before, larger if that is wanted and fits. It is written once more, as `stands`
         tells."""
         one = known.allocation
         if known.is_closed:
-            text = f"backing image {image.name!r} was given disk {known.uuid!r} on node {one.node}"
+            text = f"backing image {image.name!r} was given disk {one.disk_uuid!r} on node {one.node}"
             raise PreconditionError(f"{text}, which takes no copies now; to have another one chosen, deallocate it")
         size = max(size_bytes, one.size_bytes)
         is_larger = size > one.size_bytes
@@ -323,8 +323,8 @@ class Allocations:
             if obstacle is not None:
                 return Allotment(obstacles=(obstacle,), size_bytes=size)
         if is_larger:
-            return self._give_locked(replace_entry(one, size_bytes=size), known.uuid)
-        return self._repeated(one, known.uuid)
+            return self._give_locked(replace_entry(one, size_bytes=size))
+        return self._repeated(one)
 
     def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
         """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
@@ -340,8 +340,7 @@ class Allocations:
             if shown is not None and not is_gone and disk_uuid in shown.copy_disk_uuids:
                 raise PreconditionError(f"backing image {name!r} still names disk {disk_uuid!r}")
             entries = self._world.allocated.of(Purpose.BACKING_IMAGE, name)
-            places = {one: self._world.allocated.places_of(one) for one in entries}
-            return self._freed([one for one in entries if disk_uuid in (uuid for _, uuid in places[one])])
+            return self._freed([one for one in entries if one.disk_uuid == disk_uuid])
 
     # What became of it
 
@@ -412,10 +411,10 @@ class Allocations:
             found.update((one, at) for one, at in told.items() if at is not None)
         return found
 
-    def disk_uuids(self, entries: Iterable[Allocation]) -> list[str]:
-        """Of the disks that they are on; "" where no node shows a disk of that name. Costs: a look at each's node."""
+    def disk_names(self, entries: Iterable[Allocation]) -> list[str]:
+        """Of the disks that they are on; "" where no node shows the disk. Costs: a look at each's node."""
         with self._lock:
-            return [self._world.allocated.disk_uuid(one) for one in entries]
+            return [self._world.allocated.place_of(one)[1] for one in entries]
 
     def is_freed(self, one: Allocation) -> bool:
         """Whether somebody has lately taken back what is on record there, or is about to: what shows it there may be
@@ -462,13 +461,13 @@ class Allocations:
         if problem:
             raise PreconditionError(f"{node}: {problem}")
 
-    def _give_locked(self, one: Allocation, disk_uuid: str) -> Allotment:
-        given = Allotment((one,), disk_uuid, is_new=True, size_bytes=one.size_bytes)
+    def _give_locked(self, one: Allocation) -> Allotment:
+        given = Allotment((one,), is_new=True, size_bytes=one.size_bytes)
         return self._decided_locked(given, is_judged=True)
 
-    def _repeated(self, one: Allocation, disk_uuid: str, volume: str = "") -> Allotment:
+    def _repeated(self, one: Allocation, volume: str = "") -> Allotment:
         """Given before, and written once more."""
-        given = Allotment((one,), disk_uuid, size_bytes=one.size_bytes)
+        given = Allotment((one,), size_bytes=one.size_bytes)
         return self._decided_locked(given, volume, is_judged=False)
 
     def _decided_locked(self, given: Allotment, volume: str = "", *, is_judged: bool) -> Allotment:
@@ -483,7 +482,7 @@ class Allocations:
         self._world.allocated.disown(entries)
         for one in entries:
             self._freed_at.note((one.node, one.key), self._clock.now())
-        changes = tuple(Drop(one.purpose, one.name, one.node, one.disk) for one in entries)
+        changes = tuple(Drop(one.purpose, one.name, one.node, one.disk_uuid) for one in entries)
         return Allotment(freed=entries, changes=changes)
 
     def _change_locked(self, volumes: Iterable[str] | None) -> None:

@@ -27,7 +27,6 @@ class Allotment:
     by which there is room for it."""
 
     allocations: tuple[Allocation, ...] = ()
-    disk_uuid: str = ""  # of a single one
     changes: tuple[Change, ...] = ()
     is_new: bool = False
     obstacles: tuple[Obstacle, ...] = ()
@@ -67,6 +66,7 @@ def allocation_of(nodes: Mapping[str, LonghornNode], replica: Replica, size_byte
     """Of a replica that has a disk, and is that large at least; None where its node does not show the disk."""
     node = nodes.get(replica.node)
     disks = node.disks if node is not None else ()
-    disk = next((one.name for one in disks if one.uuid == replica.disk_uuid), "")
+    if not any(one.uuid == replica.disk_uuid for one in disks):
+        return None
     size = max(replica.size_bytes, size_bytes)
-    return Allocation(Purpose.REPLICA, replica.name, replica.node, disk, size) if disk else None
+    return Allocation(Purpose.REPLICA, replica.name, replica.node, replica.disk_uuid, size)

@@ -20,7 +20,7 @@ _Beside = Callable[[], JoinedDisks]
 def held(world: World, beside: _Beside, volume: Volume, shown: Replica) -> HeldPlace:
     """What is on record, or decided, for that replica without a disk. Of several disks the first one is told, if it may
     be; what may still be written to one of them keeps all."""
-    entries = [one for one in world.allocated.of(Purpose.REPLICA, shown.name) if world.allocated.places_of(one)]
+    entries = [one for one in world.allocated.of(Purpose.REPLICA, shown.name) if world.allocated.place_of(one)[0]]
     found = [_held_at(world, beside, one, volume, shown) for one in entries]
     if not found or all(one is HeldPlace.ELSEWHERE for one in found):
         return HeldPlace.ELSEWHERE if found else HeldPlace.NOTHING
@@ -35,7 +35,7 @@ def check_place(place: HeldPlace, replica: Replica, *, frees: bool) -> None:
         text = f"it is not known whether a write took the room by which replica {replica.name!r} grows"
         raise NotReadyError(f"{text} on node {replica.node}; try again")
     if place is HeldPlace.CLOSED:
-        why = "which takes no replicas now, has no room for what the volume has grown by, or shows another disk"
+        why = "which takes no replicas now, or has no room for what the volume has grown by"
         text = f"replica {replica.name!r} was given a disk on node {replica.node}, {why}"
         raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
 
@@ -43,12 +43,12 @@ def check_place(place: HeldPlace, replica: Replica, *, frees: bool) -> None:
 def _held_at(
     world: World, beside: Callable[[], JoinedDisks], one: Allocation, volume: Volume, shown: Replica
 ) -> HeldPlace:
-    name, uuid = world.allocated.place_of(one)
+    name, _ = world.allocated.place_of(one)
     if wanted_affinity(volume, shown) not in ("", name):
         return HeldPlace.ELSEWHERE
     node, replica = world.nodes[name], world.placed.get(shown.name)
-    disk = next(each for each in node.disks if each.uuid == uuid)
-    if check_node(node) or check_disk_state(disk) or world.allocated.is_uncertain(one):
+    disk = next(each for each in node.disks if each.uuid == one.disk_uuid)
+    if check_node(node) or check_disk_state(disk):
         return HeldPlace.CLOSED
     if replica is None or not replica.is_placed or volume.size_bytes <= one.size_bytes:
         return HeldPlace.PLACE

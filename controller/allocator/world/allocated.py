@@ -25,7 +25,7 @@ from controller.rules.reasons import Reason, Rejection
 
 _NONE: Final[tuple[Allocation, ...]] = ()
 _NO_DECISIONS: Final[tuple[Decided, ...]] = ()
-_NOWHERE: Final[Mapping[tuple[str, str], str]] = {}
+_NOWHERE: Final = ("", "")
 Name = tuple[Purpose, str]
 
 
@@ -40,17 +40,6 @@ class Decided:
     seen: NodeRecord
     until: float | None = None
     place: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Former:
-    """A disk that had a name until then."""
-
-    uuid: str
-    at: float
-
-
-LATE_SECONDS: Final = 90.0  # that a record and its node may be seen one after the other
 
 
 class Allocated:
@@ -85,10 +74,6 @@ class Allocated:
         self._decided: dict[Name, tuple[Decided, ...]] = {}
         self._ours = set[Allocation]()  # decided here in this term, and since the record decides
         self._at_begin: dict[str, tuple[Allocation, ...]] = {}  # by node, what was on record when the term began
-        self._former: dict[tuple[str, str], _Former] = {}  # by node and name, the disk that had it last
-        self._given_on: dict[Name, dict[tuple[str, str], str]] = {}  # UUIDs of disks that entries may be on, and whose
-        # node shows another disk of that name, or none
-        self._now = 0.0  # at the last sweep
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
         self._extra: dict[str, dict[Name, Allocation]] = {}  # by disk UUID, what no object shows there
@@ -128,9 +113,9 @@ class Allocated:
             return recorded
         found = dict[tuple[str, str], Allocation]()
         for one in (*(entry.allocation for entry in reversed(decided)), *recorded):
-            there = found.get((one.node, one.disk))
+            there = found.get((one.node, one.disk_uuid))
             if there is None or there.size_bytes < one.size_bytes:
-                found[one.node, one.disk] = one
+                found[one.node, one.disk_uuid] = one
         return tuple(found.values())
 
     def is_being_written(self, wanted: Allocation) -> bool:
@@ -153,8 +138,8 @@ class Allocated:
     def is_on_record(self, wanted: Allocation) -> bool:
         """Whether the record shows that much there."""
         entries = self._recorded[wanted.purpose].get(wanted.name, _NONE)
-        places = {(one.node, one.disk): one.size_bytes for one in entries}
-        return places.get((wanted.node, wanted.disk), -1) >= wanted.size_bytes
+        places = {(one.node, one.disk_uuid): one.size_bytes for one in entries}
+        return places.get((wanted.node, wanted.disk_uuid), -1) >= wanted.size_bytes
 
     def seen_by(self, number: int, allocations: Iterable[Allocation]) -> tuple[NodeRecord, ...]:
         """The records by which that was decided."""
@@ -162,37 +147,23 @@ class Allocated:
         return tuple(one.seen for entries in decided for one in entries if one.number == number)
 
     def doubted(self) -> Counter[tuple[str, str]]:
-        """By node and disk, the bytes that count although nobody knows whether they are on record. Costs: a look at
-        each decision."""
+        """By node and name of the disk, the bytes that count although nobody knows whether they are on record. Costs: a
+        look at each decision."""
         found = Counter[tuple[str, str]]()
         for one in self._decisions():
             if one.until is not None and not self.is_on_record(one.allocation):
-                found[one.allocation.node, one.allocation.disk] += one.allocation.size_bytes
+                found[self.place_of(one.allocation)] += one.allocation.size_bytes
         return found
 
-    def disk_uuid(self, allocation: Allocation) -> str:
-        """Of the disk that it is on; "" when no node shows that."""
-        return self.place_of(allocation)[1]
-
     def place_of(self, allocation: Allocation) -> tuple[str, str]:
-        """The node and UUID of the disk that it is on, though that may have another name by now, or be on another node;
-        "" and "" when no node shows it."""
-        return next(iter(self.places_of(allocation)), ("", ""))
-
-    def places_of(self, allocation: Allocation) -> list[tuple[str, str]]:
-        """The same of each disk that it may be on: where a name was another disk's before, nobody can tell."""
-        place = allocation.node, allocation.disk
-        former = self._given_on.get(_name(allocation), _NOWHERE).get(place, "")
-        holders = self._holders(former) if former else ()
-        found = [(allocation.node if allocation.node in holders else holders[0], former)] if holders else []
-        node = self._nodes.get(allocation.node)
-        named = next((one.uuid for one in node.disks if one.name == allocation.disk), "") if node is not None else ""
-        return [*found, (allocation.node, named)] if named not in ("", former) else found
-
-    def is_uncertain(self, allocation: Allocation) -> bool:
-        """Whether its name was another disk's when it was given, or may have been."""
-        former = self._given_on.get(_name(allocation), _NOWHERE).get((allocation.node, allocation.disk), "")
-        return bool(former) and any(uuid != former for _, uuid in self.places_of(allocation))
+        """The node and the name of the disk that it is on, though that may be on another node by now; "" and "" when no
+        node shows it."""
+        uuid = allocation.disk_uuid
+        holders = self._holders(uuid) if uuid else ()
+        if not holders:
+            return _NOWHERE
+        node = allocation.node if allocation.node in holders else holders[0]
+        return node, next(one.name for one in self._nodes[node].disks if one.uuid == uuid)
 
     def shown_replica(self, name: str) -> Replica | None:
         """As Longhorn shows it."""
@@ -264,7 +235,6 @@ class Allocated:
             members = self._recorded[came.purpose]
             members[came.name] = (*members.get(came.name, _NONE), came)
             self.entries.add(came, 1)
-            self._note_former(came)
         return self._rejoin(was)
 
     def _note_problems(self, node: str, places: tuple[RecordReading, ...]) -> None:
@@ -312,7 +282,6 @@ class Allocated:
 
     def expire(self, now: float) -> set[str]:
         """What was decided or written, and never came to stand on record."""
-        self._now = now
         found = self._end_all([one for one in self._decisions() if one.until is not None and now >= one.until]) or set()
         late = [(key, ahead) for key, ahead in self._ahead.items() if now >= ahead.until]
         for (node, place), ahead in late:
@@ -329,29 +298,18 @@ class Allocated:
         return self._join(names)
 
     def node_changed(self, old: LonghornNode | None, new: LonghornNode | None) -> set[str]:
-        """Disks have another name or UUID, came or went."""
-        disks = [{disk.name: disk.uuid for disk in node.disks} if node is not None else {} for node in (old, new)]
-        node = new or old
-        if node is None or disks[0] == disks[1]:
+        """Disks came or went: what waits for its object on one of them lies there now, or nowhere."""
+        uuids = [{disk.uuid for disk in node.disks} if node is not None else set[str]() for node in (old, new)]
+        moved = (uuids[0] ^ uuids[1]) - {""}
+        if not moved:
             return set()
-        for name, uuid in disks[0].items():
-            if uuid and disks[1].get(name) != uuid:
-                self._former[node.name, name] = _Former(uuid, self._now)
-        here = [*self._records.get(node.name, _NONE), *(one.allocation for one in self._decisions())]
-        for one in here:
-            self._note_former(one)
-        moved = set(disks[0].values()) ^ set(disks[1].values())
-        names = {name for name, known in self._given_on.items() if not moved.isdisjoint(known.values())}
-        return self._join({*names, *map(_name, here)})
+        names = {name for uuid in moved for name in self._extra.get(uuid, ())}
+        return self._join({*names, *((Purpose.REPLICA, name) for name in self._lying_on(moved))})
 
-    def _note_former(self, one: Allocation) -> None:
-        """It may be on the disk that had its name before, if nobody has the name now, or has got it only lately: record
-        and node are watched apart."""
-        place = one.node, one.disk
-        former, node = self._former.get(place), self._nodes.get(one.node)
-        is_named = node is not None and any(disk.name == one.disk and disk.uuid for disk in node.disks)
-        if former is not None and not (is_named and self._now - former.at >= LATE_SECONDS):
-            self._given_on.setdefault(_name(one), {}).setdefault(place, former.uuid)
+    def _lying_on(self, uuids: Collection[str]) -> list[str]:
+        """Of replicas without a disk those that lie there by their allocations."""
+        joined = ((name, self._placed.get(name)) for name, shown in self._shown.items() if not shown.is_placed)
+        return [name for name, one in joined if one is not None and one.disk_uuid in uuids]
 
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:
         """Longhorn shows it like that."""
@@ -372,8 +330,8 @@ class Allocated:
 
     def _forget(self, allocation: Allocation) -> None:
         members = self._recorded[allocation.purpose]
-        place = allocation.node, allocation.disk
-        left = tuple(one for one in members.get(allocation.name, _NONE) if (one.node, one.disk) != place)
+        place = allocation.node, allocation.disk_uuid
+        left = tuple(one for one in members.get(allocation.name, _NONE) if (one.node, one.disk_uuid) != place)
         if left:
             members[allocation.name] = left
         else:
@@ -419,69 +377,54 @@ class Allocated:
         return touched
 
     def _entries_of(self, purpose: Purpose, name: str) -> tuple[Allocation, ...]:
-        """Those that count; where others were given is forgotten."""
-        entries, known = self.of(purpose, name), self._given_on.pop((purpose, name), None)
-        if known:
-            places = {(one.node, one.disk) for one in entries}
-            left = {place: uuid for place, uuid in known.items() if place in places}
-            self._given_on.update({(purpose, name): left} if left else {})
-        return entries if self.counts else _NONE
+        """Those that count."""
+        return self.of(purpose, name) if self.counts else _NONE
 
     def _join_replica(self, name: str, shown: Replica | None) -> set[str]:
         entries = self._entries_of(Purpose.REPLICA, name)
-        lies_on = {shown.disk_uuid} if shown is not None and shown.is_placed else set[str]()
-        places = [(*place, one) for one in entries for place in self._places_by(one, lies_on)]
         joined, used = shown, ""
         if shown is not None and shown.is_placed:
             used = shown.disk_uuid
-        elif shown is not None and places and not (shown.node or shown.failed_at or shown.deleting):
-            node, used, _ = places[0]
-            joined = replace(shown, node=node, disk_uuid=used)
+        elif shown is not None and not (shown.node or shown.failed_at or shown.deleting):
+            places = ((self.place_of(one)[0], one.disk_uuid) for one in entries)
+            node, used = next((place for place in places if place[0]), _NOWHERE)
+            joined = replace(shown, node=node, disk_uuid=used) if used else shown
         if joined is not None and used:
-            largest = max((one.size_bytes for _, uuid, one in places if uuid == used), default=0)
+            largest = max((one.size_bytes for one in entries if one.disk_uuid == used), default=0)
             joined = replace(joined, size_bytes=largest) if largest > joined.size_bytes else joined
         if shown is not None and joined != shown:
             self._shown[name] = shown
         else:
             self._shown.pop(name, None)
-        self._set_extra((Purpose.REPLICA, name), [(uuid, one) for _, uuid, one in places if uuid != used])
+        self._set_extra((Purpose.REPLICA, name), [one for one in entries if one.disk_uuid != used])
         return self._placed.put(name, joined) if joined != self._placed.get(name) else set()
-
-    def _places_by(self, one: Allocation, shown_on: Collection[str]) -> list[tuple[str, str]]:
-        """Of the disks that it may be on those where its object is, if there are any."""
-        places = self.places_of(one)
-        return [place for place in places if place[1] in shown_on] or places
 
     def _join_image(self, name: str, shown: BackingImage | None) -> BackingImage | None:
         """Each copy that is on record, or that Longhorn has decided on, counts as far as the disk's own figure does not
         list it: as large as the image is, or was said to be."""
         entries = self._entries_of(Purpose.BACKING_IMAGE, name)
         size = shown.real_size_bytes if shown is not None and self.counts else 0
-        lies_on = shown.copy_disk_uuids if shown is not None else frozenset[str]()
-        places = [
-            (uuid, replace_entry(one, size_bytes=max(size, one.size_bytes)))
-            for one in entries
-            for _, uuid in self._places_by(one, lies_on)
-        ]
-        uuids = {uuid for uuid, _ in places}
+        copies = [replace_entry(one, size_bytes=max(size, one.size_bytes)) for one in entries]
+        uuids = {one.disk_uuid for one in entries}
         decided = sorted(shown.disk_uuids - uuids) if shown is not None and size else ()
-        come = [(uuid, Allocation(Purpose.BACKING_IMAGE, name, "", "", size)) for uuid in decided]
-        self._set_extra((Purpose.BACKING_IMAGE, name), [*places, *come])
+        copies += [Allocation(Purpose.BACKING_IMAGE, name, "", uuid, size) for uuid in decided]
+        self._set_extra((Purpose.BACKING_IMAGE, name), copies)
         if shown is None or uuids <= shown.disk_uuids:
             self._images.pop(name, None)
             return shown
         self._images[name] = shown
         return replace(shown, disk_uuids=shown.disk_uuids | uuids)
 
-    def _set_extra(self, name: Name, entries: list[tuple[str, Allocation]]) -> None:
+    def _set_extra(self, name: Name, entries: list[Allocation]) -> None:
         for uuid in self._extra_of.pop(name, ()):
             members = self._extra[uuid]
             del members[name]
             if not members:
                 del self._extra[uuid]
             self._touch(uuid)
-        largest = dict[str, Allocation]()  # two of a disk: by the name that it had, and by its present one
-        for uuid, one in entries:
+        largest = dict[str, Allocation]()  # two of a disk: on records of the node where it was, and of its present one
+        for one in entries:
+            uuid = one.disk_uuid
             if uuid not in largest or largest[uuid].size_bytes < one.size_bytes:
                 largest[uuid] = one
         for uuid, one in largest.items():

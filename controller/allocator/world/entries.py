@@ -9,7 +9,7 @@ from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import LonghornNode
 from controller.model.records import MAX_ENTRIES, no_place
 
-_Place = tuple[Purpose, str, str]  # purpose, node and disk
+_Place = tuple[Purpose, str, str]  # purpose, node, and UUID of the disk
 
 
 class Entries:
@@ -21,7 +21,7 @@ class Entries:
 
     def add(self, one: Allocation, more: int) -> None:
         """So many more like that one; negative: fewer."""
-        place = one.purpose, one.node, one.disk
+        place = one.purpose, one.node, one.disk_uuid
         self._counts[place] += more
         if self._counts[place] >= MAX_ENTRIES:
             self._full.add(place)
@@ -31,11 +31,10 @@ class Entries:
             del self._counts[place]
 
     def full(self, purpose: Purpose, nodes: Mapping[str, LonghornNode]) -> dict[str, str]:
-        """By UUID, the disks of which there is no place on record for more of that, and why."""
-        places = [(node, disk) for of, node, disk in self._full if of is purpose and node in nodes]
+        """By UUID, the disks of which there is no place on their nodes' records for more of that, and why."""
+        places = [(node, uuid) for of, node, uuid in self._full if of is purpose and node in nodes]
         return {
-            one.uuid: no_place(purpose, node, disk)
-            for node, disk in places
-            for one in nodes[node].disks
-            if one.name == disk
+            uuid: no_place(purpose, node, uuid)
+            for node, uuid in places
+            if any(one.uuid == uuid for one in nodes[node].disks)
         }

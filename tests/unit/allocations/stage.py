@@ -16,7 +16,7 @@ BACKENDS: list[Callable[[FakeApiServer, str], RecordBackend]] = [LonghornNodeBac
 
 
 def entry(name: str, size: int = 10, node: str = "n1", disk: str = "d1") -> Allocation:
-    return Allocation(Purpose.REPLICA, name, node, disk, size)
+    return Allocation(Purpose.REPLICA, name, node, f"{node}-{disk}", size)
 
 
 def put(name: str, size: int = 10, node: str = "n1", disk: str = "d1") -> Put:

@@ -21,7 +21,7 @@ from controller.model.records import DROPPED
 from tests.fakes.apiserver import FakeApiServer
 from tests.unit.allocations.stage import BACKENDS, NAMESPACE, entry, longhorn, touch_node
 
-IMAGE = Allocation(Purpose.BACKING_IMAGE, "i1", "n1", "d2", 7)
+IMAGE = Allocation(Purpose.BACKING_IMAGE, "i1", "n1", "n1-d2", 7)
 
 
 @pytest.fixture

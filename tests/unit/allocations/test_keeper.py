@@ -347,7 +347,7 @@ def with_a_volume(leader: KeeperStage, size: int = 10) -> None:
     leader.api.put(LONGHORN_VOLUMES, NAMESPACE, {"metadata": {"name": "v"}, "spec": {"size": str(size)}})
 
 
-def test_a_disk_with_another_name_takes_its_entries_along_at_once() -> None:
+def test_a_disk_with_another_name_keeps_its_entries() -> None:
     leader = KeeperStage()
     with_a_volume(leader)
     add_replica(leader.api, "r1")
@@ -357,7 +357,24 @@ def test_a_disk_with_another_name_takes_its_entries_along_at_once() -> None:
         disks["renamed"] = disks.pop("d1")
     leader.api.put(LONGHORN_NODES, NAMESPACE, raw)
     leader.round(2)
-    assert [entry("r1", disk="renamed")] == list(leader.backend.read("n1").record.allocations)
+    leader.round(60)
+    assert [entry("r1")] == list(leader.backend.read("n1").record.allocations)
+    assert {"no-entry": 1} == leader.repairs
+
+
+def test_a_disk_on_another_node_takes_its_entries_along_at_once() -> None:
+    leader = KeeperStage()
+    with_a_volume(leader)
+    add_replica(leader.api, "r1")
+    leader.round()
+    leader.api.put(LONGHORN_NODES, NAMESPACE, longhorn_node("n1", "d2"))
+    raw = longhorn_node("n2")
+    raw["spec"]["disks"]["x1"] = {"allowScheduling": True}
+    raw["status"]["diskStatus"]["x1"] = {"diskUUID": "n1-d1"}
+    leader.api.put(LONGHORN_NODES, NAMESPACE, raw)
+    leader.round(2)
+    moved = Allocation(Purpose.REPLICA, "r1", "n2", "n1-d1", 10)
+    assert ((moved,), ()) == tuple(leader.backend.read(name).record.allocations for name in ("n2", "n1"))
     assert {"no-entry": 1, "disk-moved": 2} == leader.repairs
 
 
@@ -379,7 +396,7 @@ def test_a_new_disk_is_free_of_what_lay_on_a_former_one_of_its_name() -> None:
 def test_a_copy_of_an_image_elsewhere_takes_no_entry_along() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))
-    image = Allocation(Purpose.BACKING_IMAGE, "i1", "n1", "d1", 7)
+    image = Allocation(Purpose.BACKING_IMAGE, "i1", "n1", "n1-d1", 7)
     leader.commit(Put(image))
     add_image(leader.api, "i1", 7, "n2-d1")
     leader.round()
@@ -406,7 +423,7 @@ def test_what_a_call_changed_since_is_left_as_it_is() -> None:
     add_replica(leader.api, "r1", 15)
     leader.commit(put("r1", 10), put("r2", 10), put("r3", 10))
     leader.frozen = tuple(leader.records())
-    leader.commit(put("r1", 20), put("r2", 30), Drop(Purpose.REPLICA, "r3", "n1", "d1"))
+    leader.commit(put("r1", 20), put("r2", 30), Drop(Purpose.REPLICA, "r3", "n1", "n1-d1"))
     leader.round()
     assert ({"r1": 20, "r2": 30}, {}) == (leader.on_record(), leader.repairs)
 

@@ -11,8 +11,8 @@ from tests.fakes.builders import disk, node, replica
 from tests.unit.allocations.stage import entry
 
 ONE = entry("r1")
-IMAGE = Allocation(Purpose.BACKING_IMAGE, "i1", "n1", "d1", 7)
-UNSIZED = Allocation(Purpose.BACKING_IMAGE, "i1", "n1", "d1", 0)
+IMAGE = Allocation(Purpose.BACKING_IMAGE, "i1", "n1", "n1-d1", 7)
+UNSIZED = Allocation(Purpose.BACKING_IMAGE, "i1", "n1", "n1-d1", 0)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ UNSIZED = Allocation(Purpose.BACKING_IMAGE, "i1", "n1", "d1", 0)
         ([ONE], [entry("r1", node="n2")], ["disk-moved", "disk-moved"]),
         ([IMAGE], [UNSIZED], []),
         ([], [UNSIZED], ["no-entry"]),
-        ([IMAGE], [IMAGE, Allocation(Purpose.BACKING_IMAGE, "i1", "n2", "d1", 7)], ["no-entry"]),
+        ([IMAGE], [IMAGE, Allocation(Purpose.BACKING_IMAGE, "i1", "n2", "n2-d1", 7)], ["no-entry"]),
     ],
 )
 def test_repairs(recorded: list[Allocation], shown: list[Allocation], reasons: list[str]) -> None:

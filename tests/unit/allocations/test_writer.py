@@ -130,7 +130,7 @@ def stage(request: pytest.FixtureRequest) -> WriterStage:
 
 
 def drop(name: str, node: str = "n1", disk: str = "d1") -> Drop:
-    return Drop(Purpose.REPLICA, name, node, disk)
+    return Drop(Purpose.REPLICA, name, node, f"{node}-{disk}")
 
 
 def test_what_is_committed_is_there_for_the_next_leader(stage: WriterStage) -> None:
@@ -773,9 +773,9 @@ def test_only_an_empty_record_is_forgotten(spec: dict[str, object] | None, goes:
 def test_a_record_that_was_forgotten_is_made_anew(watch: str) -> None:
     stage = WriterStage(NodeDiskAllocationBackend, watch)
     stage.commit(put("r1"))
-    stage.commit(Drop(Purpose.REPLICA, "r1", "n1", "d1"))
+    stage.commit(Drop(Purpose.REPLICA, "r1", "n1", "n1-d1"))
     stage.writer = stage.new_writer()
-    stage.commit(put("r2"), Drop(Purpose.REPLICA, "r2", "n1", "d1"))  # what it knows by now is gone in a moment
+    stage.commit(put("r2"), Drop(Purpose.REPLICA, "r2", "n1", "n1-d1"))  # what it knows by now is gone in a moment
     assert stage.writer.forget("n1", stage.clock.now() + 3)
     stage.commit(put("r3"))
     assert {"r3": 10} == on_record(stage.backend)
@@ -784,7 +784,7 @@ def test_a_record_that_was_forgotten_is_made_anew(watch: str) -> None:
 def test_a_record_is_not_forgotten_while_it_is_written() -> None:
     stage = WriterStage(NodeDiskAllocationBackend)
     stage.commit(put("r1"))
-    stage.commit(Drop(Purpose.REPLICA, "r1", "n1", "d1"))
+    stage.commit(Drop(Purpose.REPLICA, "r1", "n1", "n1-d1"))
     (held,) = stage.hold_writes(1)
     with ThreadPoolExecutor(1) as callers:
         writing = callers.submit(stage.commit, put("r2"))
@@ -806,7 +806,7 @@ def test_what_the_record_has_no_place_for_keeps_nothing_else_from_it(kind: Kind)
     write = stage.backend.write
 
     def refuse(stored: StoredRecord, allocations: Sequence[Allocation], *rest: Any) -> StoredRecord:
-        if sum((one.purpose, one.disk) == (Purpose.REPLICA, "d1") for one in allocations) > MAX_ENTRIES:
+        if sum((one.purpose, one.disk_uuid) == (Purpose.REPLICA, "n1-d1") for one in allocations) > MAX_ENTRIES:
             raise ClusterError("422: must have at most 10000 items")
         return write(stored, allocations, *rest)
 
@@ -822,11 +822,11 @@ def test_what_the_record_has_no_place_for_keeps_nothing_else_from_it(kind: Kind)
         held.go.set()
         for call in (first, *waiting[:3]):
             call.result(30)
-        with pytest.raises(PreconditionError, match="of n1 has no place for more than 10000 replicas on d1") as raised:
+        with pytest.raises(PreconditionError, match="of n1 has no place for more than 10000 replicas on n1") as raised:
             waiting[3].result(30)
     assert {"n1"} == raised.value.untouched
     there = on_record(stage.backend)
     assert (MAX_ENTRIES + 2, 2, True) == (len(there), there["r1"], {"a", "b", "c"} < there.keys())
-    stage.commit(put("r1", 3), Put(Allocation(Purpose.BACKING_IMAGE, "i", "n1", "d1", 1)))
-    stage.commit(Drop(Purpose.REPLICA, "r2", "n1", "d1"))
+    stage.commit(put("r1", 3), Put(Allocation(Purpose.BACKING_IMAGE, "i", "n1", "n1-d1", 1)))
+    stage.commit(Drop(Purpose.REPLICA, "r2", "n1", "n1-d1"))
     stage.commit(put("d"))

@@ -71,7 +71,7 @@ def cluster_of(**free_gib: float) -> Allocating:
 
 def place(given: Allotment) -> tuple[str, str]:
     (one,) = given.allocations
-    return one.node, one.disk
+    return one.node, one.disk_uuid.removeprefix(f"{one.node}-")
 
 
 def why(given: Allotment) -> dict[str, tuple[Reason, int]]:

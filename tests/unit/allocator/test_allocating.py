@@ -43,7 +43,7 @@ def test_a_replica_gets_the_disk_that_longhorn_would_take_and_it_counts_at_once(
     cluster.show("v", 60)
     given = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
     assert (("n2", "d1"), True, 60 * GIB) == (place(given), given.is_new, given.size_bytes)
-    assert (Put(Allocation(Purpose.REPLICA, "v-r-1", "n2", "d1", 60 * GIB)),) == given.changes
+    assert (Put(Allocation(Purpose.REPLICA, "v-r-1", "n2", "n2-d1", 60 * GIB)),) == given.changes
     assert 140 == cluster.free_gib("n2")  # before it is written
     cluster.write(given)
     assert 140 == cluster.free_gib("n2")
@@ -174,7 +174,7 @@ def test_a_disk_that_is_free_again_while_refusals_are_sought_is_given(monkeypatc
     """Why no disk takes it is found out without the lock, and may be no longer true by then."""
     cluster = cluster_of(n1=100)
     cluster.show("v", 60)
-    other = NodeRecord("n1", (Allocation(Purpose.REPLICA, "other", "n1", "d1", 60 * GIB),))
+    other = NodeRecord("n1", (Allocation(Purpose.REPLICA, "other", "n1", "n1-d1", 60 * GIB),))
     cluster.allocator.observe_record("n1", other)
     disks, find = cluster.allocator.disks, cluster.allocator.disks.find
 
@@ -432,7 +432,7 @@ def test_a_new_leader_goes_by_the_record() -> None:
 def test_an_entry_without_an_object_takes_its_bytes() -> None:
     cluster = cluster_of(n1=100)
     cluster.allocator.observe_record(
-        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "gone", "n1", "d1", 60 * GIB),))
+        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "gone", "n1", "n1-d1", 60 * GIB),))
     )
     assert 40 == cluster.free_gib("n1")
     cluster.allocator.observe_record("n1", None)
@@ -443,16 +443,20 @@ def test_an_object_that_lies_elsewhere_counts_there_and_the_entry_where_it_says(
     cluster = cluster_of(n1=100, n2=100)
     cluster.show("v", 60, on="n2")
     cluster.allocator.observe_record(
-        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", 60 * GIB),))
+        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "v-r-1", "n1", "n1-d1", 60 * GIB),))
     )
     assert (40, 40) == (cluster.free_gib("n1"), cluster.free_gib("n2"))
 
 
-def test_a_disk_of_another_uuid_has_its_entries_all_the_same() -> None:
+def test_a_disk_of_another_uuid_has_nothing_of_the_one_that_had_its_name() -> None:
     cluster = cluster_of(n1=100)
-    cluster.allocator.observe_record("n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "d1", 60 * GIB),)))
-    cluster.put_node(node("n1", replace(disk("d1", 100), uuid="another")))
-    assert 40 == cluster.free_gib("n1")
+    entry = Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", 60 * GIB)
+    cluster.allocator.observe_record("n1", NodeRecord("n1", (entry,)))
+    n1 = cluster.allocator._world.nodes["n1"]
+    cluster.put_node(replace(n1, disks=(replace(n1.disks[0], uuid="another"),)))
+    assert 100 == cluster.free_gib("n1")
+    cluster.put_node(replace(n1, disks=(replace(n1.disks[0], name="other"),)))
+    assert 40 == cluster.free_gib("n1", "other")
 
 
 def test_nothing_is_given_from_a_record_that_cannot_be_read() -> None:
@@ -510,7 +514,7 @@ def test_a_closed_node_opens_once_its_record_can_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "known", [NodeRecord("n1"), NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "d1", GIB),))]
+    "known", [NodeRecord("n1"), NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", GIB),))]
 )
 def test_what_could_be_read_last_counts_and_closes_nothing(known: NodeRecord) -> None:
     cluster = cluster_of(n1=100)
@@ -541,7 +545,7 @@ def test_a_node_is_closed_by_its_record_only_while_that_decides() -> None:
 def test_a_closed_node_is_the_same_in_whatever_order_a_leader_sees_it(order: Sequence[int]) -> None:
     """Its Longhorn Node, a record that cannot be read, and in the other place one that can."""
     cluster = Allocating()
-    there = (Allocation(Purpose.REPLICA, "r", "n1", "d1", 60 * GIB),)
+    there = (Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", 60 * GIB),)
     shown = replace(node("n1", free_gib=100), record=NodeRecord("n1", there))
     events = [
         lambda: cluster.put_node(replace(shown, record=None)),
@@ -580,7 +584,9 @@ def test_a_pod_runs_beside_its_data_on_a_closed_node() -> None:
 
 def test_while_longhorn_decides_the_record_counts_nothing_and_gives_nothing() -> None:
     cluster = cluster_of(n1=100)
-    cluster.allocator.observe_record("n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "d1", 60 * GIB),)))
+    cluster.allocator.observe_record(
+        "n1", NodeRecord("n1", (Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", 60 * GIB),))
+    )
     cluster.authority("longhorn")
     assert 100 == cluster.free_gib("n1")
     cluster.show("v", 60)
@@ -668,7 +674,7 @@ def test_a_replica_is_freed_once_its_object_is_gone() -> None:
     cluster.allocator.observe_replica("v-r-1", None)
     assert 40 == cluster.free_gib("n1")
     freed = cluster.allocator.allocations.release_replica("v-r-1")
-    assert (Drop(Purpose.REPLICA, "v-r-1", "n1", "d1"),) == freed.changes
+    assert (Drop(Purpose.REPLICA, "v-r-1", "n1", "n1-d1"),) == freed.changes
     assert 40 == cluster.free_gib("n1")  # until it is durable
     cluster.write(freed, shows=False)
     assert 100 == cluster.free_gib("n1")
@@ -824,7 +830,7 @@ def test_what_the_others_were_given_is_over_once_the_volume_has_it_or_the_record
         for name in ("v-r-1", "v-r-2"):
             cluster.allocator.observe_replica(name, replica(name, "v", gib, on="n1" if name == "v-r-1" else ""))
     else:
-        cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", gib * GIB)),)))
+        cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "n1-d1", gib * GIB)),)))
         cluster.pass_time(int(SHOWN_SECONDS) + 1)
     assert gib * GIB == size_of(cluster) == cluster.schedule("v-r-2").size_bytes
     assert [100 - gib, 60 - gib] == [cluster.free_gib(name) for name in ("n1", "n2")]
@@ -835,7 +841,7 @@ def test_an_admitted_expansion_is_held_beside_a_growth_on_record_that_comes_to_n
     cluster.write(grown(cluster, 50))
     cluster.pass_time(int(SHOWN_SECONDS) - 2)
     assert GrowthVerdict.ADMITTED is hold(cluster, 30).verdict
-    cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", 10 * GIB)),)))
+    cluster.write(Allotment(changes=(Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "n1-d1", 10 * GIB)),)))
     cluster.pass_time(3)
     assert 30 * GIB == size_of(cluster)
     assert 70 == cluster.free_gib("n1")
@@ -873,7 +879,7 @@ def test_a_copy_of_an_image_goes_to_the_disk_with_most_room_on_a_node_without_on
     cluster = cluster_of(n1=300, n2=100, n3=200)
     image(cluster, 20, "n1")
     given = cluster.write(cluster.allocator.allocations.place_image("i"))
-    assert (("n3", "d1"), "n3-d1", 180) == (place(given), given.disk_uuid, cluster.free_gib("n3"))
+    assert (("n3", "d1"), 180) == (place(given), cluster.free_gib("n3"))
     again = cluster.allocator.allocations.place_image("i")  # the image does not show it yet
     assert (given.allocations, False, given.changes) == (again.allocations, again.is_new, again.changes)
     image(cluster, 20, "n1", "n3")
@@ -936,7 +942,7 @@ def test_a_disk_of_which_the_record_has_no_place_for_more_is_passed_by() -> None
 
     def fill(*disks: str, count: int = MAX_ENTRIES) -> None:
         rows = product(disks, range(count))
-        entries = [Allocation(Purpose.REPLICA, f"r{number}", "n1", name, 1) for name, number in rows]
+        entries = [Allocation(Purpose.REPLICA, f"r{number}", "n1", f"n1-{name}", 1) for name, number in rows]
         cluster.records["n1"] = NodeRecord("n1", tuple(sorted(entries)), version=str(next(VERSIONS)))
         cluster.show_records()
 
@@ -957,7 +963,7 @@ def test_a_disk_of_which_the_record_has_no_place_for_more_is_passed_by() -> None
     told = {(one.node, one.disk): one.rejection for one in asked().obstacles}
     assert Reason.INSUFFICIENT_STORAGE is told["n2", "d1"].reason
     for full in ("d0", "d1"):
-        text = f"the record of n1 has no place for more than 10000 replicas on {full}"
+        text = f"the record of n1 has no place for more than 10000 replicas on n1-{full}"
         assert Rejection(Reason.RECORD_UNREADABLE, text) == told["n1", full]
     fill("d0", "d1", count=MAX_ENTRIES - 1)
     assert ("n1", "d0") == place(asked())
@@ -965,7 +971,7 @@ def test_a_disk_of_which_the_record_has_no_place_for_more_is_passed_by() -> None
 
 def test_so_is_one_that_has_none_for_more_images() -> None:
     cluster = cluster_of(n1=100, n2=50)
-    entries = [Allocation(Purpose.BACKING_IMAGE, f"i{number}", "n1", "d1", 1) for number in range(MAX_ENTRIES)]
+    entries = [Allocation(Purpose.BACKING_IMAGE, f"i{number}", "n1", "n1-d1", 1) for number in range(MAX_ENTRIES)]
     cluster.allocator.observe_record("n1", NodeRecord("n1", tuple(entries), version=str(next(VERSIONS))))
     image(cluster, 60)
     given = cluster.allocator.allocations.place_image("i")

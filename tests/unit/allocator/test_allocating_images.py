@@ -93,7 +93,7 @@ def test_a_copy_to_come_is_known_by_a_disk_that_has_another_name_or_node_since(n
     cluster.put_node(replace(nodes[now_on], disks=(replace(moved, name="other"),)))
     for gib in (20, 30):
         image(cluster, gib)
-        assert (gib * GIB, "n1-d1") == ((given := placed_copy(cluster)).size_bytes, given.disk_uuid)
+        assert (gib * GIB, "n1-d1") == ((given := placed_copy(cluster)).size_bytes, given.allocations[0].disk_uuid)
 
 
 def test_a_copy_that_only_the_images_spec_names_counts() -> None:
@@ -151,7 +151,7 @@ def test_it_counts_once_whatever_tells_of_it() -> None:
     free.append(cluster.free_gib("n1"))
     image(cluster, 30, "n1")
     free.append(cluster.free_gib("n1"))
-    entry = Put(Allocation(Purpose.BACKING_IMAGE, "i", "n1", "d1", 30 * GIB))
+    entry = Put(Allocation(Purpose.BACKING_IMAGE, "i", "n1", "n1-d1", 30 * GIB))
     cluster.write(Allotment(changes=(entry,)))
     free.append(cluster.free_gib("n1"))
     cluster.let_figures_follow()

@@ -37,7 +37,7 @@ def test_what_has_grown_meanwhile_gets_the_difference_on_its_disk() -> None:
     cluster.show("v", 60)
     given = cluster.schedule("v-r-1")
     assert (("n1", "d1"), False, 60 * GIB) == (place(given), given.is_new, given.size_bytes)
-    assert (Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "d1", 60 * GIB)),) == given.changes
+    assert (Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "n1-d1", 60 * GIB)),) == given.changes
     assert (HeldPlace.PLACE, 0) == (held(cluster), cluster.free_gib("n1"))
 
 
@@ -104,7 +104,7 @@ def test_a_place_is_known_by_a_disk_that_has_another_name_since() -> None:
     cluster = waiting(n1=100)
     n1 = cluster.allocator._world.nodes["n1"]
     cluster.put_node(replace(n1, disks=(replace(n1.disks[0], name="other"),)))
-    assert (HeldPlace.PLACE, ("n1", "other")) == (held(cluster), place(cluster.schedule("v-r-1")))
+    assert (HeldPlace.PLACE, ("n1", "d1")) == (held(cluster), place(cluster.schedule("v-r-1")))
     assert 90 == cluster.free_gib("n1", "other")
 
 

@@ -28,7 +28,7 @@ def test_a_merge_patch_makes_the_record_that_was_wanted(before: list[Allocation]
     changes = changes_between(before, after)
     found = api.patch(NODE_DISK_ALLOCATIONS, "ns", "n1", {"spec": {FIELD: changes}})["spec"][FIELD]
     assert tuple(sorted(after)) == allocations_in(found, "n1")
-    assert {one.disk for one in after} == found.keys()  # nothing stays of a disk without entries
+    assert {one.disk_uuid for one in after} == found.keys()  # nothing stays of a disk without entries
     assert len(set(before) ^ set(after)) >= len(changes)
 
 

@@ -118,7 +118,7 @@ def arrives(cell: ReplicaCell, name: str, gib: int, *, node: str = "n1", purpose
     """On record, from a leader of the first term."""
     backend = NodeDiskAllocationBackend(cell.api, NAMESPACE)
     there = backend.read(node)
-    one = Allocation(purpose, name, node, "d1", gib * GIB)
+    one = Allocation(purpose, name, node, f"{node}-d1", gib * GIB)
     backend.write(there, [*there.record.allocations, one], 1)
 
 

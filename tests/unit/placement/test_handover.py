@@ -87,7 +87,7 @@ def test_what_a_former_leader_wrote_and_told_nobody_is_not_told_where_a_pod_has_
     arrives(cell, name if purpose is Purpose.REPLICA else "i", 60, purpose=purpose)
     leader.see()
     if is_written:
-        leader.commit(Put(Allocation(Purpose.REPLICA, "other", "n1", "d1", GIB)))
+        leader.commit(Put(Allocation(Purpose.REPLICA, "other", "n1", "n1-d1", GIB)))
         leader.see()
     told = expand(leader, "v", 60) if purpose is Purpose.REPLICA else copy_image(leader)
     assert "no-room" == told.outcome
@@ -105,7 +105,7 @@ def test_nor_is_a_place_that_it_gave_a_replica(locality: str, is_written: bool) 
     arrives(cell, name, 60)
     leader.see()
     if is_written:
-        leader.commit(Put(Allocation(Purpose.REPLICA, "other", "n1", "d1", GIB)))
+        leader.commit(Put(Allocation(Purpose.REPLICA, "other", "n1", "n1-d1", GIB)))
         leader.see()
     assert not leader.giving.place("v", name, 5).allocations
 

@@ -276,11 +276,11 @@ def test_a_disk_that_gets_fuller_is_no_reason_to_try_again() -> None:
 def test_what_goes_from_the_record_makes_room() -> None:
     cell = ReplicaCell(n1=30)
     leader = PlacingLeader(cell)
-    leader.commit(Put(Allocation(Purpose.REPLICA, "ghost", "n1", "d1", 20 * GIB)))
+    leader.commit(Put(Allocation(Purpose.REPLICA, "ghost", "n1", "n1-d1", 20 * GIB)))
     name = cell.add("v", 20)
     leader.round()
     assert {"no-room": 1} == leader.status["waiting"]
-    leader.commit(Drop(Purpose.REPLICA, "ghost", "n1", "d1"))
+    leader.commit(Drop(Purpose.REPLICA, "ghost", "n1", "n1-d1"))
     assert "n1" == leader.round().cell.node_of(name)
 
 
@@ -626,7 +626,7 @@ def test_a_disk_without_a_path_is_a_failure() -> None:
     name = cell.add("v")
     leader = PlacingLeader(cell).round()
     assert ("", {"failure": 1}) == (cell.node_of(name), leader.status["waiting"])
-    assert "path of disk d1 of node n1" in leader.status["replicas"][0]["detail"]
+    assert "path of disk n1-d1 of node n1" in leader.status["replicas"][0]["detail"]
 
 
 def test_the_status_document_names_some_and_counts_all() -> None:

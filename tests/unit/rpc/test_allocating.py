@@ -108,9 +108,9 @@ def test_a_record_that_cannot_be_read_is_another_code_than_no_room(
 def test_so_is_one_that_has_no_place_for_more(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
-    entries = [Allocation(Purpose.REPLICA, f"r{number}", "n1", "d1", 1) for number in range(MAX_ENTRIES)]
+    entries = [Allocation(Purpose.REPLICA, f"r{number}", "n1", "n1-d1", 1) for number in range(MAX_ENTRIES)]
     leader.cluster.allocator.observe_record("n1", NodeRecord("n1", tuple(entries)))
-    with pytest.raises(CallFailedError, match=r"^FAILED_PRECONDITION: .* no place for more than 10000 replicas on d1"):
+    with pytest.raises(CallFailedError, match=r"^FAILED_PRECONDITION: .* no place for more than 10000 replicas on n1"):
         client.schedule_replica("v", "v-r-1")
     assert ["precondition"] == leader.calls.outcomes
 
@@ -132,7 +132,7 @@ def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(
     show(leader, "v", 60)
     show(leader, "w", 6, on="n1")
     most = 2**63 - 1
-    entries = [Allocation(Purpose.REPLICA, name, "n1", "d1", most) for name in ("a", "b")]
+    entries = [Allocation(Purpose.REPLICA, name, "n1", "n1-d1", most) for name in ("a", "b")]
     leader.cluster.allocator.observe_record("n1", NodeRecord("n1", tuple(entries)))
     with pytest.raises(NoRoomError) as raised:
         client.schedule_replica("v", "v-r-1")
