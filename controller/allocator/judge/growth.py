@@ -298,7 +298,7 @@ class Growing:
         """Places promised to the volume in which it would no longer surely find room."""
         for key in sorted(self._keys):
             promises = [one for one in self._ledger.of_volume(key) if one.kind is not Kind.GROWTH]
-            places = {node for one in promises for node in one.nodes or (ANYWHERE,)} | self._places_to_grow()
+            places = {node for one in promises for node in one.listed_nodes} | self._places_to_grow()
             demand = self._world.demand_of(key) if places else None
             if demand is None:
                 continue

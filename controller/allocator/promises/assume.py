@@ -11,7 +11,7 @@ from controller.allocator.promises.journal import NODE_RESERVATION, Journal
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.own import OWN, first_places, roaming_places
-from controller.allocator.promises.promise import Kind, OneOf, Places, Promise, Source, State, Verb
+from controller.allocator.promises.promise import NOWHERE, Kind, OneOf, Places, Promise, Source, State, Verb
 from controller.allocator.world.world import World
 from controller.model.longhorn import LOCALITY_DISABLED
 from controller.model.workload import Claim
@@ -38,7 +38,7 @@ class Assuming:
         if places is None or self._memory.is_spent(demand.key, claimant, situation):
             record = self._ledger.get(demand.key, claimant)
             if record is not None:
-                self.drop(self.verb_for(record), record, now)
+                self.end(record, demand, now, may_lapse=places is None)
             return
         self.put(claimant, demand, kind, places, self.chance(demand, kind, node, now), situation, now, until=until)
 
@@ -138,6 +138,16 @@ class Assuming:
             return Verb.FORGET
         shown = demand.placed_nodes if record.kind is Kind.FIRST else demand.usable_nodes & record.nodes
         return Verb.CONFIRM if shown or (record.kind is Kind.ROAMING and not demand.is_roaming) else Verb.FORGET
+
+    def end(self, record: Promise, demand: VolumeDemand, now: float, *, may_lapse: bool = True) -> None:
+        """Nothing more is to come of what is assumed, or was held and is chosen. While that is so only by a decision
+        that may come to nothing it counts nowhere."""
+        if not (may_lapse and self._world.allocated.lapsing(demand.volume)):
+            self.drop(self.verb_for(record), record, now)
+            return
+        since = record.since if record.state is State.ASSUMED else now
+        waiting = replace(record, state=State.ASSUMED, source=Source.CHOICE, since=since, chance_at=None)
+        self._ledger.put(Verb.ASSUME, replace(waiting, places=NOWHERE, asked=record.as_asked.places))
 
     def drop(self, verb: Verb, record: Promise, now: float) -> None:
         entry = self._ledger.drop(verb, record.volume, record.claimant)

@@ -108,7 +108,9 @@ class ClaimPromises:
         is_spent = places is not None and self._memory.is_spent(claim.uid, CLAIM, situation)
         until = None if is_proven or places is None else self._until(claim, now)
         if places is None or is_spent or not (until is None or self._is_allowed(claim, demands[0], record, until, now)):
-            if record is not None:
+            if record is not None and demands:
+                self._assuming.end(record, demands[0], now, may_lapse=places is None)
+            elif record is not None:
                 self._assuming.drop(self._assuming.verb_for(record), record, now)
             return
         self._put(claim, demands[0], places, situation, now, until=until, is_alone=not users)

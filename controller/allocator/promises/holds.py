@@ -9,7 +9,18 @@ from typing import Final
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.own import first_places, roaming_places
-from controller.allocator.promises.promise import Against, Kind, OneOf, Places, Promise, Source, State, Verb, either
+from controller.allocator.promises.promise import (
+    NOWHERE,
+    Against,
+    Kind,
+    OneOf,
+    Places,
+    Promise,
+    Source,
+    State,
+    Verb,
+    either,
+)
 from controller.allocator.world.world import World
 from controller.model.workload import Pod
 from controller.rules.demand import VolumeDemand, demands_of_pod
@@ -73,28 +84,41 @@ class Holds:
         before may stand again. `falls_back`: it may find no disk there beside the pod's other ones. `adds_up`: the pod
         keeps what it was promised before."""
         self._memory.forget_spent(demand.key, pod.uid)
+        lapsing = self._world.allocated.lapsing(demand.volume)
+        places: Places | None = None
+        asked: Places | None = None
         if demand.is_local:
             wanted = frozenset(nodes) - demand.home_nodes
-            if wanted:
-                places: Places | None = None
-                if falls_back and not demand.placed_nodes:  # one node is offered then
-                    places = first_places(self._world, demand, min(wanted), falls_back=True)
-                self._offer(demand, pod, places or OneOf(wanted), now, adds_up=adds_up)
-            return len(wanted) * demand.size_bytes
-        if not demand.is_roaming:
+            if wanted and falls_back and not demand.placed_nodes:  # one node is offered then
+                places = first_places(self._world, demand, min(wanted), falls_back=True)
+            if wanted and places is None:
+                places = OneOf(wanted)
+            if lapsing:
+                asked = OneOf(frozenset(nodes))
+            held_bytes = len(nodes if lapsing else wanted) * demand.size_bytes
+        else:
+            if demand.is_roaming:
+                places = roaming_places(self._world, demand, demand.copies)
+            if lapsing:
+                asked = replace(roaming_places(self._world, demand, demand.copies + lapsing), excluded=frozenset())
+            held_bytes = demand.size_bytes
+        if places is None and asked is None:
             return 0
-        self._offer(demand, pod, roaming_places(self._world, demand, demand.copies), now, adds_up=adds_up)
-        return demand.size_bytes
+        self._offer(demand, pod, places or NOWHERE, now, asked, adds_up=adds_up)
+        return held_bytes
 
-    def _offer(self, demand: VolumeDemand, pod: Pod, places: Places, now: float, *, adds_up: bool) -> None:
+    def _offer(
+        self, demand: VolumeDemand, pod: Pod, places: Places, now: float, asked: Places | None, *, adds_up: bool
+    ) -> None:
         source, kind = Source.FILTER, kind_of(demand)
         old = self._ledger.get(demand.key, pod.uid) if adds_up else None
         if old is not None and (old.kind is Kind.ROAMING) is (kind is Kind.ROAMING):
             places = either(old.places, places)
+            asked = asked and either(old.as_asked.places, asked)
             if isinstance(places, OneOf) and places.nodes and len(places.nodes) > places_of(len(pod.volumes)):
                 places = OneOf(None, demand.home_nodes)
             source = Source.FORMER if old.source is Source.FORMER else source
-        self._put(demand, pod.uid, source, places, now)
+        self._put(demand, pod.uid, source, places, now, asked=asked)
 
     def nodes_of(self, pod_uid: str) -> frozenset[str]:
         """Where the pod's local volumes are held by name."""
@@ -148,10 +172,11 @@ class Holds:
         now: float,
         until: float | None = None,
         against: Against | None = None,
+        asked: Places | None = None,
     ) -> None:
         promise = promise_of(demand, claimant, source, kind_of(demand), places, now)
-        if until is not None or against is not None:
-            promise = replace(promise, until=until, against=against)
+        if until is not None or against is not None or asked is not None:
+            promise = replace(promise, until=until, against=against, asked=asked)
         self._ledger.put(Verb.HOLD, promise)
 
     def kept(self, pod_uid: str, source: Source) -> list[Promise]:

@@ -12,6 +12,7 @@ from controller.model.longhorn import DiskNeeds
 
 ANYWHERE: Final = "*"  # the node that people are shown for what is bound to none
 _NO_NODES: Final[frozenset[str]] = frozenset()
+_ANY_NODE: Final = frozenset({ANYWHERE})
 
 
 class State(Enum):
@@ -61,6 +62,9 @@ class OneOf:
 
     def includes(self, node: str) -> bool:
         return node not in self.excluded if self.nodes is None else node in self.nodes
+
+
+NOWHERE: Final = OneOf(_NO_NODES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +142,19 @@ class Promise:
     size_bytes: int  # GROWTH: the size that the volume is to have
     required_bytes: int
     needs: DiskNeeds
-    places: Places
+    places: Places  # where it counts
     since: float  # when it entered its state
     chance_at: float | None = None  # since when it has been Longhorn's to place it
     until: float | None = None  # it ends at that time at the latest
     against: Against | None = None  # None: it counts for every newcomer
     charged_to: str = ""  # the namespace of a claim for which nobody is known to have asked but its owner
     situation: Hashable = None  # in which it was made: after its end by time it is made again in another one only
+    asked: Places | None = None  # its places if what is decided by name, and is not on record, comes to nothing
+
+    @property
+    def as_asked(self) -> Promise:
+        """As if nothing was decided but what is on record."""
+        return self if self.asked is None else replace(self, places=self.asked, asked=None)
 
     @property
     def most_bytes(self) -> int:
@@ -157,3 +167,9 @@ class Promise:
     def nodes(self) -> frozenset[str]:
         """The nodes that it is bound to by name."""
         return (self.places.nodes or _NO_NODES) if isinstance(self.places, OneOf) else _NO_NODES
+
+    @property
+    def listed_nodes(self) -> frozenset[str]:
+        """The same, or ANYWHERE for what is bound to none."""
+        is_named = isinstance(self.places, OneOf) and self.places.nodes is not None
+        return self.nodes if is_named else _ANY_NODE

@@ -18,7 +18,7 @@ from controller.allocator.promises.journal import SCHEDULING_WAIT, Journal
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.own import OWN, own_copies
-from controller.allocator.promises.promise import Kind, OneOf, Promise, Roams, Source, State, Verb
+from controller.allocator.promises.promise import NOWHERE, Kind, OneOf, Places, Promise, Roams, Source, State, Verb
 from controller.allocator.promises.users import Users
 from controller.allocator.world.suitable import takes_all_now, takes_now
 from controller.allocator.world.world import World
@@ -132,24 +132,29 @@ class Settler:
 
     def _withdraw(self, record: Promise, demand: VolumeDemand, now: float) -> None:
         """No choice stands for that volume: an assumption goes, in doubt after a while, and a hold stays until its end,
-        as far as it still stands for something."""
-        places = record.places
+        as far as it still stands for something. While what is decided may come to nothing it counts less, and ends
+        not."""
+        record = self._given_back(record.as_asked)
+        places: Places = record.places
         if record.kind is Kind.ROAMING or not isinstance(places, OneOf):
             still_asks = demand.is_roaming if record.kind is Kind.ROAMING else not demand.placed_nodes
         elif places.nodes is None:
             still_asks = True
             places = replace(places, excluded=demand.home_nodes)
         else:
-            left = self._given_back(record).nodes - demand.home_nodes
+            left = places.nodes - demand.home_nodes
             still_asks, places = bool(left), places if left == places.nodes else OneOf(left)
-        if not still_asks:
+        may_lapse = bool(self._world.allocated.lapsing(demand.volume))
+        if not (still_asks or may_lapse):
             self._assuming.drop(Verb.CONFIRM, record, now)
             return
         size = max(record.size_bytes, demand.size_bytes)  # it may grow
+        asked = record.places if may_lapse else None
+        found = replace(record, places=places if still_asks else NOWHERE, size_bytes=size, asked=asked)
         if record.state is State.ASSUMED:
-            self._doubt(replace(record, places=places, size_bytes=size), now)
-        elif places != record.places or size != record.size_bytes:
-            self._ledger.put(Verb.HOLD, replace(record, places=places, size_bytes=size))
+            self._doubt(found, now)
+        elif found != self._ledger.get(record.volume, record.claimant):
+            self._ledger.put(Verb.HOLD, found)
 
     def _given_back(self, record: Promise) -> Promise:
         """With all that our last answer had offered, where a choice that stands no more has narrowed that: it may have
@@ -348,7 +353,9 @@ class Settler:
         if record.situation is None:
             return False  # chosen by nobody
         demand = self._world.demand_of(record.volume)
-        return demand is None or not (demand.facts.node_id or demand.placed_nodes)
+        if demand is None or self._world.allocated.lapsing(demand.volume):
+            return True
+        return not (demand.facts.node_id or demand.placed_nodes)
 
     def _settle_doubts(self, claim: Claim, now: float) -> None:
         """What is held for pods that are gone, after a change of the claim, its volume or its replicas."""

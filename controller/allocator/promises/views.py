@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from controller.allocator.outcome import DiskOver, Mode, PromiseView, ReachView, Snapshot
-from controller.allocator.promises.promise import ANYWHERE, Kind, OnDisks, Promise, Source, State
+from controller.allocator.promises.promise import Kind, OnDisks, Promise, Source, State
 from controller.allocator.world.reach import ReachChange
 
 _ANSWERED: Final = (Source.FILTER, Source.FORMER)
@@ -43,7 +43,7 @@ def promise_views(promises: Iterable[Promise], claims: Mapping[str, str], now: f
 def _sizes(promise: Promise) -> dict[str, int]:
     """Bytes by node; a growth's are those that its replicas there are to gain."""
     if not isinstance(promise.places, OnDisks):
-        return dict.fromkeys(promise.nodes or (ANYWHERE,), promise.size_bytes)
+        return dict.fromkeys(promise.listed_nodes, promise.size_bytes)
     return promise.places.bytes_by_node()
 
 

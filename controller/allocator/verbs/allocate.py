@@ -1,9 +1,9 @@
 """Room that is given away by name: to a replica, to a copy of a backing image, to all replicas of a volume that grows.
 
 What is given counts from the moment of the decision, under the allocator's lock, on that disk and nowhere else: a
-promise to its volume ends with it. It is durable only once the caller has written the changes that come with it, and
-said so; a decision whose writing failed counts on for a while, since the write may have arrived, and whoever asks for
-the same again gets the same.
+promise to its volume counts no more beside it, and ends once that is on record. It is durable only once the caller has
+written the changes that come with it, and said so; a decision whose writing failed counts on for a while, since the
+write may have arrived, and whoever asks for the same again gets the same.
 """
 
 from __future__ import annotations

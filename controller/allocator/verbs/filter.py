@@ -97,7 +97,8 @@ class Filtering:
         self.memory.answer_anew(pod.uid, older, pod.nominated_node, adds_up=self.adds_up)
 
     def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
-        if not any(demand.is_local or demand.is_roaming or demand.never for demand in demands):
+        lapsing = self.world.allocated.lapsing
+        if not any(one.is_local or one.is_roaming or one.never or lapsing(one.volume) for one in demands):
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
         home, passed, refused = self._try_candidates(pod, candidates, demands, is_narrow=True)
         if home:

@@ -76,6 +76,7 @@ class Allocated:
         self._at_begin: dict[str, tuple[Allocation, ...]] = {}  # by node, what was on record when the term began
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
+        self._lapsing = set[str]()  # replicas that lie where they do by a decision alone
         self._extra: dict[str, dict[Name, Allocation]] = {}  # by disk UUID, what no object shows there
         self._extra_of: dict[Name, tuple[str, ...]] = {}  # by name, the disks' UUIDs
 
@@ -134,6 +135,10 @@ class Allocated:
             self._ours.discard(one)
             if one in (known := self._at_begin.get(one.node, _NONE)):
                 self._at_begin[one.node] = tuple(each for each in known if each != one)
+
+    def lapsing(self, volume: str) -> int:
+        """How many of its replicas lie where they do by decisions alone, which may come to nothing."""
+        return sum(name in self._lapsing for name in self._placed.of(volume))
 
     def is_on_record(self, wanted: Allocation) -> bool:
         """Whether the record shows that much there."""
@@ -362,7 +367,7 @@ class Allocated:
 
     def _rejoin(self, was: Mapping[Name, tuple[Allocation, ...]]) -> set[str] | None:
         """Of those that were like that before: None where all are as they were."""
-        names = [name for name, entries in was.items() if self.of(*name) != entries]
+        names = [one for one, entries in was.items() if self.of(*one) != entries or one[1] in self._lapsing]
         return self._join(names) if names else None
 
     def _join(self, names: Iterable[Name]) -> set[str]:
@@ -397,7 +402,17 @@ class Allocated:
         else:
             self._shown.pop(name, None)
         self._set_extra((Purpose.REPLICA, name), [one for one in entries if one.disk_uuid != used])
-        return self._placed.put(name, joined) if joined != self._placed.get(name) else set()
+        touched = self._placed.put(name, joined) if joined != self._placed.get(name) else set[str]()
+        return touched | self._note_lapsing(name, shown, used)
+
+    def _note_lapsing(self, name: str, shown: Replica | None, used: str) -> set[str]:
+        """Whether it lies on that disk by a decision alone; its volume if that is new."""
+        recorded = {one.disk_uuid for one in self._recorded[Purpose.REPLICA].get(name, _NONE)}
+        lapses = shown is not None and not shown.is_placed and bool(used) and used not in recorded
+        if lapses is (name in self._lapsing):
+            return set()
+        self._lapsing ^= {name}
+        return set() if shown is None else {shown.volume}
 
     def _join_image(self, name: str, shown: BackingImage | None) -> BackingImage | None:
         """Each copy that is on record, or that Longhorn has decided on, counts as far as the disk's own figure does not

@@ -1,0 +1,216 @@
+"""What pods and claims are promised while a decision about their volume's disk may come to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.verbs.allotment import Allotment
+from controller.allocator.verbs.grow import GrowthRequest
+from controller.model.allocations import NodeRecord
+from tests.fakes.builders import EPOCH, GIB
+from tests.unit.allocator.giving import SECONDS, Allocating, cluster_of
+
+LOCALITIES = {"longhorn": "best-effort", "strict": "strict-local", "roaming": "disabled"}  # by class
+
+
+def withdraw(cluster: Allocating, given: Allotment) -> None:
+    cluster.allocator.allocations.withdrawn(given)
+
+
+def never_arrive(cluster: Allocating, given: Allotment) -> None:
+    """Nobody knows for a while."""
+    cluster.allocator.allocations.failed(given)
+    cluster.clock.advance(DOUBT_SECONDS)
+    cluster.allocator.sweep()
+
+
+LAPSES = [withdraw, never_arrive]
+Lapse = Callable[[Allocating, Allotment], None]
+
+
+def offered(class_name: str = "longhorn", **free_gib: float) -> tuple[Allocating, str]:
+    """Pod "pod" was offered the nodes, and its volume of 60 GiB waits for a disk; the volume."""
+    cluster = cluster_of(**(free_gib or {"n1": 100}))
+    assert cluster.ask("pod", 60, *(free_gib or ("n1",)), class_name=class_name)
+    return cluster, provision(cluster, class_name)
+
+
+def provision(cluster: Allocating, class_name: str = "longhorn") -> str:
+    """Where it is attached nowhere, nothing is Longhorn's own to place."""
+    at = "n1" if class_name == "strict" else ""
+    return cluster.provision("pod", locality=LOCALITIES[class_name], attached_to=at, created=EPOCH)
+
+
+def has_room(cluster: Allocating, gib: int) -> bool:
+    """Whether another replica finds any."""
+    name, allocator = cluster.show("other", gib), cluster.allocator
+    given = allocator.allocations.place_replica(name, SECONDS)
+    allocator.allocations.withdrawn(given)
+    allocator.observe_replica(name, None)
+    allocator.observe_volume("other", None)
+    return bool(given.allocations)
+
+
+def decide(cluster: Allocating, volume: str) -> Allotment:
+    given = cluster.allocator.allocations.place_replica(f"{volume}-r-1", SECONDS)
+    assert given.allocations
+    return given
+
+
+@pytest.mark.parametrize("lapse", LAPSES)
+@pytest.mark.parametrize("class_name", LOCALITIES)
+def test_a_hold_outlasts_a_decision_that_comes_to_nothing(class_name: str, lapse: Lapse) -> None:
+    cluster, name = offered(class_name)
+    given = decide(cluster, name)
+    assert ({}, 40) == (cluster.pending(), cluster.free_gib("n1"))
+    assert {"n1"} == cluster.ask("small", 40, "n1")
+    lapse(cluster, given)
+    assert 100 == sum(cluster.pending().values())
+    assert set() == cluster.ask("other", 60, "n1")
+    assert not has_room(cluster, 60)
+
+
+@pytest.mark.parametrize("lapse", LAPSES)
+def test_a_hold_on_several_nodes_has_them_all_again(lapse: Lapse) -> None:
+    cluster, name = offered(n1=100, n2=90)
+    assert {"n1": 60, "n2": 60} == cluster.pending()
+    given = decide(cluster, name)
+    assert {"n2": 60} == cluster.pending()
+    cluster.change_pod("pod", priority=1)  # any event about it
+    assert {"n2": 60} == cluster.pending()
+    lapse(cluster, given)
+    assert {"n1": 60, "n2": 60} == cluster.pending()
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_hold_ends_with_what_is_on_record(is_told: bool) -> None:
+    """By the write's answer, or by the watch when that was lost."""
+    cluster, name = offered()
+    given = decide(cluster, name)
+    if is_told:
+        cluster.write(given)
+    else:
+        cluster.allocator.allocations.failed(given)
+        cluster.allocator.observe_record("n1", NodeRecord("n1", given.allocations))
+    cluster.clock.advance(DOUBT_SECONDS)
+    cluster.allocator.sweep()
+    assert 40 == cluster.free_gib("n1")
+    cluster.allocator.observe_record("n1", NodeRecord("n1", version="9" * 9))  # freed
+    assert ({}, 100) == (cluster.pending(), cluster.free_gib("n1"))
+
+
+def test_a_hold_ends_with_what_its_replica_shows() -> None:
+    cluster, name = offered()
+    given = decide(cluster, name)
+    cluster.place(name, "n1", 60)
+    cluster.allocator.allocations.withdrawn(given)
+    cluster.allocator.observe_replica(f"{name}-r-1", None)
+    assert {} == cluster.pending()
+
+
+@pytest.mark.parametrize("lapse", LAPSES)
+@pytest.mark.parametrize("adds_up", [False, True])
+@pytest.mark.parametrize("class_name", LOCALITIES)
+def test_a_yes_that_goes_by_a_decision_holds_what_comes_of_it(class_name: str, adds_up: bool, lapse: Lapse) -> None:
+    cluster, name = offered(class_name)
+    given = decide(cluster, name)
+    cluster.adds_up = adds_up
+    assert {"n1"} == cluster.offered("pod", "n1")
+    assert {} == cluster.pending()
+    lapse(cluster, given)
+    assert [60] == list(cluster.pending().values())
+    assert set() == cluster.ask("other", 60, "n1")
+    assert not has_room(cluster, 60)
+    cluster.pass_time(130)
+    assert "pod-pod" not in cluster.claimants()
+
+
+def test_a_yes_to_a_stranger_that_goes_by_a_decision_ends_nothing() -> None:
+    cluster, name = offered(n1=100, n2=90)
+    given = decide(cluster, name)
+    cluster.adds_up = True
+    assert {"n1"} == cluster.offered("pod", "n1")
+    withdraw(cluster, given)
+    assert {"n1": 60, "n2": 60} == cluster.pending()
+
+
+@pytest.mark.parametrize("lapse", LAPSES)
+def test_a_choice_that_was_nominated_stands_again(lapse: Lapse) -> None:
+    cluster, name = offered(n1=100, n2=90)
+    cluster.change_pod("pod", nominated_node="n1")
+    assert {"n1": 60} == cluster.pending()
+    given = decide(cluster, name)
+    cluster.pass_time(10)
+    assert {} == cluster.pending()
+    lapse(cluster, given)
+    assert {"n1": 60} == cluster.pending()
+
+
+@pytest.mark.parametrize("lapse", LAPSES)
+def test_a_choice_that_is_withdrawn_meanwhile_is_held_in_doubt(lapse: Lapse) -> None:
+    cluster, name = offered(n1=100, n2=90)
+    cluster.change_pod("pod", nominated_node="n1")
+    given = decide(cluster, name)
+    cluster.change_pod("pod", nominated_node="")
+    assert {"n2": 60} == cluster.pending()
+    lapse(cluster, given)
+    assert {"n1": 60, "n2": 60} == cluster.pending()
+    cluster.let_doubts_pass()
+    assert {} == cluster.pending()
+
+
+@pytest.mark.parametrize("lapse", LAPSES)
+def test_a_claims_own_promise_goes_on(lapse: Lapse) -> None:
+    """Nobody asked about its pod, and its volume is attached nowhere."""
+    cluster = cluster_of(n1=1000)
+    cluster.add_pod("pod", ("pod", 60, "roaming"))
+    cluster.select_node("pod", "n1")
+    name = cluster.provision("pod", locality="disabled", created=EPOCH)
+    assert "claim:" in cluster.claimants()
+    given = decide(cluster, name)
+    assert {} == cluster.pending()
+    lapse(cluster, given)
+    assert "claim:" in cluster.claimants()
+
+
+def test_a_bound_pod_that_goes_meanwhile_leaves_its_promise_in_doubt() -> None:
+    cluster, name = offered("roaming")
+    cluster.attach(name, "", 60, locality="disabled")
+    cluster.bind("pod", "n1")
+    given = decide(cluster, name)
+    cluster.drop_pod("pod")
+    withdraw(cluster, given)
+    assert "pod-pod" in cluster.claimants()
+    cluster.let_doubts_pass()
+    assert "pod-pod" not in cluster.claimants()
+
+
+@pytest.mark.parametrize("lapse", LAPSES)
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_growth_that_was_admitted_outlasts_a_call_that_comes_to_nothing(is_asked: bool, lapse: Lapse) -> None:
+    """`is_asked`: the volume shows the size, its replica does not."""
+    cluster, name = offered()
+    cluster.place(name, "n1", 60)
+    cluster.allocator.expansions.hold(GrowthRequest(name, 90 * GIB))
+    if is_asked:
+        cluster.attach(name, "n1", 90)
+    assert {"n1": 30} == cluster.pending()
+    given = cluster.allocator.allocations.grow(name, 90 * GIB)
+    assert not has_room(cluster, 20)
+    lapse(cluster, given)
+    assert {"n1": 30} == cluster.pending()
+    assert not has_room(cluster, 20)
+
+
+def test_what_a_replica_of_that_name_lay_on_tells_nothing_of_the_next_one() -> None:
+    cluster, name = offered()
+    given = decide(cluster, name)
+    cluster.allocator.observe_replica(f"{name}-r-1", None)
+    cluster.allocator.allocations.withdrawn(given)
+    cluster.place(name, "n1", 60)
+    assert {} == cluster.pending()
+    cluster.allocator.observe_replica(f"{name}-r-1", None)
+    assert {} == cluster.pending()
