@@ -61,6 +61,12 @@ class Ticket:
         self.woken.acquire()
 
 
+def forget_undo(tickets: Iterable[Ticket]) -> None:
+    """What they add may have been there before, and is not taken back."""
+    for ticket in tickets:
+        ticket.undo = []
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A write on top of that version that was not answered: it may arrive as long as nothing else is written there."""

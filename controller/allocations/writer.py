@@ -22,6 +22,7 @@ from controller.allocations.waiting import (
     Ticket,
     Undo,
     applied,
+    forget_undo,
     is_told,
     problem_of,
     refused,
@@ -340,8 +341,7 @@ class RecordWriter:
             if left <= 0:
                 raise NotReadyError(f"the record of {node} was not written in time")
             try:
-                known = state.known if state.known_term == term else None
-                known = known or (self._shown(node) if is_first else None)
+                known = self._known(node, state, term, is_first=is_first)
                 is_first, is_shown = False, known is not None and known.raw is None
                 stored = known or self._backend.read(node, min(left, SEND_SECONDS))
                 _check_writable(stored.record, term)
@@ -372,14 +372,21 @@ class RecordWriter:
                 return
             except UnexpectedRecordError:
                 raise
-            except ConflictError:
+            except (ConflictError, UnavailableError) as error:
                 state.known = None
-                base = None if is_shown else base  # the watch was behind: whose doing it was cannot be told
-            except UnavailableError:
-                state.known = None
-                self._pause(PAUSE_SECONDS)
+                if is_shown:  # the watch may be behind: whose doing it was cannot be told, nor who was told of it
+                    base = None
+                    forget_undo(tickets)
+                if isinstance(error, UnavailableError):
+                    self._pause(PAUSE_SECONDS)
             except ClusterError as error:
                 raise refused(node, error, state.sent, self._clock.now()) from error
+
+    def _known(self, node: str, state: NodeWrites, term: int, *, is_first: bool) -> StoredRecord | None:
+        """What this process has written there last; before that, what the watch shows."""
+        if state.known_term == term:
+            return state.known
+        return self._shown(node) if is_first else None
 
     @staticmethod
     def _left_of(tickets: Sequence[Ticket], state: NodeWrites, record: NodeRecord, term: int) -> Sequence[Ticket]:

@@ -136,6 +136,13 @@ class Callers:
             facts = self._world.volumes.get(entry.volume) if entry is not None else None
             if entry is not None and facts is not None and not entry.failed_at:
                 yield f"{entry.name} asks once more", partial(self.ask_disk, facts, entry)
+                text = f"{entry.name} asks twice more while nobody can be asked"
+                yield text, partial(self._ask_in_vain, facts, entry)
+
+    def _ask_in_vain(self, facts: Volume, entry: Replica) -> None:
+        for _ in range(2):
+            self.course = Course((WriteFault.AWAY,))
+            self.ask_disk(facts, entry)
 
     def _reuses(self) -> Iterator[Action]:
         for facts in self._world.volumes.values():

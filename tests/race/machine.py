@@ -44,6 +44,8 @@ _FAULTS: Final = (
     (WriteFault.LAST,),
     (WriteFault.NONE, WriteFault.LAST),
     (WriteFault.OVERTAKEN,),
+    (WriteFault.AWAY,),
+    (WriteFault.NONE, WriteFault.AWAY),
     (WriteFault.LOST,) * 4,
     (WriteFault.UNANSWERED, *(WriteFault.LOST,) * 4),
     (WriteFault.LATE,) * 4,

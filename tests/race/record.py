@@ -25,6 +25,7 @@ class WriteFault(StrEnum):
     LAST = "arrives without an answer, and nobody can be asked any more"
     LATE = "is under way for long"
     OVERTAKEN = "meets another write of the object"
+    AWAY = "is not tried: nobody can be asked"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class RaceRecord:
         del timeout
         self._check_reach()
         known = self.entries.get(node)
-        return StoredRecord(known or NodeRecord(node, version="0"), None)
+        return StoredRecord(known or NodeRecord(node, version="0"), {})
 
     def write(
         self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = 0.0
@@ -85,6 +86,9 @@ class RaceRecord:
         return self.read(node)
 
     def _check_reach(self) -> None:
+        if self.faults and self.faults[0] is WriteFault.AWAY:
+            self.faults.clear()
+            self.is_cut_off = True
         if self.is_cut_off:
             raise UnavailableError("no connection")
 

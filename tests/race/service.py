@@ -103,6 +103,7 @@ class Service:
             term,
             clock,
             lambda _seconds: clock.advance(_PAUSE_SECONDS),
+            lambda node: next((one for one in cast(Sequence[NodeRecord], seen("record")) if one.node == node), None),
             learn=allocator.allocations.learn,
         )
         find = allocator.disks.find
@@ -146,8 +147,7 @@ class Service:
             clock,
             is_leading=lambda: True,
             is_fresh=lambda: True,
-            told_at=allocator.allocations.told_at,
-            is_freed=allocator.allocations.is_freed,
+            answers=allocator.allocations.answers,
         )
 
     def changed(self, kind: str, old: object, new: object) -> None:

@@ -15,7 +15,7 @@ from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.kube.store import Store
-from controller.model.allocations import Allocation, Change
+from controller.model.allocations import Allocation, Change, NodeRecord
 from controller.placement.build import build_placement
 from controller.rpc.allocating import DiskAllocator
 from controller.settings import DISK_SCHEDULER, LiveSettings
@@ -108,7 +108,7 @@ class PlacingLeader:
         self.checks.term, self.has_record, self.finds = term, True, False  # `finds`: what live reads are about
         self.cluster = TestCluster(live=live, make_allocator=lambda _clock: Allocator(cell.clock))
         backend, given = NodeDiskAllocationBackend(cell.api, NAMESPACE), self.cluster.allocator.allocations
-        self.writer = RecordWriter(backend, self._term, cell.clock, self._pause, learn=given.learn)
+        self.writer = RecordWriter(backend, self._term, cell.clock, self._pause, self._seen, learn=given.learn)
         self.giving = DiskAllocator(
             self.cluster.allocator.allocations,
             lambda: self.writer,
@@ -137,6 +137,9 @@ class PlacingLeader:
         )
         self.placer, self.addition = parts.placer, parts.addition
         self.see()
+
+    def _seen(self, node: str) -> NodeRecord | None:
+        return self.stores["record"].get(f"{NAMESPACE}/{node}")
 
     def _term(self) -> int:
         self.checks.check_leading()

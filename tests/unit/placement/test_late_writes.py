@@ -22,6 +22,7 @@ from tests.fakes.clock import TickingClock
 from tests.unit.placement.late import (
     SECONDS,
     Late,
+    arrives,
     copy_image,
     delay,
     delay_placement,
@@ -143,6 +144,94 @@ def test_nor_once_it_decides_again(call: str) -> None:
     assert {} == cell.on_record()
 
 
+def fail(leader: PlacingLeader, call: Callable[[], object]) -> None:
+    """The API server is away for as long as it takes."""
+    backend: Any = leader.writer._backend
+    write, read = backend.write, backend.read
+
+    def away(*_: object) -> None:
+        raise UnavailableError("away")
+
+    backend.write = backend.read = away
+    with pytest.raises(NotReadyError):
+        call()
+    backend.write, backend.read = write, read
+
+
+def test_what_was_told_stays_however_often_it_is_asked_again_while_nothing_can_be_written() -> None:
+    """The watch does not show it yet."""
+    cell = ReplicaCell(n1=100)
+    first, small, second = cell.add("v", 60), cell.add("x", 5), cell.add("w", 60)
+    arrives(cell, "other", 1)
+    leader = PlacingLeader(cell)
+    assert leader.giving.place("v", first, SECONDS).allocations
+    for _ in range(2):
+        fail(leader, lambda: leader.giving.place("v", first, SECONDS))
+    assert leader.giving.place("x", small, SECONDS).allocations
+    assert not leader.see().giving.place("w", second, SECONDS).allocations
+    assert "n1" == cell.on_record()[first]
+
+
+def test_so_does_a_growth() -> None:
+    cell = ReplicaCell(n1=100)
+    first, small, second = cell.lying("v"), cell.add("x", 5), cell.add("w", 40)
+    arrives(cell, first, 10)
+    leader = PlacingLeader(cell)
+    assert "allocated" == expand(leader, "v", 60).outcome
+    for _ in range(2):
+        fail(leader, lambda: expand(leader, "v", 60))
+    assert leader.giving.place("x", small, SECONDS).allocations
+    assert not leader.see().giving.place("w", second, SECONDS).allocations
+    assert 60 * GIB == {one.name: one.size_bytes for one in cell.entries()}[first]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["the same term", "leading again"])
+def test_what_is_behind_its_own_writes_takes_none_for_somebody_elses(again: bool) -> None:
+    cell = ReplicaCell(n1=100)
+    first, small, second = cell.add("v", 60), cell.add("x", 5), cell.add("w", 60)
+    arrives(cell, "other", 1)
+    leader = PlacingLeader(cell)
+    assert leader.giving.place("v", first, SECONDS).allocations
+    if again:
+        leader.checks.term = 2
+        leader.cluster.allocator.end_term()
+        leader.cluster.allocator.begin_term(has_predecessor=True)
+    fail(leader, lambda: leader.giving.place("v" if again else "x", first if again else small, SECONDS))
+    backend: Any = leader.writer._backend
+    write = backend.write
+
+    def lose_once(*_: object) -> None:
+        backend.write = write
+        raise UnavailableError("no answer")
+
+    backend.write = lose_once
+    assert leader.giving.place("x", small, SECONDS).allocations
+    assert not leader.see().giving.place("w", second, SECONDS).allocations
+    assert {first, small} < cell.on_record().keys()
+
+
+def test_the_placer_frees_nothing_by_its_own_call_that_it_has_not_bound_elsewhere_before() -> None:
+    cell = ReplicaCell(n1=100, n2=100)
+    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1", status={"currentNodeID": "n1"})
+    first = cell.put_replica("v", gib=60)
+    leader = PlacingLeader(cell)
+    leader.finds = True
+    arrives_late = delay_placement(leader)
+    turn_of = leader.cluster.allocator.allocations.turn_of
+
+    def move_after(*asked: Any) -> Any:
+        turn = turn_of(*asked)
+        cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
+        leader.see()
+        return turn
+
+    leader.cluster.allocator.allocations.turn_of = move_after  # type: ignore[method-assign, assignment]
+    leader.round(3)
+    assert {first: "n1"} == cell.on_record()
+    arrives_late()
+    assert "n1" == cell.node_of(first)
+
+
 def test_what_the_placer_may_be_writing_is_freed_by_no_call() -> None:
     cell = ReplicaCell(n1=100, n2=100)
     cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1", status={"currentNodeID": "n1"})
@@ -154,7 +243,7 @@ def test_what_the_placer_may_be_writing_is_freed_by_no_call() -> None:
     cell.put_volume("w", 60)
     second = cell.put_replica("w", gib=60, hardNodeAffinity="n1")
     leader.see()
-    with pytest.raises(PreconditionError, match="is placed by replica-placement, on another node now"):
+    with pytest.raises(NotReadyError, match="replica-placement may be writing it there"):
         leader.giving.schedule_replica(pb.ScheduleReplicaRequest(volume_name="v", replica_name=first), SECONDS)
     assert not leader.see().giving.place("w", second, SECONDS).allocations
     arrives_late()
@@ -282,7 +371,7 @@ def test_what_a_write_may_have_taken_from_a_replica_that_has_grown_is_not_said_t
     assert turn is not None and HeldPlace.IN_DOUBT is turn.held
     if is_there:
         late[0]()
-        with pytest.raises(PreconditionError, match="no room for what the volume has grown by"):
+        with pytest.raises(PreconditionError, match="10 GiB more than there is room for"):
             leader.see().giving.place("v", first, SECONDS)
     else:
         let_pass(leader, DOUBT_SECONDS)
