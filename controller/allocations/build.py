@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,14 +10,14 @@ from prometheus_client import CollectorRegistry
 
 from controller.allocations.backends import LonghornNodeBackend
 from controller.allocations.holder import RecordHolder, tell_problem
-from controller.allocations.keeper import LonghornObjects, RecordKeeper, is_kept, news_of, status_of
+from controller.allocations.keeper import KnownCalls, LonghornObjects, RecordKeeper, is_kept, news_of, status_of
 from controller.allocations.metrics import RecordMetrics
 from controller.allocations.terms import RecordTerm
 from controller.allocations.writer import Learn
 from controller.clock import Clock
 from controller.kube.api import KubeApi
 from controller.kube.store import Change, Store
-from controller.model.allocations import Allocation, NodeRecord
+from controller.model.allocations import NodeRecord
 from controller.process.addition import Addition
 from controller.process.worker import Group
 from controller.settings import LiveSettings
@@ -51,12 +51,11 @@ def build_record(
     openings: Callable[[], int],
     settings: Callable[[], LiveSettings],
     is_fresh: Callable[[], bool],
-    told_at: Callable[[Iterable[Allocation]], Mapping[Allocation, float]],
-    is_freed: Callable[[Allocation], bool],
+    answers: KnownCalls,
     learn: Learn,
 ) -> RecordParts:
-    """`stores`: of `node`, `replica`, `volume`, `backing_image` and `record`, before their informers start. `told_at`
-    and `is_freed`: as `RecordKeeper`'s; `learn`: as `RecordHolder`'s. Starts nothing."""
+    """`stores`: of `node`, `replica`, `volume`, `backing_image` and `record`, before their informers start.
+    `answers`: as `RecordKeeper`'s; `learn`: as `RecordHolder`'s. Starts nothing."""
 
     def records() -> Sequence[NodeRecord]:
         is_in_nodes = isinstance(holder.backend, LonghornNodeBackend)
@@ -88,9 +87,7 @@ def build_record(
     term = RecordTerm(lease_term, openings, lambda: _latest_term(stores))
     holder = RecordHolder(api, namespace, term, clock, tell_problem, seen, learn, left)
     parts = holder, records, objects, settings, clock
-    keeper = RecordKeeper(
-        *parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, told_at=told_at, is_freed=is_freed
-    )
+    keeper = RecordKeeper(*parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, answers=answers)
     _tell(keeper, stores)
     registry.register(RecordMetrics(keeper.figures, lambda: gate.is_open))
 

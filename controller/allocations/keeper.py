@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from controller.allocations.holder import RecordHolder
 from controller.allocations.repair import Repair, RepairReason, plan_repairs, shown_allocations
@@ -109,6 +109,22 @@ class _Seen:
     term: int
 
 
+class KnownCalls(Protocol):
+    """What calls did, by the keeper's clock."""
+
+    def told_at(self, entries: Iterable[Allocation]) -> Mapping[Allocation, float]:
+        """When callers were told of such entries last, if lately."""
+        ...
+
+    def is_freed(self, one: Allocation) -> bool:
+        """Whether a call has lately taken such an entry off the record."""
+        ...
+
+    def is_besides(self, one: Allocation) -> bool:
+        """Whether its replica has no disk, and was given another place since."""
+        ...
+
+
 class RecordKeeper(Part):
     """Brings the record to what the objects show while this process leads and a record is to be kept.
 
@@ -128,16 +144,13 @@ class RecordKeeper(Part):
         *,
         is_leading: Callable[[], bool],
         is_fresh: Callable[[], bool],
-        told_at: Callable[[Iterable[Allocation]], Mapping[Allocation, float]] = lambda _entries: {},
-        is_freed: Callable[[Allocation], bool] = lambda _entry: False,
+        answers: KnownCalls,
     ) -> None:
-        """`is_fresh`: whether what is seen of the cluster is young enough to write by. `told_at`: when callers were
-        told of such entries last, if lately, by that clock. `is_freed`: whether a call has lately taken such an entry
-        off the record."""
+        """`is_fresh`: whether what is seen of the cluster is young enough to write by."""
         self._holder, self._records, self._objects = holder, records, objects
         self._settings, self._clock = settings, clock
         self._is_leading, self._is_fresh = is_leading, is_fresh
-        self._told_at, self._is_freed = told_at, is_freed
+        self._answers = answers
         # By name: entries that no object shows, or shows smaller, and since when, or since their caller was told.
         self._since: dict[str, dict[Allocation, float]] = {}
         self._oldest = inf  # none of them is older
@@ -224,14 +237,16 @@ class RecordKeeper(Part):
         mine = shown if scope is None else [one for one in shown if scope.has(one)]
         now = self._clock.now()
         extra = surplus_of(records, mine)
-        told_at = self._told_at(extra)
+        told_at = self._answers.told_at(extra)
         since = {
             one: max(self._since.get(one.name, {}).get(one, now), min(now, told_at.get(one, 0.0))) for one in extra
         }
         self._note(since, scope)
         waits = {one for one, began in since.items() if now - began < live.allocation_grace_seconds}
         written = {one for one, at in told_at.items() if at > now}  # for somebody who has not been told yet
-        kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | expected_among(extra, objects, shown)
+        besides = set(filter(self._answers.is_besides, extra))
+        expected = expected_among(extra - besides, objects, shown)
+        kept = (waits - ((moved_among(extra, shown) | besides) - told_at.keys())) | written | expected
         plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
         repairs = [one for one in plan if scope is None or scope.has(one.allocation)]
         self._rewrite(writer, unreadable, mine)
@@ -319,9 +334,9 @@ class RecordKeeper(Part):
                 isinstance(change, Put) and there is not None and there.size_bytes < change.allocation.size_bytes
             )
             if there is not None and not is_raised:
-                wanted = wanted and self._told_at((there,)).items() <= seen.told_at.items()
+                wanted = wanted and self._answers.told_at((there,)).items() <= seen.told_at.items()
             elif there is None and isinstance(change, Put):
-                wanted = wanted and not self._is_freed(change.allocation)
+                wanted = wanted and not self._answers.is_freed(change.allocation)
             made[change] = wanted
             return wanted
 

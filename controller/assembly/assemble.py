@@ -170,8 +170,7 @@ class Controller:
             openings=lambda: self.lifecycle.openings,
             settings=self._live_settings,
             is_fresh=lambda: self.stores.stale_kind() is None,
-            told_at=self.allocator.allocations.told_at,
-            is_freed=self.allocator.allocations.is_freed,
+            answers=self.allocator.allocations.answers,
             learn=self.allocator.allocations.learn,
         )
         rpc = build_rpc(

@@ -73,7 +73,7 @@ class Gives(Protocol):
     """Decides, and has it on record before it answers. In the product DiskAllocator of controller.rpc, which must not
     be imported here. Raises SchedulerError."""
 
-    def place(self, volume: str, replica: str, seconds: float) -> Allotment: ...
+    def place(self, volume: str, replica: str, seconds: float, *, frees: bool) -> Allotment: ...
     def release(self, replica: str, seconds: float) -> Allotment: ...
 
 
@@ -298,7 +298,7 @@ class Placer(Part):
 
     def _place(self, name: str, state: Waiting, check: Callable[[], None]) -> None:
         began = self._clock.now()
-        given = self._gives.place(state.volume, name, PLACE_SECONDS)
+        given = self._gives.place(state.volume, name, PLACE_SECONDS, frees=False)
         if not given.allocations:
             self._outcomes[PlacementOutcome.NO_ROOM] += 1
             if state.reason != Why.NO_ROOM:

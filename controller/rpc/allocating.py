@@ -22,7 +22,7 @@ from controller.errors import (
     PreconditionError,
     TooManyReadsError,
 )
-from controller.model.allocations import Allocation, Change, NodeRecord, lowers_nothing
+from controller.model.allocations import Allocation, Change, Drop, NodeRecord, lowers_nothing
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import NamedCalls, Served, refusals_of
 from controller.rpc.service import LIVE_READ_SECONDS, Checks
@@ -102,8 +102,8 @@ class DiskAllocator:
 
     def schedule_replica(self, request: pb.ScheduleReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name", "volume_name")
-        frees = not self._places()  # else a write of its place may be under way here
-        given = self.place(request.volume_name, request.replica_name, seconds, frees=frees)
+        may_write = self._places() or self._allocations.may_be_written(request.replica_name)
+        given = self.place(request.volume_name, request.replica_name, seconds, frees=not may_write)
         return self._one(given, pb.ScheduleReplicaReply)
 
     def place(self, volume: str, replica: str, seconds: float, *, frees: bool = True) -> Allotment:
@@ -167,9 +167,13 @@ class DiskAllocator:
 
         def release() -> Allotment:
             waits = self._allocations.is_shown_unplaced(name)
-            if waits and self._is_there(Missing("replica", "", name), deadline) and self._places():
-                text = "replica-placement writes it to the disk that it was given, and frees that by itself"
-                raise PreconditionError(f"replica {name!r} still exists, and {text}")
+            if waits and self._is_there(Missing("replica", "", name), deadline):
+                if self._places():
+                    text = "replica-placement writes it to the disk that it was given, and frees that by itself"
+                    raise PreconditionError(f"replica {name!r} still exists, and {text}")
+                if self._allocations.may_be_written(name):
+                    text = "replica-placement of the leader before may be writing it to the disk that it was given"
+                    raise NotReadyError(f"replica {name!r} still exists, and {text}; try again")
             try:
                 return self._allocations.release_replica(name)
             except PreconditionError:
@@ -230,10 +234,15 @@ class DiskAllocator:
             checks.check_term(term)
             self._allocations.check_decides(switches)
 
+        def is_wanted(change: Change, there: Allocation | None) -> bool:
+            if isinstance(change, Drop) and there is not None and self._allocations.answers.is_told(there):
+                return False  # as if it had been freed before that
+            return lowers_nothing(change, there)
+
         if allotment.changes:
             try:
                 checks.check_term(term)
-                record.commit(allotment.changes, deadline - _ANSWER_SECONDS, lowers_nothing, allotment.seen, check)
+                record.commit(allotment.changes, deadline - _ANSWER_SECONDS, is_wanted, allotment.seen, check)
             except OutdatedDecisionError:
                 self._allocations.withdrawn(allotment)
                 raise

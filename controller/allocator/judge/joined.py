@@ -24,9 +24,24 @@ from controller.allocator.promises.promise import Roams, Source
 from controller.allocator.world.world import World
 from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 from controller.model.quantity import bytes_text
-from controller.rules.affinity import Try
-from controller.rules.candidates import Candidate, PlacementView, check_search, find_candidates, reached_nodes
-from controller.rules.eligibility import NodeRoom, check_disk_state, check_node
+from controller.rules.affinity import (
+    Affinity,
+    Try,
+    Usage,
+    counted_replicas,
+    disks_with_replicas,
+    is_replacement_due,
+)
+from controller.rules.candidates import (
+    Candidate,
+    PlacementView,
+    check_search,
+    find_candidates,
+    needs_of,
+    reached_nodes,
+)
+from controller.rules.eligibility import NodeRoom, check_disk_kind, check_disk_state, check_node, check_node_for
+from controller.rules.placing import wanted_affinity
 from controller.rules.preference import prefer_attach_node, preferred
 from controller.rules.reasons import Reason, Refusal, Rejection
 
@@ -178,6 +193,8 @@ class JoinedDisks:
     def _view(self, asked: Replica | None, nodes: Mapping[str, LonghornNode]) -> PlacementView:
         world, volume = self._world, self._volume
         replicas = {**world.replicas_of(volume.name), **({asked.name: asked} if asked is not None else {})}
+        for name in world.allocated.reused.keys() & replicas.keys() if asked is not None else ():
+            replicas[name] = replace(replicas[name], failed_at="")  # it comes back, as somebody was told
         engines = world.engines
         managers = engines.managers
         source = volume.source_volume
@@ -229,6 +246,27 @@ class JoinedDisks:
         text = f"{disk.name}: {bytes_text(size)} are {bytes_text(missing)} more than there is room for"
         text = f"{text}, with the {bytes_text(known_bytes)} that the replica has there"
         return Obstacle(node.name, disk.name, missing, Rejection(Reason.INSUFFICIENT_STORAGE, text))
+
+    def check_place(self, replica: Replica, *, with_others: bool) -> Rejection | None:
+        """Why Longhorn's rules, room and engines aside, keep the volume's replica from its disk, which its node shows.
+        `with_others`: by the anti-affinity among the volume's replicas as well."""
+        view, volume = self.unjoined(), self._volume
+        node, affinity = view.nodes[replica.node], Affinity.of(volume, view.settings)
+        disk = next(one for one in node.disks if one.uuid == replica.disk_uuid)
+        others = [one for one in view.replicas if one.name != replica.name]
+        due = is_replacement_due(volume, view.settings, view.now_utc)
+        usage = Usage.of(counted_replicas(others, ignore_failed=False, replacement_due=due), view.nodes)
+        needs, space = needs_of(volume, replica, view.backing_image), view.settings.space
+        ignores_tags = affinity.shares_nodes and node.name in usage.nodes  # as in the last step of its search
+        rejection = check_node_for(node, needs, space, with_tags=not ignores_tags) or check_disk_state(disk)
+        reason = check_disk_kind(disk, needs, volume.size_bytes, space)
+        if reason is None and with_others:
+            is_bound = bool(wanted_affinity(volume, replica))
+            reason = None if is_bound else usage.bars(node.name, node.zone, affinity)
+            if not affinity.disk_soft and disk.uuid in disks_with_replicas(others, ignore_failed=False):
+                reason = Reason.DISK_ANTI_AFFINITY
+        text = f"{node.name} {disk.name}: {reason}"
+        return rejection or (None if reason is None else Rejection(reason, text))
 
     def joined(self, node: LonghornNode) -> LonghornNode:
         """The node, its disks' figures with all that may come to them. Disks that take nothing stay as they are."""

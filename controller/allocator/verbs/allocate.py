@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
-from itertools import count, islice
+from itertools import count
 from math import inf
 from typing import Final
 
@@ -25,15 +25,15 @@ from controller.allocator.judge.images import CopyToCome, check_image_growth, co
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn, allocation_of
+from controller.allocator.verbs.answers import AnsweredCalls
 from controller.allocator.verbs.closed import Closed, in_doubt
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
 from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLock
 from controller.allocator.verbs.held import check_place, held, judged_bytes, stands
-from controller.allocator.verbs.lately import Lately
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError, RefusedWriteError, SchedulerError
-from controller.model.allocations import Allocation, Drop, Key, NodeRecord, Purpose, Put
+from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put
 from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, Replica, Volume
 from controller.rules.candidates import Candidate
 from controller.rules.demand import Missing
@@ -74,8 +74,8 @@ class Allocations:
         # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
         self._turn = threading.Lock()
         self._numbers = count(1)
-        self._told = Lately[Allocation]()  # what callers were told, and when last, for the grace
-        self._freed_at = Lately[tuple[str, Key]]()  # what was taken back, by node, and when last
+        self._began_at = -inf  # the term, after another leader's
+        self.answers = AnsweredCalls(lock, clock, world.allocated)
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
         """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
@@ -162,17 +162,12 @@ class Allocations:
         shown = self._world.allocated.shown_replica(replica.name)
         if shown is None or shown.is_placed or volume is None:
             return self._at_its_place(replica)
-        place = held(self._world, lambda: self._beside(volume), volume, shown)
-        if place not in (HeldPlace.PLACE, HeldPlace.NOTHING) and not is_looked_at:
+        there = held(self._world, lambda: self._beside(volume), volume, shown)
+        if there.place not in (HeldPlace.PLACE, HeldPlace.NOTHING) and not is_looked_at:
             raise LookFirstError(("volume", volume.name), ("replica", replica.name))
-        check_place(place, replica, frees=frees)
-        if place is HeldPlace.ELSEWHERE:
+        check_place(there, replica, frees=frees)
+        if there.place is HeldPlace.ELSEWHERE:
             return self._freed(self._world.allocated.of(Purpose.REPLICA, replica.name))
-        judged = judged_bytes(self._world, replica)
-        if judged < volume.size_bytes:
-            obstacle = self._beside(volume).check_larger(replica, judged)
-            if obstacle is not None:
-                return Allotment(obstacles=(obstacle,), size_bytes=replica.size_bytes)
         return self._at_its_place(replica, volume.size_bytes)
 
     def _at_its_place(self, replica: Replica, size_bytes: int = 0) -> Allotment:
@@ -180,7 +175,7 @@ class Allocations:
         one = allocation_of(self._world.nodes, replica, size_bytes)
         if one is None:
             raise PreconditionError(f"the disk of replica {replica.name!r} is on no node that Longhorn shows")
-        if stands(self._world, one):
+        if self._stands(one):
             return Allotment((one,), size_bytes=one.size_bytes)
         return self._repeated(one, replica.volume)
 
@@ -198,9 +193,8 @@ class Allocations:
                 not_yet = check_replacement(self._beside(volume, now_utc).unjoined(), volume)
             affinity = wanted_affinity(volume, replica)
             bound = affinity if affinity != replica.hard_node_affinity else ""
-            return PlacementTurn(
-                volume.name, not_yet, bound, held(self._world, lambda: self._beside(volume), volume, replica)
-            )
+            there = held(self._world, lambda: self._beside(volume), volume, replica)
+            return PlacementTurn(volume.name, not_yet, bound, there.place)
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:
         """The failed replica of that volume that comes back where it lies, at the volume's size; without one, or
@@ -220,7 +214,17 @@ class Allocations:
             obstacle = beside.check_larger(found.replica, judged_bytes(self._world, found.replica))
             if obstacle is not None:
                 return Allotment(obstacles=(obstacle,), size_bytes=volume.size_bytes)
+            self._world.allocated.reused[found.replica.name] = self._clock.now()
             return self._at_its_place(found.replica, volume.size_bytes)
+
+    def may_be_written(self, name: str) -> bool:
+        """Whether replica-placement of the leader before may be writing the replica to a disk that it was given then.
+        Costs: a look-up."""
+        with self._lock:
+            if self._clock.now() - self._began_at >= DOUBT_SECONDS:
+                return False
+            allocated = self._world.allocated
+            return not all(map(allocated.is_decided, allocated.of(Purpose.REPLICA, name)))
 
     def is_shown_unplaced(self, name: str) -> bool:
         """Whether our stores show the replica, and no disk of it. Costs: a look-up."""
@@ -263,7 +267,7 @@ class Allocations:
                 if allocation is None:
                     raise PreconditionError(f"the disk of replica {one.name!r} is on no node that Longhorn shows")
             allocations = tuple(allocation for _, allocation in wanted if allocation is not None)
-            new = tuple(one for one in allocations if not stands(self._world, one))
+            new = tuple(one for one in allocations if not self._stands(one))
             for allocation in new:
                 self._check_readable(allocation.node)
             is_new = any(one.size_bytes < size for one in placed)
@@ -311,17 +315,19 @@ class Allocations:
         """The copy that was given before, larger if that is wanted and fits. It is written once more, as `stands`
         tells."""
         one = known.allocation
-        if known.is_closed:
-            text = f"backing image {image.name!r} was given disk {one.disk_uuid!r} on node {one.node}"
-            raise PreconditionError(f"{text}, which takes no copies now; to have another one chosen, deallocate it")
-        size = max(size_bytes, one.size_bytes)
+        why = "which takes no copies now" if known.is_closed else ""
+        size, is_ours = max(size_bytes, one.size_bytes), self._world.allocated.is_ours(one)
         is_larger = size > one.size_bytes
-        if is_larger or not self._world.allocated.is_ours(one):
+        if not why and (is_larger or not is_ours):
             self._check_readable(one.node)
             beside = self._under_lock.ledger().binding
             obstacle = check_image_growth(self._world, beside, image, one, size)
-            if obstacle is not None:
+            if obstacle is not None and (is_ours or in_doubt(self._world, [obstacle])):
                 return Allotment(obstacles=(obstacle,), size_bytes=size)
+            why = f"where it has no room: {obstacle.rejection.message}" if obstacle is not None else ""
+        if why:
+            text = f"backing image {image.name!r} was given disk {one.disk_uuid!r} on node {one.node}, {why}"
+            raise PreconditionError(f"{text}; to have another one chosen, deallocate it")
         if is_larger:
             return self._give_locked(replace_entry(one, size_bytes=size))
         return self._repeated(one)
@@ -355,8 +361,7 @@ class Allocations:
         """The changes are durable, and `learn` has told what is on record since. Costs: what they touch."""
         with self._turn, self._lock:
             self._change_locked(self._world.allocated.end(allotment.number, allotment.put))
-            for one in allotment.put:
-                self._told.note(one, self._clock.now())
+            self.answers.told_locked(allotment.put)
 
     def withdrawn(self, allotment: Allotment) -> None:
         """The changes were not sent, and will not be. Costs: what they touch."""
@@ -400,27 +405,10 @@ class Allocations:
                 where = f"on disk {found.disk!r} of node {found.node}"
                 raise NotReadyError(f"it is not known whether a write took the room {where}; try again")
 
-    def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
-        """When callers were told of those entries last, if within the grace; infinity of what is being written for one
-        now. Costs: a look-up for each, in lots that let others in."""
-        rest, found = iter(entries), dict[Allocation, float]()
-        is_written = self._world.allocated.is_being_written
-        while lot := tuple(islice(rest, _ENTRIES_AT_ONCE)):
-            with self._lock:
-                told = {one: inf if is_written(one) else self._told.get(one) for one in lot}
-            found.update((one, at) for one, at in told.items() if at is not None)
-        return found
-
     def disk_names(self, entries: Iterable[Allocation]) -> list[str]:
         """Of the disks that they are on; "" where no node shows the disk. Costs: a look at each's node."""
         with self._lock:
             return [self._world.allocated.place_of(one)[1] for one in entries]
-
-    def is_freed(self, one: Allocation) -> bool:
-        """Whether somebody has lately taken back what is on record there, or is about to: what shows it there may be
-        from before. Costs: a look-up."""
-        with self._lock:
-            return (one.node, one.key) in self._freed_at
 
     def decide_locked(self, decides: bool) -> None:
         """Whether the record decides from now on. Costs: every allocation where that changes, else nothing."""
@@ -429,15 +417,14 @@ class Allocations:
             self._under_lock.ledger().keep_binding(binding_of(self._world, self._under_lock.memory()))
             self._change_locked(volumes)
 
-    def begin_term_locked(self) -> None:
-        """The record tells what was given before. Costs: a look at each decision that it does not show."""
+    def begin_term_locked(self, *, has_predecessor: bool) -> None:
+        """The record tells what was given before. Costs: a look at each entry."""
+        self._began_at = self._clock.now() if has_predecessor else -inf
         self._world.volumes_touched(self._world.allocated.begin_term())
 
     def sweep_locked(self, now: float, grace_seconds: float) -> None:
-        """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show, and
-        at what callers were told a grace ago, or was freed a minute ago."""
-        self._told.forget(now, grace_seconds)
-        self._freed_at.forget(now, SHOWN_SECONDS)
+        """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show."""
+        self.answers.sweep_locked(now, grace_seconds)
         volumes = self._world.allocated.expire(now)
         if volumes:
             self._change_locked(volumes)
@@ -477,11 +464,14 @@ class Allocations:
         seen = self._world.allocated.seen_by(number, entries)
         return replace(given, number=number, seen=seen, changes=tuple(Put(one) for one in entries))
 
+    def _stands(self, one: Allocation) -> bool:
+        """What somebody is about to take back is written once more as well."""
+        return not self.answers.is_freed_locked(one) and stands(self._world, one)
+
     def _freed(self, allocations: Iterable[Allocation]) -> Allotment:
         entries = tuple(allocations)
         self._world.allocated.disown(entries)
-        for one in entries:
-            self._freed_at.note((one.node, one.key), self._clock.now())
+        self.answers.freed_locked(entries)
         changes = tuple(Drop(one.purpose, one.name, one.node, one.disk_uuid) for one in entries)
         return Allotment(freed=entries, changes=changes)
 

@@ -47,9 +47,17 @@ class HeldPlace(StrEnum):
 
     NOTHING = "nothing"
     PLACE = "place"  # that it may be written to
-    CLOSED = "closed"  # on a node or disk that takes no replicas now, or has no room for what it has grown by
+    CLOSED = "closed"  # by the rules, room aside, or because it has no room for what the volume has grown by
     IN_DOUBT = "in-doubt"  # that room may be missing only because a write of ours was not answered
     ELSEWHERE = "elsewhere"  # not on the node that it has to be on
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAt:
+    """`why`: it may not be written to."""
+
+    place: HeldPlace
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class Closed:
         """Nodes by name whose record cannot be read, disks by UUID of which it has no place for more, and why."""
         allocated = self._world.allocated
         nodes = {node: allocated.unreadable(node) for node in allocated.problems}
-        return nodes | allocated.entries.full(purpose, self._world.nodes)
+        return nodes | allocated.entries.full(purpose)
 
     def refused(self, error: RefusedWriteError) -> None:
         self._refused[error.node] = self._clock.now(), str(error)

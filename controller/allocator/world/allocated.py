@@ -42,6 +42,9 @@ class Decided:
     place: str = ""
 
 
+REUSED_SECONDS: Final = 90.0  # until a failed replica shows that it comes back, or does not
+
+
 class Allocated:
     """Allocations by name, and what Longhorn's objects are with them. While they do not count, the objects are as
     Longhorn shows them.
@@ -72,8 +75,9 @@ class Allocated:
         self._recorded: dict[Purpose, dict[str, tuple[Allocation, ...]]] = {one: {} for one in Purpose}  # the same
         self._ahead: dict[tuple[str, str], Ahead] = {}  # by node and place
         self._decided: dict[Name, tuple[Decided, ...]] = {}
-        self._ours = set[Allocation]()  # decided here in this term, and since the record decides
+        self._ours: dict[Allocation, int] = {}  # decided here in this term, by which number, since the record decides
         self._at_begin: dict[str, tuple[Allocation, ...]] = {}  # by node, what was on record when the term began
+        self.reused: dict[str, float] = {}  # failed replicas of which somebody was told that they come back, and when
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
         self._lapsing = set[str]()  # replicas that lie where they do by a decision alone
@@ -82,7 +86,7 @@ class Allocated:
 
     def copy_to(self, other: Allocated) -> None:
         """For questions only."""
-        other.counts, other.problems = self.counts, self.problems.copy()
+        other.counts, other.problems, other.reused = self.counts, self.problems.copy(), self.reused
         vars(other).update(
             _unread=self._unread.copy(), _extra={uuid: entries.copy() for uuid, entries in self._extra.items()}
         )
@@ -119,6 +123,26 @@ class Allocated:
                 found[one.node, one.disk_uuid] = one
         return tuple(found.values())
 
+    def every(self, one: Allocation) -> list[Allocation]:
+        """What is on record or decided of that name on that disk, of whatever size."""
+        decided = (entry.allocation for entry in self._decided.get(_name(one), _NO_DECISIONS))
+        found = (*decided, *self._recorded[one.purpose].get(one.name, _NONE))
+        return [other for other in found if (other.node, other.disk_uuid) == (one.node, one.disk_uuid)]
+
+    def is_decided(self, one: Allocation) -> bool:
+        """Here, in this term."""
+        return one in self._ours
+
+    def held_of(self, replica: str) -> list[Allocation]:
+        """The disks that a replica without one was given, as far as nodes show them. The first one counts as its place:
+        what was told last in this term, or what the leader before told last, as far as the record says."""
+        found = [one for one in self.of(Purpose.REPLICA, replica) if self.place_of(one)[0]]
+        return sorted(found, key=self._rank, reverse=True) if len(found) > 1 else found
+
+    def _rank(self, one: Allocation) -> tuple[int, bool, int]:
+        known = self._at_begin.get(one.node, _NONE)
+        return self._ours.get(one, 0), one in known, self._record_of(one.node).term
+
     def is_being_written(self, wanted: Allocation) -> bool:
         """Whether somebody waits for it to be on record."""
         decided = self._decided.get((wanted.purpose, wanted.name), _NO_DECISIONS)
@@ -132,7 +156,7 @@ class Allocated:
     def disown(self, entries: Iterable[Allocation]) -> None:
         """They were not written, or are freed."""
         for one in entries:
-            self._ours.discard(one)
+            self._ours.pop(one, None)
             if one in (known := self._at_begin.get(one.node, _NONE)):
                 self._at_begin[one.node] = tuple(each for each in known if each != one)
 
@@ -258,7 +282,7 @@ class Allocated:
         """One caller's count from now on, under that number, until they `end`. `is_judged`: there is room for them by
         what is on record now; else by what was, when somebody decided the same who does not know whether it is."""
         entries = list(allocations)
-        self._ours.update(entries)
+        self._ours.update(dict.fromkeys(entries, number))
         for one in entries:
             there = self._decided.get(_name(one), _NO_DECISIONS)
             same = () if is_judged else (entry.seen for entry in there if entry.allocation == one)
@@ -288,6 +312,7 @@ class Allocated:
     def expire(self, now: float) -> set[str]:
         """What was decided or written, and never came to stand on record."""
         found = self._end_all([one for one in self._decisions() if one.until is not None and now >= one.until]) or set()
+        self.reused = {name: at for name, at in self.reused.items() if now - at < REUSED_SECONDS}
         late = [(key, ahead) for key, ahead in self._ahead.items() if now >= ahead.until]
         for (node, place), ahead in late:
             del self._ahead[node, place]
@@ -296,7 +321,8 @@ class Allocated:
 
     def begin_term(self) -> set[str]:
         """What was decided in another term is on record by now, or never will be."""
-        names = set(self._decided)
+        several = (name for name, entries in self._recorded[Purpose.REPLICA].items() if len(entries) > 1)
+        names = {*self._decided, *((Purpose.REPLICA, name) for name in several)}
         self._decided.clear()
         self._ours.clear()
         self._at_begin = self._records.copy()
@@ -391,9 +417,10 @@ class Allocated:
         if shown is not None and shown.is_placed:
             used = shown.disk_uuid
         elif shown is not None and not (shown.node or shown.failed_at or shown.deleting):
-            places = ((self.place_of(one)[0], one.disk_uuid) for one in entries)
-            node, used = next((place for place in places if place[0]), _NOWHERE)
-            joined = replace(shown, node=node, disk_uuid=used) if used else shown
+            held = self.held_of(name) if entries else ()
+            if held:
+                used = held[0].disk_uuid
+                joined = replace(shown, node=self.place_of(held[0])[0], disk_uuid=used)
         if joined is not None and used:
             largest = max((one.size_bytes for one in entries if one.disk_uuid == used), default=0)
             joined = replace(joined, size_bytes=largest) if largest > joined.size_bytes else joined

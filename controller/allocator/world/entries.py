@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 from controller.model.allocations import Allocation, Purpose
-from controller.model.longhorn import LonghornNode
 from controller.model.records import MAX_ENTRIES, no_place
 
-_Place = tuple[Purpose, str, str]  # purpose, node, and UUID of the disk
+_Place = tuple[Purpose, str, str]  # purpose, node and UUID of the disk
 
 
 class Entries:
@@ -30,11 +28,6 @@ class Entries:
         if not self._counts[place]:
             del self._counts[place]
 
-    def full(self, purpose: Purpose, nodes: Mapping[str, LonghornNode]) -> dict[str, str]:
-        """By UUID, the disks of which there is no place on their nodes' records for more of that, and why."""
-        places = [(node, uuid) for of, node, uuid in self._full if of is purpose and node in nodes]
-        return {
-            uuid: no_place(purpose, node, uuid)
-            for node, uuid in places
-            if any(one.uuid == uuid for one in nodes[node].disks)
-        }
+    def full(self, purpose: Purpose) -> dict[str, str]:
+        """By UUID, the disks of which there is no place on record for more of that, and why."""
+        return {uuid: no_place(purpose, node, uuid) for of, node, uuid in self._full if of is purpose}

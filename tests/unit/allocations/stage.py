@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend, RecordBackend
@@ -13,6 +13,24 @@ from tests.fakes.apiserver import FakeApiServer
 NAMESPACE = "longhorn-system"
 NODES = ("n1", "n2", "n3")
 BACKENDS: list[Callable[[FakeApiServer, str], RecordBackend]] = [LonghornNodeBackend, NodeDiskAllocationBackend]
+
+
+class Answered:
+    """What calls did."""
+
+    def __init__(self) -> None:
+        self.told: Callable[[], dict[Allocation, float]] = dict
+        self.freed, self.besides = set[Allocation](), set[Allocation]()
+
+    def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
+        told = self.told()
+        return {one: told[one] for one in entries if one in told}
+
+    def is_freed(self, one: Allocation) -> bool:
+        return one in self.freed
+
+    def is_besides(self, one: Allocation) -> bool:
+        return one in self.besides
 
 
 def entry(name: str, size: int = 10, node: str = "n1", disk: str = "d1") -> Allocation:

@@ -21,7 +21,7 @@ from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import disk, node, replica
 from tests.fakes.clock import VirtualClock
-from tests.unit.allocations.stage import BACKENDS, NAMESPACE, entry, longhorn, nodes_crd, on_record, put
+from tests.unit.allocations.stage import BACKENDS, NAMESPACE, Answered, entry, longhorn, nodes_crd, on_record, put
 
 KINDS = ("node", "replica", "volume", "backing_image", "record")
 N1 = node("n1", disk("d1"))
@@ -56,8 +56,7 @@ def built(
         openings=lambda: 1,
         settings=live,
         is_fresh=lambda: True,
-        told_at=lambda _entries: {},
-        is_freed=lambda _entry: False,
+        answers=Answered(),
         learn=lambda _record, _place, is_written: None,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain, repeat
 from math import inf
@@ -41,6 +41,7 @@ from tests.fakes.clock import VirtualClock
 from tests.unit.allocations.stage import (
     NAMESPACE,
     NODES,
+    Answered,
     add_image,
     add_replica,
     entry,
@@ -64,8 +65,7 @@ class KeeperStage:
         self.api, self.clock, self.live = longhorn(), VirtualClock(), live
         self.term, self.is_leading, self.is_fresh, self.looks = 5, True, True, 0
         self.frozen: tuple[NodeRecord, ...] | None = None
-        self.told_at: Callable[[], dict[Allocation, float]] = dict
-        self.freed = set[Allocation]()
+        self.answers = Answered()
         self.api.put(CRDS, None, nodes_crd(has_field=in_nodes))
         self.backend = (LonghornNodeBackend if in_nodes else NodeDiskAllocationBackend)(self.api, NAMESPACE)
         self.holder = RecordHolder(self.api, NAMESPACE, self._term, self.clock, lambda _problem: None)
@@ -78,18 +78,13 @@ class KeeperStage:
             self.clock,
             is_leading=lambda: self.is_leading,
             is_fresh=lambda: self.is_fresh,
-            told_at=self._told_at,
-            is_freed=lambda one: one in self.freed,
+            answers=self.answers,
         )
 
     def _term(self) -> int:
         if not self.is_leading:
             raise NotLeaderError("this process does not lead")
         return self.term
-
-    def _told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
-        told_at = self.told_at()
-        return {one: told_at[one] for one in entries if one in told_at}
 
     def records(self) -> list[NodeRecord]:
         return list(self.frozen or (one.record for one in self.backend.records()))
@@ -261,9 +256,9 @@ def test_the_grace_begins_anew_when_its_caller_is_told_once_more() -> None:
     leader.commit(put("r1"))
     leader.round()
     told = {put("r1").allocation: leader.clock.now() + 50}
-    leader.told_at = lambda: told
+    leader.answers.told = lambda: told
     leader.round(61)
-    leader.told_at = dict  # longer ago than is kept
+    leader.answers.told = dict  # longer ago than is kept
     leader.round(48)
     assert {"r1": 10} == leader.on_record()
     leader.round(2)
@@ -276,7 +271,7 @@ def test_what_is_told_once_more_between_the_plan_and_the_write_is_left_as_it_is(
     leader.round()
     for before, at in (({}, 1.0), ({put("r1").allocation: 0.5}, inf)):
         answers = chain([before], repeat({put("r1").allocation: at}))
-        leader.told_at = answers.__next__
+        leader.answers.told = answers.__next__
         leader.round(61)
         assert {"r1": 10} == leader.on_record()
 
@@ -284,10 +279,10 @@ def test_what_is_told_once_more_between_the_plan_and_the_write_is_left_as_it_is(
 def test_what_is_being_written_for_somebody_is_left_as_it_is_without_any_grace() -> None:
     leader = KeeperStage(replace(OURS, allocation_grace_seconds=0))
     leader.commit(put("r1"))
-    leader.told_at = lambda: {put("r1").allocation: inf}
+    leader.answers.told = lambda: {put("r1").allocation: inf}
     leader.round()
     assert {"r1": 10} == leader.on_record()
-    leader.told_at = dict
+    leader.answers.told = dict
     leader.round()
     assert {} == leader.on_record()
 
@@ -295,11 +290,11 @@ def test_what_is_being_written_for_somebody_is_left_as_it_is_without_any_grace()
 def test_the_grace_of_what_is_being_written_begins_when_that_is_done() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))
-    leader.told_at = lambda: {put("r1").allocation: inf}
+    leader.answers.told = lambda: {put("r1").allocation: inf}
     leader.round()
     leader.round(100)
     told = {put("r1").allocation: leader.clock.now()}
-    leader.told_at = lambda: told
+    leader.answers.told = lambda: told
     leader.round(59)
     assert {"r1": 10} == leader.on_record()
     leader.round(2)
@@ -310,11 +305,11 @@ def test_a_replica_that_was_told_its_disk_lately_does_not_lose_it_by_an_object_t
     leader = KeeperStage()
     leader.commit(put("r1"))
     told = {put("r1").allocation: leader.clock.now()}
-    leader.told_at = lambda: told
+    leader.answers.told = lambda: told
     add_replica(leader.api, "r1", 10, "n2", "d1")
     leader.round()
     assert {"r1": 10} == on_record(leader.backend, "n1")
-    leader.told_at = dict
+    leader.answers.told = dict
     leader.round()
     assert ({}, {"r1": 10}) == (on_record(leader.backend, "n1"), on_record(leader.backend, "n2"))
 
@@ -432,10 +427,10 @@ def test_what_a_call_has_freed_lately_is_not_adopted_by_an_object_that_lags() ->
     leader = KeeperStage()
     add_replica(leader.api, "r1")
     add_replica(leader.api, "r2")
-    leader.freed = {entry("r1")}
+    leader.answers.freed = {entry("r1")}
     leader.round()
     assert ({"r2": 10}, {"no-entry": 1}) == (leader.on_record(), leader.repairs)
-    leader.freed.clear()
+    leader.answers.freed.clear()
     leader.round(EVERY_SECONDS, nodes=())  # it is there after all
     assert {"r1": 10, "r2": 10} == leader.on_record()
 
@@ -444,7 +439,7 @@ def test_what_was_given_again_after_it_was_freed_is_raised_with_its_object() -> 
     leader = KeeperStage()
     leader.commit(put("r1"))
     add_replica(leader.api, "r1", 20)
-    leader.freed = {entry("r1", 20)}
+    leader.answers.freed = {entry("r1", 20)}
     leader.round()
     assert ({"r1": 20}, {"size-differs": 1}) == (leader.on_record(), leader.repairs)
 
@@ -457,10 +452,10 @@ def test_what_was_planned_in_one_term_is_not_written_in_the_next() -> None:
         leader.term += 1
         return {}
 
-    leader.told_at = begin_term  # asked while the round plans
+    leader.answers.told = begin_term  # asked while the round plans
     leader.round()
     assert {} == leader.on_record()
-    leader.told_at = dict
+    leader.answers.told = dict
     leader.round()
     assert {"r1": 10} == leader.on_record()
 
@@ -469,7 +464,7 @@ def test_what_was_told_lately_is_raised_with_its_object_at_once() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))
     told = {put("r1").allocation: leader.clock.now()}
-    leader.told_at = lambda: told
+    leader.answers.told = lambda: told
     add_replica(leader.api, "r1", 20)
     leader.round()
     assert ({"r1": 20}, {"size-differs": 1}) == (leader.on_record(), leader.repairs)

@@ -822,7 +822,9 @@ def test_what_the_record_has_no_place_for_keeps_nothing_else_from_it(kind: Kind)
         held.go.set()
         for call in (first, *waiting[:3]):
             call.result(30)
-        with pytest.raises(PreconditionError, match="of n1 has no place for more than 10000 replicas on n1") as raised:
+        with pytest.raises(
+            PreconditionError, match="of n1 has no place for more than 10000 replicas on n1-d1"
+        ) as raised:
             waiting[3].result(30)
     assert {"n1"} == raised.value.untouched
     there = on_record(stage.backend)

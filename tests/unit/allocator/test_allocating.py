@@ -66,7 +66,7 @@ def test_what_was_forgotten_while_it_was_written_counts_again_once_it_is() -> No
     cluster = cluster_of(n1=100)
     given = cluster.allocator.allocations.place_replica(cluster.show("v", 60), SECONDS)
     with cluster.allocator._changed:
-        cluster.allocator.allocations.begin_term_locked()
+        cluster.allocator.allocations.begin_term_locked(has_predecessor=False)
     cluster.write(given, shows=False)
     assert 40 == cluster.free_gib("n1")
 
@@ -104,14 +104,14 @@ def test_when_a_caller_was_told_is_known_for_the_grace_also_once_it_is_on_record
     given = mine.place_replica("v-r-1", SECONDS)
     (one,) = given.allocations
     others = [other(one, node="n2"), other(one, size_bytes=1), other(one, name="v-r-2")]
-    assert {one: inf} == mine.told_at([one, *others])  # it is being written
+    assert {one: inf} == mine.answers.told_at([one, *others])  # it is being written
     cluster.write(given)
     told = {one: cluster.clock.now()}
-    assert told == mine.told_at([one, *others])
+    assert told == mine.answers.told_at([one, *others])
     cluster.pass_time(LiveSettings().allocation_grace_seconds - 1)
-    assert told == mine.told_at([one])
+    assert told == mine.answers.told_at([one])
     cluster.pass_time(2)
-    assert {} == mine.told_at([one])
+    assert {} == mine.answers.told_at([one])
 
 
 def test_who_is_told_once_more_is_known_for_longer_than_who_was_told_after_the_first_time() -> None:
@@ -124,7 +124,7 @@ def test_who_is_told_once_more_is_known_for_longer_than_who_was_told_after_the_f
     (again,) = cluster.schedule("v-r-1").allocations
     cluster.pass_time(LiveSettings().allocation_grace_seconds - 1)
     (other,) = cluster.allocator._world.allocated.of(Purpose.REPLICA, "w-r-1")
-    assert {again} == mine.told_at([again, other]).keys()
+    assert {again} == mine.answers.told_at([again, other]).keys()
 
 
 def test_nobody_was_told_what_could_not_be_written() -> None:
@@ -132,7 +132,7 @@ def test_nobody_was_told_what_could_not_be_written() -> None:
     cluster.show("v", 60)
     given = cluster.allocator.allocations.place_replica("v-r-1", SECONDS)
     cluster.allocator.allocations.failed(given)
-    assert {} == cluster.allocator.allocations.told_at(given.allocations)
+    assert {} == cluster.allocator.allocations.answers.told_at(given.allocations)
 
 
 @pytest.mark.parametrize("is_written", [True, False])
@@ -140,18 +140,20 @@ def test_what_somebody_takes_back_is_known_for_a_minute_at_any_size(is_written: 
     cluster = cluster_of(n1=100)
     mine = cluster.allocator.allocations
     (one,) = cluster.schedule(cluster.show("v", 60)).allocations
-    assert not mine.is_freed(one)
+    assert not mine.answers.is_freed(one)
     freed = mine.release_replica(one.name)
     if is_written:
         cluster.write(freed)
     else:
         mine.failed(freed)  # it may have arrived
     others = [other(one, node="n2"), other(one, name="v-r-2")]
-    assert [True, True, False, False] == [mine.is_freed(each) for each in (one, other(one, size_bytes=1), *others)]
+    assert [True, True, False, False] == [
+        mine.answers.is_freed(each) for each in (one, other(one, size_bytes=1), *others)
+    ]
     cluster.pass_time(int(SHOWN_SECONDS) - 1)
-    assert mine.is_freed(one)
+    assert mine.answers.is_freed(one)
     cluster.pass_time(2)
-    assert not mine.is_freed(one)
+    assert not mine.answers.is_freed(one)
 
 
 def test_two_that_want_the_last_bytes_get_them_in_the_order_of_their_calls() -> None:
@@ -652,7 +654,7 @@ def test_a_disk_that_was_given_and_takes_no_replicas_now_is_not_told_again_unles
     cluster.schedule("v-r-1")
     n1 = cluster.allocator._world.nodes["n1"]
     cluster.put_node(replace(n1, schedulable=False))
-    with pytest.raises(PreconditionError, match="was given a disk on node n1, which takes no replicas now"):
+    with pytest.raises(PreconditionError, match="on node n1 that takes it no more: n1: condition Schedulable is not"):
         cluster.schedule("v-r-1")
     cluster.show("v", 10, on="n1")
     assert ("n1", "d1") == place(cluster.schedule("v-r-1"))

@@ -52,7 +52,7 @@ def outgrows(cluster: Allocating) -> None:
     assert HeldPlace.CLOSED is held(cluster)
     with pytest.raises(LookFirstError):
         cluster.allocator.allocations.place_replica("v-r-1", SECONDS, is_looked_at=False)
-    with pytest.raises(PreconditionError, match="no room for what the volume has grown by"):
+    with pytest.raises(PreconditionError, match="more than there is room for"):
         cluster.schedule("v-r-1")
 
 

@@ -320,8 +320,8 @@ def test_many_without_room_leave_most_of_the_time_to_others_and_none_of_them_is_
     leader = PlacingLeader(cell)
     tried = dict.fromkeys(names, 0)
 
-    def no_room(volume: str, replica: str, seconds: float) -> Allotment:
-        del volume, seconds
+    def no_room(volume: str, replica: str, seconds: float, *, frees: bool) -> Allotment:
+        del volume, seconds, frees
         tried[replica] += 1
         cell.clock.advance(0.25)
         return Allotment()
@@ -608,10 +608,10 @@ def test_a_fault_of_ours_about_one_keeps_no_other_from_being_placed() -> None:
     leader = PlacingLeader(cell)
     place = leader.giving.place
 
-    def faulty(volume: str, replica: str, seconds: float) -> Any:
+    def faulty(volume: str, replica: str, seconds: float, *, frees: bool) -> Any:
         if replica == bad:
             raise KeyError(replica)
-        return place(volume, replica, seconds)
+        return place(volume, replica, seconds, frees=frees)
 
     leader.giving.place = faulty  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyError):

@@ -356,7 +356,7 @@ def test_a_replica_that_took_its_disk_a_moment_ago_is_told_where_it_lies(
     leader.cluster.put_node(replace(leader.cluster.allocator._world.nodes["n1"], schedulable=False))
     leader.reads.objects.update({("volume", "v"): volume("v", 60, locality="disabled")})
     leader.reads.objects["replica", "v-r-1"] = replica("v-r-1", "v", 60)
-    with pytest.raises(CallFailedError, match="which takes no replicas now") as raised:
+    with pytest.raises(CallFailedError, match="n1: condition Schedulable is not True") as raised:
         client.schedule_replica("v", "v-r-1")
     assert grpc.StatusCode.FAILED_PRECONDITION is code_of(raised)
     leader.reads.objects["replica", "v-r-1"] = replica("v-r-1", "v", 60, on="n1")
