@@ -48,10 +48,13 @@ class AnsweredCalls:
             return self.is_freed_locked(one)
 
     def is_besides(self, one: Allocation) -> bool:
-        """Whether that is on record of a replica without a disk which has another place, by what was told last."""
+        """Whether that is on record of a replica without a disk, of which somebody was told another place in this term.
+        Of what a leader before gave nobody knows which was told last."""
         with self._lock:
             held = self._allocated.held_of(one.name) if one.purpose is Purpose.REPLICA else ()
-            return len(held) > 1 and (held[0].node, held[0].disk_uuid) != (one.node, one.disk_uuid)
+            if len(held) < 2 or not self._allocated.is_decided(held[0]):
+                return False
+            return (held[0].node, held[0].disk_uuid) != (one.node, one.disk_uuid)
 
     def is_freed_locked(self, one: Allocation) -> bool:
         return (one.node, one.key) in self._freed_at

@@ -75,10 +75,12 @@ def given_twice(*, is_next: bool, image: str = "", **spec: Any) -> tuple[Replica
 
 @LEADERS
 def test_of_two_places_the_one_that_was_told_last_is_told_again(is_next: bool) -> None:
-    _, leader, name = given_twice(is_next=is_next)
-    assert "n2" == leader.giving.place("v", name, SECONDS).allocations[0].node
+    cell, leader, name = given_twice(is_next=is_next)
     answers = leader.cluster.allocator.allocations.answers
-    assert {"n1": True, "n2": False} == {one.node: answers.is_besides(one) for one in leader.cell.entries()}
+    besides = {one.node: answers.is_besides(one) for one in cell.entries()}
+    assert {"n1": not is_next, "n2": False} == besides  # the next leader cannot know
+    assert "n2" == leader.giving.place("v", name, SECONDS).allocations[0].node
+    assert {"n1": True, "n2": False} == {one.node: answers.is_besides(one) for one in cell.entries()}
 
 
 @LEADERS
