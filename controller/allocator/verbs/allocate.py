@@ -102,7 +102,7 @@ class Allocations:
     ) -> Allotment:
         """A disk for that replica, which is there and has none; the same again when it was given one before, larger if
         its volume is by now. When it has to be on another node, that is `freed`: to be asked for anew once that is
-        durable, or PreconditionError if it `frees` nothing. `volume_name`: whose it has to be.
+        durable, or NotReadyError if it `frees` nothing. `volume_name`: whose it has to be.
 
         Raises NotFoundError when our stores do not show it or its volume; and, unless all `is_looked_at`,
         LookFirstError when the replica goes where its volume is attached, and by our stores that is nowhere yet, or
