@@ -120,10 +120,6 @@ class KnownCalls(Protocol):
         """Whether a call has lately taken such an entry off the record."""
         ...
 
-    def is_besides(self, one: Allocation) -> bool:
-        """Whether its replica has no disk, and was given another place since."""
-        ...
-
 
 class RecordKeeper(Part):
     """Brings the record to what the objects show while this process leads and a record is to be kept.
@@ -244,9 +240,7 @@ class RecordKeeper(Part):
         self._note(since, scope)
         waits = {one for one, began in since.items() if now - began < live.allocation_grace_seconds}
         written = {one for one, at in told_at.items() if at > now}  # for somebody who has not been told yet
-        besides = set(filter(self._answers.is_besides, extra))
-        expected = expected_among(extra - besides, objects, shown)
-        kept = (waits - ((moved_among(extra, shown) | besides) - told_at.keys())) | written | expected
+        kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | expected_among(extra, objects, shown)
         plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
         repairs = [one for one in plan if scope is None or scope.has(one.allocation)]
         self._rewrite(writer, unreadable, mine)
@@ -345,7 +339,7 @@ class RecordKeeper(Part):
                 raise NotLeaderError("the term in which the repairs were planned has ended")
 
         deadline = self._clock.now() + WRITE_SECONDS
-        writer.commit([one.change for one in repairs], deadline, is_still_wanted, check=check, takes_back=False)
+        writer.commit([one.change for one in repairs], deadline, is_still_wanted, check=check)
         for one in repairs:  # the same, given anew before the next round, is young
             was = seen.entries.get((node, one.allocation.key), one.allocation)
             self._since.get(was.name, {}).pop(was, None)

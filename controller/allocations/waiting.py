@@ -48,7 +48,7 @@ class Ticket:
     is_still_wanted: StillWanted
     seen: Sequence[NodeRecord] = ()  # of this node, by which there is room for the changes
     check: Callable[[], None] = lambda: None  # raises NotLeaderError once the decision does not hold any more
-    takes_back: bool = True  # what was written, though its caller heard nothing of that
+    takes_back: bool = False  # what was written on this node, where another one fails
     woken: threading.Lock = field(default_factory=threading.Lock)  # free once it is done, or is to write
     is_to_write: bool = False  # for all who wait
     is_done: bool = False
@@ -59,12 +59,6 @@ class Ticket:
 
     def __post_init__(self) -> None:
         self.woken.acquire()
-
-
-def forget_undo(tickets: Iterable[Ticket]) -> None:
-    """What they add may have been there before, and is not taken back."""
-    for ticket in tickets:
-        ticket.undo = []
 
 
 @dataclass(frozen=True, slots=True)

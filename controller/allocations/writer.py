@@ -22,7 +22,6 @@ from controller.allocations.waiting import (
     Ticket,
     Undo,
     applied,
-    forget_undo,
     is_told,
     problem_of,
     refused,
@@ -102,8 +101,6 @@ class RecordWriter:
         is_still_wanted: StillWanted = lambda _change, _there: True,
         seen: Sequence[NodeRecord] = (),
         check: Callable[[], None] = lambda: None,
-        *,
-        takes_back: bool = True,
     ) -> None:
         """Durable when it returns, all of `changes` or none; `deadline` is in the clock's monotonic seconds. What is
         not wanted any more when its turn comes is left out; `is_still_wanted` may be asked again for another try.
@@ -112,11 +109,9 @@ class RecordWriter:
         has written the node's record in its own term; what that brought and was not seen takes the same room. `check`
         raises NotLeaderError once that term is over: a decision is not written in another one.
 
-        What was written without an answer is taken back with the node's next write; where not `takes_back` it stays,
-        since it is right whoever hears of it.
-
-        Of changes on several nodes all growth is written first, and rolled back when one of the nodes fails. What is
-        freed beside it follows; where that fails, it goes with that node's next write.
+        What was written without an answer stays, since somebody may rely on it by then. Of changes on several nodes all
+        growth is written first, and rolled back when one of the nodes fails. What is freed beside it follows; where
+        that fails, it goes with that node's next write.
 
         Raises NotReadyError when this process does not lead or the API server does not answer in time, ConflictError
         when somebody else has changed the record itself, UnreadableRecordError when it cannot be read,
@@ -125,7 +120,7 @@ class RecordWriter:
         """
         nodes = sorted({change.node for change in changes})
         if len(nodes) == 1:
-            self._write(nodes[0], changes, deadline, is_still_wanted, seen, check, takes_back=takes_back)
+            self._write(nodes[0], changes, deadline, is_still_wanted, seen, check)
             return
         growth = [change for change in changes if isinstance(change, Put)]
         written: list[tuple[str, Ticket]] = []
@@ -134,7 +129,9 @@ class RecordWriter:
             for number, node in enumerate(growing):
                 try:
                     mine = [one for one in growth if one.node == node]
-                    written.append((node, self._write(node, mine, deadline, is_still_wanted, seen, check)))
+                    written.append(
+                        (node, self._write(node, mine, deadline, is_still_wanted, seen, check, takes_back=True))
+                    )
                 except SchedulerError as error:
                     is_outdated = written and isinstance(error, OutdatedDecisionError)
                     failure = NotReadyError(str(error)) if is_outdated else copy(error)  # which others share
@@ -215,7 +212,7 @@ class RecordWriter:
         seen: Sequence[NodeRecord] = (),
         check: Callable[[], None] = lambda: None,
         *,
-        takes_back: bool = True,
+        takes_back: bool = False,
     ) -> Ticket:
         """One node's share of a commit. The first caller writes for all who wait meanwhile."""
         mine = [one for one in seen if one.node == node]
@@ -292,18 +289,14 @@ class RecordWriter:
         self, state: NodeWrites, tickets: Sequence[Ticket], own: Ticket, error: SchedulerError | None
     ) -> None:
         """Those whose changes were written, or could not be; who has time left waits for the next try."""
-        may_be_there, failed = not isinstance(error, ConflictError | UnreadableRecordError), list[Undo]()
         for ticket in tickets:
             has_time = ticket is not own and not ticket.is_abandoned and ticket.deadline > self._clock.now()
             if isinstance(error, NotReadyError) and has_time and ticket.error is None:
                 state.waiting.append(ticket)
                 continue
             ticket.is_done, ticket.error = True, ticket.error or error
-            if may_be_there and (ticket.error is not None or ticket.is_abandoned):
-                failed += ticket.undo
             if ticket is not own:
                 ticket.woken.release()
-        state.owed = [*reversed(failed), *state.owed]  # the last one first
         state.count_on(filter(is_told, tickets))
 
     def _gather(self, state: NodeWrites, own: Ticket) -> None:
@@ -374,9 +367,7 @@ class RecordWriter:
                 raise
             except (ConflictError, UnavailableError) as error:
                 state.known = None
-                if is_shown:  # the watch may be behind: whose doing it was cannot be told, nor who was told of it
-                    base = None
-                    forget_undo(tickets)
+                base = None if is_shown else base  # the watch may be behind: whose doing it was cannot be told
                 if isinstance(error, UnavailableError):
                     self._pause(PAUSE_SECONDS)
             except ClusterError as error:

@@ -350,7 +350,7 @@ class Allocator(Events):
             with self._rebuilding_locked():
                 is_unknown = self._left_growth or self.expansions.is_unknown_locked()
                 self.expansions.begin_term_locked(has_predecessor=has_predecessor or is_unknown)
-                self.allocations.begin_term_locked(has_predecessor=has_predecessor)
+                self.allocations.begin_term_locked()
                 self._world.refresh()
             self._derive_locked(holds_everywhere=True)
 

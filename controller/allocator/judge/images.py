@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.joined import FoundDisk
 from controller.allocator.judge.pending import Pending
@@ -27,10 +29,7 @@ def find_image_disk(
 ) -> tuple[FoundDisk | None, tuple[Obstacle, ...]]:
     """The disk for a copy of that size, or None and why not the others. `closed`: as for `JoinedDisks`."""
     world.refresh()
-    pending = Pending(world, ledger, frozenset())
-    needs = DiskNeeds(
-        data_engine=image.data_engine, node_selector=image.node_selector, disk_selector=image.disk_selector
-    )
+    pending, needs = Pending(world, ledger, frozenset()), _needs(image)
     with_copy = {
         name
         for name, node in world.nodes.items()
@@ -78,9 +77,13 @@ def copy_to_come(world: World, image: BackingImage) -> CopyToCome | None:
     shown, found = world.allocated.shown_image(image.name), list[CopyToCome]()
     for one in world.allocated.of(Purpose.BACKING_IMAGE, image.name):
         is_shown = shown is not None and one.disk_uuid in shown.copy_disk_uuids
-        if world.allocated.place_of(one)[0] and not is_shown:
+        name, needs = world.allocated.place_of(one)[0], _needs(image)
+        if name and not is_shown:
             node, disk = _place(world, one)
-            found.append(CopyToCome(one, bool(_check_node_state(node) or check_disk_state(disk))))
+            rejection = _check_node(world, node, needs, {}) or check_disk_state(disk)
+            reason = check_disk_kind(disk, needs, one.size_bytes, world.settings.space)
+            here = one if name == one.node else replace(one, node=name)  # where its disk is now
+            found.append(CopyToCome(here, rejection is not None or reason is not None))
     return min(found, key=lambda one: one.is_closed, default=None)
 
 
@@ -104,6 +107,12 @@ def check_image_growth(
         return Obstacle(node.name, disk.name, more - free, Rejection(Reason.INSUFFICIENT_STORAGE, text))
     rejection = _check_written(disk, known, size_bytes)
     return Obstacle(node.name, disk.name, 0, rejection) if rejection is not None else None
+
+
+def _needs(image: BackingImage) -> DiskNeeds:
+    return DiskNeeds(
+        data_engine=image.data_engine, node_selector=image.node_selector, disk_selector=image.disk_selector
+    )
 
 
 def _place(world: World, there: Allocation) -> tuple[LonghornNode, Disk]:

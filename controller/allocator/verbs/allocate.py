@@ -29,7 +29,15 @@ from controller.allocator.verbs.answers import AnsweredCalls
 from controller.allocator.verbs.closed import Closed, in_doubt
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
 from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLock
-from controller.allocator.verbs.held import check_place, held, judged_bytes, stands
+from controller.allocator.verbs.held import (
+    as_large_as_told,
+    check_former,
+    check_one_place,
+    check_place,
+    held,
+    judged_bytes,
+    stands,
+)
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError, RefusedWriteError, SchedulerError
@@ -74,7 +82,7 @@ class Allocations:
         # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
         self._turn = threading.Lock()
         self._numbers = count(1)
-        self._began_at = -inf  # the term, after another leader's
+        self._began_at = -inf  # the term
         self.answers = AnsweredCalls(lock, clock, world.allocated)
 
     def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
@@ -115,7 +123,7 @@ class Allocations:
                 given, asked = self._given_before(name, volume_name, is_looked_at=is_looked_at, frees=frees)
                 if given is not None:
                     return given
-                volume = self._world.volume(asked.volume)
+                volume = as_large_as_told(self._world, asked.volume)
                 if volume is None:
                     raise NotFoundError(f"there is no Longhorn volume {asked.volume!r}")
                 closed = self._closed.of(Purpose.REPLICA)
@@ -167,7 +175,7 @@ class Allocations:
             raise LookFirstError(("volume", volume.name), ("replica", replica.name))
         check_place(there, replica, frees=frees)
         if there.place is HeldPlace.ELSEWHERE:
-            return self._freed(self._world.allocated.of(Purpose.REPLICA, replica.name))
+            return self._freed(self._world.allocated.shown_of(replica.name))
         return self._at_its_place(replica, volume.size_bytes)
 
     def _at_its_place(self, replica: Replica, size_bytes: int = 0) -> Allotment:
@@ -221,10 +229,8 @@ class Allocations:
         """Whether replica-placement of the leader before may be writing the replica to a disk that it was given then.
         Costs: a look-up."""
         with self._lock:
-            if self._clock.now() - self._began_at >= DOUBT_SECONDS:
-                return False
             allocated = self._world.allocated
-            return not all(map(allocated.is_decided, allocated.of(Purpose.REPLICA, name)))
+            return any(map(allocated.is_former, allocated.of(Purpose.REPLICA, name)))
 
     def is_shown_unplaced(self, name: str) -> bool:
         """Whether our stores show the replica, and no disk of it. Costs: a look-up."""
@@ -257,6 +263,8 @@ class Allocations:
                 have = f"{volume.size_bytes}, which volume {volume_name!r} has"
                 raise PreconditionError(f"size_bytes: {size} is less than {have}")
             members = self._world.replicas_of(volume_name)
+            for name in members:
+                check_one_place(self._world, name)
             placed = [members[name] for name in sorted(members) if members[name].is_placed]
             if not placed:
                 raise PreconditionError(
@@ -275,6 +283,8 @@ class Allocations:
                 beside = self._under_lock.ledger().binding
                 plan = plan_growth(self._world, beside, volume_name, size, self._clock, now_utc, Route.VOLUME)
                 if plan.obstacles:
+                    if not is_new:
+                        check_former(self._world, plan.obstacles[0])
                     return Allotment(obstacles=plan.obstacles, size_bytes=size)
                 if (
                     is_new
@@ -322,6 +332,8 @@ class Allocations:
             self._check_readable(one.node)
             beside = self._under_lock.ledger().binding
             obstacle = check_image_growth(self._world, beside, image, one, size)
+            if obstacle is not None and not is_ours:
+                check_former(self._world, obstacle)
             if obstacle is not None and (is_ours or in_doubt(self._world, [obstacle])):
                 return Allotment(obstacles=(obstacle,), size_bytes=size)
             why = f"where it has no room: {obstacle.rejection.message}" if obstacle is not None else ""
@@ -367,7 +379,7 @@ class Allocations:
         """The changes were not sent, and will not be. Costs: what they touch."""
         with self._turn, self._lock:
             self._change_locked(self._world.allocated.end(allotment.number, allotment.put))
-            self._world.allocated.disown(allotment.put)
+            self._world.allocated.not_written(allotment.put)
 
     def failed(self, allotment: Allotment, place: str = "", error: BaseException | None = None) -> None:
         """The changes may or may not have become durable at that place, but for nodes that are `untouched` by the
@@ -380,7 +392,7 @@ class Allocations:
             doubtful = [one for one in allotment.put if one.node not in untouched]
             ended = set(allotment.put).difference(doubtful)
             self._change_locked(allocated.end(allotment.number, ended))
-            allocated.disown(ended)
+            allocated.not_written(ended)
             self._change_locked(allocated.doubt(allotment.number, doubtful, until, place))
 
     @property
@@ -417,14 +429,16 @@ class Allocations:
             self._under_lock.ledger().keep_binding(binding_of(self._world, self._under_lock.memory()))
             self._change_locked(volumes)
 
-    def begin_term_locked(self, *, has_predecessor: bool) -> None:
+    def begin_term_locked(self) -> None:
         """The record tells what was given before. Costs: a look at each entry."""
-        self._began_at = self._clock.now() if has_predecessor else -inf
+        self._began_at = self._clock.now()
         self._world.volumes_touched(self._world.allocated.begin_term())
 
     def sweep_locked(self, now: float, grace_seconds: float) -> None:
         """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show."""
         self.answers.sweep_locked(now, grace_seconds)
+        if now - self._began_at >= DOUBT_SECONDS:
+            self._world.allocated.former = None
         volumes = self._world.allocated.expire(now)
         if volumes:
             self._change_locked(volumes)

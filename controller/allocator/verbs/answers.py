@@ -11,7 +11,7 @@ from typing import Final
 from controller.allocator.verbs.lately import Lately
 from controller.allocator.world.allocated import Allocated
 from controller.clock import Clock
-from controller.model.allocations import Allocation, Key, Purpose
+from controller.model.allocations import Allocation, Key
 
 FREED_SECONDS: Final = 90.0  # until nothing that is seen is from before
 _AT_ONCE: Final = 250
@@ -46,15 +46,6 @@ class AnsweredCalls:
         from before."""
         with self._lock:
             return self.is_freed_locked(one)
-
-    def is_besides(self, one: Allocation) -> bool:
-        """Whether that is on record of a replica without a disk, of which somebody was told another place in this term.
-        Of what a leader before gave nobody knows which was told last."""
-        with self._lock:
-            held = self._allocated.held_of(one.name) if one.purpose is Purpose.REPLICA else ()
-            if len(held) < 2 or not self._allocated.is_decided(held[0]):
-                return False
-            return (held[0].node, held[0].disk_uuid) != (one.node, one.disk_uuid)
 
     def is_freed_locked(self, one: Allocation) -> bool:
         return (one.node, one.key) in self._freed_at

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.joined import JoinedDisks
 from controller.allocator.verbs.allotment import HeldAt, HeldPlace
 from controller.allocator.verbs.closed import in_doubt
@@ -23,6 +25,8 @@ def held(world: World, beside: Callable[[], JoinedDisks], volume: Volume, shown:
         return HeldAt(HeldPlace.ELSEWHERE if entries else HeldPlace.NOTHING)
     if entries[0] in elsewhere:
         return HeldAt(HeldPlace.CLOSED, "it was given another disk where it has to be")
+    if len(entries) > 1 and not world.allocated.is_ours(entries[0]):
+        return HeldAt(HeldPlace.CLOSED, "it was given several disks, and which one was told last is not known")
     one, replica = entries[0], world.placed.get(shown.name)
     if replica is None or not replica.is_placed:
         return HeldAt(HeldPlace.PLACE)
@@ -33,8 +37,39 @@ def held(world: World, beside: Callable[[], JoinedDisks], volume: Volume, shown:
     obstacle = joined.check_larger(replica, one.size_bytes if is_ours else 0)
     if obstacle is None:
         return HeldAt(HeldPlace.PLACE)
-    is_doubted = in_doubt(world, [obstacle]) is not None
+    is_unknown = not is_ours and volume.size_bytes <= one.size_bytes and world.allocated.former is not None
+    is_doubted = is_unknown or in_doubt(world, [obstacle]) is not None
     return HeldAt(HeldPlace.IN_DOUBT if is_doubted else HeldPlace.CLOSED, obstacle.rejection.message)
+
+
+def check_one_place(world: World, replica: str) -> None:
+    """PreconditionError where a replica without a disk was given several, or one that no node shows: its caller may be
+    writing it to one that does not count as its place."""
+    shown = world.allocated.shown_replica(replica)
+    entries = world.allocated.of(Purpose.REPLICA, replica) if shown is None or not shown.is_placed else ()
+    if not entries:
+        return
+    if any(not world.allocated.place_of(one)[0] for one in entries):
+        raise PreconditionError(f"replica {replica!r} was given a disk that no node shows now")
+    if len({one.disk_uuid for one in entries}) > 1:
+        raise PreconditionError(f"replica {replica!r} was given several disks; deallocate it")
+
+
+def as_large_as_told(world: World, name: str) -> Volume | None:
+    """The volume, as large as any of its replicas was given room to become, wherever that is."""
+    volume = world.volume(name)
+    if volume is None:
+        return None
+    given = (one for replica in world.replicas_of(name) for one in world.allocated.of(Purpose.REPLICA, replica))
+    return replace(volume, size_bytes=max(volume.size_bytes, max((one.size_bytes for one in given), default=0)))
+
+
+def check_former(world: World, obstacle: Obstacle) -> None:
+    """NotReadyError where what was given before may only seem to have no room: until the pods of the leader before have
+    asked anew, each counts on all nodes that it may have been offered."""
+    if world.allocated.former is not None:
+        text = "the leader has changed, and what the one before had promised is not known yet"
+        raise NotReadyError(f"{obstacle.node}: {obstacle.rejection.message}; {text}; try again")
 
 
 def check_place(held: HeldAt, replica: Replica, *, frees: bool) -> None:
@@ -44,7 +79,7 @@ def check_place(held: HeldAt, replica: Replica, *, frees: bool) -> None:
         raise NotReadyError(f"{text}, and replica-placement may be writing it there; try again")
     where = f"replica {replica.name!r} was given a disk on node {replica.node}"
     if held.place is HeldPlace.IN_DOUBT:
-        raise NotReadyError(f"{where}, and it is not known whether a write took the room there: {held.why}; try again")
+        raise NotReadyError(f"{where}, and it is not known yet whether the room there is taken: {held.why}; try again")
     if held.place is HeldPlace.CLOSED:
         text = f"{where} that takes it no more: {held.why}"
         raise PreconditionError(f"{text}; to have another one chosen, deallocate it")

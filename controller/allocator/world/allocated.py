@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -18,7 +18,7 @@ from msgspec.structs import replace as replace_entry
 
 from controller.allocator.world.entries import Entries
 from controller.allocator.world.placed import Placed
-from controller.allocator.world.readings import NEVER_READ, Ahead, RecordReading, number, read, together
+from controller.allocator.world.readings import NEVER_READ, Ahead, Decided, RecordReading, number, read, together
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.model.longhorn import BackingImage, LonghornNode, Replica
 from controller.rules.reasons import Reason, Rejection
@@ -26,20 +26,9 @@ from controller.rules.reasons import Reason, Rejection
 _NONE: Final[tuple[Allocation, ...]] = ()
 _NO_DECISIONS: Final[tuple[Decided, ...]] = ()
 _NOWHERE: Final = ("", "")
+_NOT_OURS: Final = (0, -1)
 Name = tuple[Purpose, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """What one caller was given, and the record need not show yet. `seen`: its node's record as it was when that was
-    decided, by which there is room. `until`: nobody knows whether it was written at that `place`, and it counts until
-    then; None while it is being written."""
-
-    number: int
-    allocation: Allocation
-    seen: NodeRecord
-    until: float | None = None
-    place: str = ""
+_Place = tuple[Purpose, str, str, str]
 
 
 REUSED_SECONDS: Final = 90.0  # until a failed replica shows that it comes back, or does not
@@ -75,8 +64,12 @@ class Allocated:
         self._recorded: dict[Purpose, dict[str, tuple[Allocation, ...]]] = {one: {} for one in Purpose}  # the same
         self._ahead: dict[tuple[str, str], Ahead] = {}  # by node and place
         self._decided: dict[Name, tuple[Decided, ...]] = {}
-        self._ours: dict[Allocation, int] = {}  # decided here in this term, by which number, since the record decides
-        self._at_begin: dict[str, tuple[Allocation, ...]] = {}  # by node, what was on record when the term began
+        self._ours: dict[_Place, tuple[int, int]] = {}  # decided here in this term, since the record decides: by which
+        # number last, and up to which size
+        self.former: dict[str, tuple[Allocation, ...]] | None = (
+            None  # by node, what a leader before gave; None: nothing
+        )
+        # that it wrote is under way any more
         self.reused: dict[str, float] = {}  # failed replicas of which somebody was told that they come back, and when
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
@@ -129,19 +122,27 @@ class Allocated:
         found = (*decided, *self._recorded[one.purpose].get(one.name, _NONE))
         return [other for other in found if (other.node, other.disk_uuid) == (one.node, one.disk_uuid)]
 
-    def is_decided(self, one: Allocation) -> bool:
-        """Here, in this term."""
-        return one in self._ours
-
     def held_of(self, replica: str) -> list[Allocation]:
         """The disks that a replica without one was given, as far as nodes show them. The first one counts as its place:
-        what was told last in this term, or what the leader before told last, as far as the record says."""
-        found = [one for one in self.of(Purpose.REPLICA, replica) if self.place_of(one)[0]]
-        return sorted(found, key=self._rank, reverse=True) if len(found) > 1 else found
+        what was decided last in this term. Of several that a leader before gave nobody knows which it told last: the
+        term of the node's record is a guess."""
+        found = self.shown_of(replica)
+        if len(found) < 2:  # nearly always
+            return found
+        best = {one.disk_uuid: one for one in sorted(found, key=self._rank)}  # a disk that moved has two
+        return sorted(best.values(), key=self._rank, reverse=True)
 
-    def _rank(self, one: Allocation) -> tuple[int, bool, int]:
-        known = self._at_begin.get(one.node, _NONE)
-        return self._ours.get(one, 0), one in known, self._record_of(one.node).term
+    def shown_of(self, replica: str) -> list[Allocation]:
+        """What is allocated to it on disks that a node shows."""
+        return [one for one in self.of(Purpose.REPLICA, replica) if self.place_of(one)[0]]
+
+    def _rank(self, one: Allocation) -> tuple[int, int]:
+        return self._ours.get(_place(one), _NOT_OURS)[0], self._record_of(one.node).term
+
+    def is_former(self, one: Allocation) -> bool:
+        """Whether a leader before gave that place, and what it wrote may be under way."""
+        given = self.former.get(one.node, _NONE) if self.former is not None else _NONE
+        return any(each.key == one.key for each in given)
 
     def is_being_written(self, wanted: Allocation) -> bool:
         """Whether somebody waits for it to be on record."""
@@ -149,16 +150,23 @@ class Allocated:
         return any(one.until is None and one.allocation == wanted for one in decided)
 
     def is_ours(self, one: Allocation) -> bool:
-        """Whether all that was promised since this term began left its room alone. Else a former leader's write may
-        have come later, and nobody was told of it."""
-        return one in self._ours or one in self._at_begin.get(one.node, _NONE)
+        """Whether all that was promised since it was decided, here and in this term, left its room alone. A leader
+        before may have written the others late, told nobody, and promised their room to a pod."""
+        return self._ours.get(_place(one), _NOT_OURS)[1] >= one.size_bytes
 
     def disown(self, entries: Iterable[Allocation]) -> None:
-        """They were not written, or are freed."""
+        """They are freed, or gone."""
         for one in entries:
-            self._ours.pop(one, None)
-            if one in (known := self._at_begin.get(one.node, _NONE)):
-                self._at_begin[one.node] = tuple(each for each in known if each != one)
+            self._ours.pop(_place(one), None)
+
+    def not_written(self, entries: Iterable[Allocation]) -> None:
+        """What is on record there is as it was before; it may have been told, smaller."""
+        for one in entries:
+            recorded = self._recorded[one.purpose].get(one.name, _NONE)
+            sizes = [there.size_bytes for there in recorded if _place(there) == _place(one)]
+            known = self._ours.pop(_place(one), None)
+            if known is not None and sizes:
+                self._ours[_place(one)] = known[0], max(sizes)
 
     def lapsing(self, volume: str) -> int:
         """How many of its replicas lie where they do by decisions alone, which may come to nothing."""
@@ -210,7 +218,6 @@ class Allocated:
             return set()
         self.counts, self.switches = counts, self.switches + 1
         self._ours.clear()
-        self._at_begin.clear()
         for node in self._unread:
             self._closing(node)
         return self._join({*self._names(), *((Purpose.BACKING_IMAGE, name) for name in self._joined_images)})
@@ -255,7 +262,8 @@ class Allocated:
             return None
         old, new = set(before), set(allocations)
         was = self._all_of(old ^ new)
-        self.disown(old - new)
+        stays = {_place(one) for one in new}
+        self.disown(one for one in old - new if _place(one) not in stays)
         for gone in old - new:
             self._forget(gone)
             self.entries.add(gone, -1)
@@ -264,6 +272,8 @@ class Allocated:
             members = self._recorded[came.purpose]
             members[came.name] = (*members.get(came.name, _NONE), came)
             self.entries.add(came, 1)
+            if self.former is not None and not self.is_ours(came):
+                self.former[node] = (*self.former.get(node, _NONE), came)
         return self._rejoin(was)
 
     def _note_problems(self, node: str, places: tuple[RecordReading, ...]) -> None:
@@ -282,7 +292,8 @@ class Allocated:
         """One caller's count from now on, under that number, until they `end`. `is_judged`: there is room for them by
         what is on record now; else by what was, when somebody decided the same who does not know whether it is."""
         entries = list(allocations)
-        self._ours.update(dict.fromkeys(entries, number))
+        for one in entries:
+            self._ours[_place(one)] = number, max(one.size_bytes, self._ours.get(_place(one), _NOT_OURS)[1])
         for one in entries:
             there = self._decided.get(_name(one), _NO_DECISIONS)
             same = () if is_judged else (entry.seen for entry in there if entry.allocation == one)
@@ -321,11 +332,11 @@ class Allocated:
 
     def begin_term(self) -> set[str]:
         """What was decided in another term is on record by now, or never will be."""
+        self.former = self._records.copy()
         several = (name for name, entries in self._recorded[Purpose.REPLICA].items() if len(entries) > 1)
         names = {*self._decided, *((Purpose.REPLICA, name) for name in several)}
         self._decided.clear()
         self._ours.clear()
-        self._at_begin = self._records.copy()
         return self._join(names)
 
     def node_changed(self, old: LonghornNode | None, new: LonghornNode | None) -> set[str]:
@@ -478,3 +489,7 @@ class Allocated:
 
 def _name(one: Allocation) -> Name:
     return one.purpose, one.name
+
+
+def _place(one: Allocation) -> _Place:
+    return one.purpose, one.name, one.node, one.disk_uuid

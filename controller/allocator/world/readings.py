@@ -1,4 +1,4 @@
-"""Records of allocations as they were read, or written, at their places."""
+"""Records of allocations as they were read, or written, at their places, and what is about to be written."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ class Ahead:
 
     until: float
     shown: RecordReading | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What one caller was given, and the record need not show yet. `seen`: its node's record as it was when that was
+    decided, by which there is room. `until`: nobody knows whether it was written at that `place`, and it counts until
+    then; None while it is being written."""
+
+    number: int
+    allocation: Allocation
+    seen: NodeRecord
+    until: float | None = None
+    place: str = ""
 
 
 NEVER_READ: Final = RecordReading()

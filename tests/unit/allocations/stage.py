@@ -20,7 +20,7 @@ class Answered:
 
     def __init__(self) -> None:
         self.told: Callable[[], dict[Allocation, float]] = dict
-        self.freed, self.besides = set[Allocation](), set[Allocation]()
+        self.freed = set[Allocation]()
 
     def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
         told = self.told()
@@ -28,9 +28,6 @@ class Answered:
 
     def is_freed(self, one: Allocation) -> bool:
         return one in self.freed
-
-    def is_besides(self, one: Allocation) -> bool:
-        return one in self.besides
 
 
 def entry(name: str, size: int = 10, node: str = "n1", disk: str = "d1") -> Allocation:

@@ -43,6 +43,14 @@ def test_repairs(recorded: list[Allocation], shown: list[Allocation], reasons: l
         assert [] == [r for r in plan_repairs([NodeRecord(record.node, after)], wanted) if r.allocation.size_bytes]
 
 
+def test_a_disk_that_comes_to_another_node_brings_all_that_is_on_record_along() -> None:
+    """Its replica is to grow."""
+    grown = entry("r1", 60)
+    shown = Allocation(Purpose.REPLICA, "r1", "n2", grown.disk_uuid, 10)
+    found = plan_repairs([NodeRecord("n1", (grown,)), NodeRecord("n2")], [shown])
+    assert [("n1", 60), ("n2", 60)] == [(one.allocation.node, one.allocation.size_bytes) for one in found]
+
+
 def test_what_is_kept_stays() -> None:
     records = [NodeRecord("n1", (entry("grown", 20), ONE))]
     assert [] == plan_repairs(records, [entry("grown", 10)], {ONE, entry("grown", 20)})

@@ -66,7 +66,7 @@ def test_what_was_forgotten_while_it_was_written_counts_again_once_it_is() -> No
     cluster = cluster_of(n1=100)
     given = cluster.allocator.allocations.place_replica(cluster.show("v", 60), SECONDS)
     with cluster.allocator._changed:
-        cluster.allocator.allocations.begin_term_locked(has_predecessor=False)
+        cluster.allocator.allocations.begin_term_locked()
     cluster.write(given, shows=False)
     assert 40 == cluster.free_gib("n1")
 

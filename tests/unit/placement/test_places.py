@@ -10,7 +10,7 @@ import pytest
 
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.errors import NotReadyError, PreconditionError
-from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
+from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.model.allocations import Purpose
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.unit.placement.late import (
@@ -75,20 +75,23 @@ def given_twice(*, is_next: bool, image: str = "", **spec: Any) -> tuple[Replica
 
 @LEADERS
 def test_of_two_places_the_one_that_was_told_last_is_told_again(is_next: bool) -> None:
+    """The next leader cannot know."""
     cell, leader, name = given_twice(is_next=is_next)
-    answers = leader.cluster.allocator.allocations.answers
-    besides = {one.node: answers.is_besides(one) for one in cell.entries()}
-    assert {"n1": not is_next, "n2": False} == besides  # the next leader cannot know
-    assert "n2" == leader.giving.place("v", name, SECONDS).allocations[0].node
-    assert {"n1": True, "n2": False} == {one.node: answers.is_besides(one) for one in cell.entries()}
+    if is_next:
+        with pytest.raises(PreconditionError, match="given several disks, and which one was told last is not known"):
+            leader.giving.place("v", name, SECONDS)
+    else:
+        assert "n2" == leader.giving.place("v", name, SECONDS).allocations[0].node
+    assert ["n1", "n2"] == sorted(one.node for one in cell.entries())
 
 
 @LEADERS
-def test_a_volume_grows_where_its_replica_was_told_to_be(is_next: bool) -> None:
+def test_a_volume_does_not_grow_while_its_replica_may_be_at_either(is_next: bool) -> None:
     cell, leader, _ = given_twice(is_next=is_next)
     other = cell.add("w", 90)
     assert "n2" == leader.see().giving.place("w", other, SECONDS).allocations[0].node
-    assert "no-room" == expand(leader.see(), "v", 60).outcome
+    with pytest.raises(PreconditionError, match="was given several disks; deallocate it"):
+        expand(leader.see(), "v", 60)
 
 
 @LEADERS
@@ -120,15 +123,32 @@ def test_what_a_former_leader_gave_without_room_goes_when_it_is_deallocated(is_i
     assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
     arrives(cell, "i" if is_image else name, 60, purpose=Purpose.BACKING_IMAGE if is_image else Purpose.REPLICA)
     leader.see()
+    with pytest.raises(NotReadyError, match="try again"):  # the leader before may have promised more
+        copy_image(leader) if is_image else leader.giving.place("v", name, SECONDS)
+    leader.cluster.allocator._world.allocated.former = None
     with pytest.raises(PreconditionError, match="to have another one chosen, deallocate it"):
         copy_image(leader) if is_image else leader.giving.place("v", name, SECONDS)
-    let_pass(leader, DOUBT_SECONDS)
     if is_image:
         free_copy(leader)
         assert "allocated" == copy_image(leader.see()).outcome
     else:
         free(leader, name)
         assert "n2" == leader.see().giving.place("v", name, SECONDS).allocations[0].node
+
+
+@pytest.mark.parametrize("locality", ["best-effort", "strict-local"])
+def test_nor_does_the_leader_after_that_tell_it(locality: str) -> None:
+    cell = ReplicaCell(n1=100)
+    cell.put_volume("v", 60, dataLocality=locality)
+    name = cell.put_replica("v", gib=60)
+    leader = succeeds(cell)
+    assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
+    arrives(cell, name, 60)
+    leader.see().cluster.bind("pod", "n1")
+    leader.checks.term = 3
+    leader.cluster.allocator.begin_term(has_predecessor=True)
+    with pytest.raises(NotReadyError, match="not known yet whether the room there is taken"):
+        leader.see().giving.place("v", name, SECONDS)
 
 
 def test_nor_is_it_told_where_the_anti_affinity_keeps_it_from_there() -> None:
@@ -146,21 +166,25 @@ def test_nor_is_it_told_where_the_anti_affinity_keeps_it_from_there() -> None:
     assert "n2" == leader.giving.place("v", second, SECONDS).allocations[0].node
 
 
-def placing_leader_that_goes(cell: ReplicaCell) -> tuple[PlacingLeader, Any]:
+def placing_leader_that_goes(cell: ReplicaCell, *, is_orderly: bool = False) -> tuple[PlacingLeader, Any]:
     """Its successor, with which replica-placement is off, and its write of a Replica, which is under way."""
     leader = PlacingLeader(cell)
     late = delay_placement(leader)
     leader.checks.is_leading = False
     successor = PlacingLeader(cell, 2, OFF)
-    successor.cluster.allocator.begin_term(has_predecessor=True)
+    successor.cluster.allocator.begin_term(has_predecessor=not is_orderly)
     successor.finds = True
     return successor, late
 
 
-def test_what_the_placer_of_the_leader_before_may_be_writing_is_not_freed() -> None:
+@pytest.mark.parametrize("is_orderly", [False, True], ids=["without a word", "letting go of the Lease"])
+@pytest.mark.parametrize("is_repeated", [False, True], ids=["", "and is told again"])
+def test_what_the_placer_of_the_leader_before_may_be_writing_is_not_freed(is_orderly: bool, is_repeated: bool) -> None:
     cell = ReplicaCell(n1=100)
     name = cell.add("v", 60)
-    leader, late = placing_leader_that_goes(cell)
+    leader, late = placing_leader_that_goes(cell, is_orderly=is_orderly)
+    if is_repeated:
+        assert "n1" == schedule(leader, "v", name).node
     with pytest.raises(NotReadyError, match="replica-placement of the leader before may be writing it"):
         free(leader, name)
     late()
@@ -257,6 +281,23 @@ def test_where_a_failed_replica_comes_back_no_other_one_is_placed() -> None:
 
 
 # What it needs by now
+
+
+def test_a_copy_of_an_image_is_not_told_a_node_that_does_not_suit_it_any_more() -> None:
+    cell = ReplicaCell(n1=100, n2=90)
+    change_node(cell, "n2", tags=("ssd",))
+    put_image(cell, 10)
+    leader = PlacingLeader(cell, live=OFF)
+    assert "allocated" == copy_image(leader).outcome
+    raw = cell.api.get(LONGHORN_BACKING_IMAGES, NAMESPACE, "i")
+    raw["spec"]["nodeSelector"] = ["ssd"]
+    cell.api.put(LONGHORN_BACKING_IMAGES, NAMESPACE, raw)
+    with pytest.raises(PreconditionError, match="takes no copies now"):
+        copy_image(leader.see())
+    free_copy(leader)
+    served = copy_image(leader.see())
+    assert served.reply is not None
+    assert "n2" == served.reply.allocation.node
 
 
 def test_a_replica_that_was_made_again_is_not_told_a_disk_that_does_not_suit_it() -> None:

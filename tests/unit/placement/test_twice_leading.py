@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.errors import NotReadyError
+from controller.model.allocations import Allocation, Purpose, Put
+from tests.fakes.builders import GIB
 from tests.unit.placement.late import SECONDS, Late, arrives, free, lose_answers
 from tests.unit.placement.stage import PlacingLeader, ReplicaCell
 
@@ -39,7 +41,8 @@ def test_what_one_term_frees_on_two_nodes_is_not_freed_in_a_later_one() -> None:
         arrives(cell, v, 60, node=node)
     one = PlacingLeader(cell, term=1)
     late = Late(one, lambda: free(one, v))
-    told = PlacingLeader(cell, term=2).giving.place("v", v, SECONDS).allocations[0]
+    told = Allocation(Purpose.REPLICA, v, "n1", "n1-d1", 60 * GIB)
+    PlacingLeader(cell, term=2).commit(Put(told))
     one.checks.term = 3
     one.cluster.allocator.end_term()
     one.cluster.allocator.begin_term(has_predecessor=True)

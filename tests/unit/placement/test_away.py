@@ -1,0 +1,111 @@
+"""A Longhorn Node that is away for a moment: what was given there before counts on, and is not taken for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from controller.errors import NotReadyError, PreconditionError
+from controller.kube.resources import LONGHORN_NODES
+from tests.fakes.builders import GIB
+from tests.unit.placement.late import SECONDS, expand, refuse
+from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
+
+OFF = replace(ON, replica_placement=False)
+
+
+def hide(leader: PlacingLeader, node: str) -> Callable[[], object]:
+    """It is back with the function that is returned."""
+    api = leader.cell.api
+    raw = api.get(LONGHORN_NODES, NAMESPACE, node)
+    api.delete(LONGHORN_NODES, NAMESPACE, node)
+    leader.see()
+    raw["metadata"].pop("resourceVersion")
+
+    def show() -> None:
+        api.put(LONGHORN_NODES, NAMESPACE, raw)
+        leader.see()
+
+    return show
+
+
+def node_of(leader: PlacingLeader, volume: str, replica: str) -> str:
+    (one,) = leader.see().giving.place(volume, replica, SECONDS).allocations
+    return one.node
+
+
+def with_two_replicas(n1: int, n2: int) -> tuple[PlacingLeader, str, str]:
+    cell = ReplicaCell(n1=n1, n2=n2)
+    cell.put_volume("v", 10, numberOfReplicas=2)
+    first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
+    return PlacingLeader(cell, live=OFF), first, second
+
+
+def test_a_volume_does_not_grow_while_a_disk_of_it_is_away() -> None:
+    leader, first, second = with_two_replicas(n1=200, n2=150)
+    assert ["n1", "n2"] == [node_of(leader, "v", name) for name in (first, second)]
+    show = hide(leader.see(), "n1")
+    with pytest.raises(PreconditionError, match="was given a disk that no node shows now"):
+        expand(leader, "v", 60)
+    show()
+    assert "allocated" == expand(leader, "v", 60).outcome
+
+
+def test_a_further_replica_is_as_large_as_its_volume_was_told_to_become() -> None:
+    leader, first, second = with_two_replicas(n1=150, n2=100)
+    assert "n1" == node_of(leader, "v", first)
+    assert "allocated" == expand(leader.see(), "v", 60).outcome
+    hide(leader.see(), "n1")
+    (given,) = leader.giving.place("v", second, SECONDS).allocations
+    assert ("n2", 60 * GIB) == (given.node, given.size_bytes)
+
+
+def test_a_free_of_a_place_elsewhere_leaves_what_is_away() -> None:
+    cell = ReplicaCell(n1=100, n2=100)
+    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1")
+    name = cell.put_replica("v", gib=60)
+    leader = PlacingLeader(cell, live=OFF)
+    assert "n1" == node_of(leader, "v", name)
+    show = hide(leader, "n1")
+    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
+    assert "n2" == node_of(leader, "v", name)
+    hide(leader.see(), "n2")
+    show()
+    assert not leader.giving.place("v", name, SECONDS).allocations
+    assert {name: "n2"} == cell.on_record()
+
+
+def test_the_place_that_was_told_last_is_told_after_a_growth_that_came_to_nothing() -> None:
+    """It was given room on its node, and taken back."""
+    cell = ReplicaCell(n1=200, n2=150, n3=100)
+    cell.put_volume("v", 10, numberOfReplicas=2)
+    first = cell.put_replica("v", 1)
+    cell.put_replica("v", 2, nodeID="n3", diskID="n3-d1")
+    leader = PlacingLeader(cell, live=OFF)
+    assert "n1" == node_of(leader, "v", first)
+    show = hide(leader.see(), "n1")
+    cell.clock.advance(1)
+    assert "n2" == node_of(leader, "v", first)
+    show()
+    mend = refuse(leader, "n3")
+    with pytest.raises(PreconditionError, match="several disks"):
+        expand(leader, "v", 60)
+    mend()
+    assert "n2" == node_of(leader, "v", first)
+
+
+def test_after_a_growth_that_another_node_refused_a_place_is_told_as_before() -> None:
+    cell = ReplicaCell(n1=100, n3=100)
+    cell.put_volume("v", 10, numberOfReplicas=2)
+    first = cell.put_replica("v", 1)
+    cell.put_replica("v", 2, nodeID="n3", diskID="n3-d1")
+    leader = PlacingLeader(cell, live=OFF)
+    assert "n1" == node_of(leader, "v", first)
+    mend = refuse(leader, "n3")
+    with pytest.raises(NotReadyError):
+        expand(leader.see(), "v", 60)
+    mend()
+    assert leader.see().cluster.allocator._world.allocated.is_ours(leader.cell.entries()[0])
+    assert "n1" == node_of(leader, "v", first)
