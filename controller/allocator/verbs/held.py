@@ -93,8 +93,7 @@ def judged_bytes(world: World, replica: Replica) -> int:
 
 def stands(world: World, one: Allocation) -> bool:
     """Whether the record has it, and a replica shows as much: nobody takes it back then. Anything else is written once
-    more before it is told again: a write that failed is taken back with the node's next one, and what no object shows
-    goes after the grace."""
+    more before it is told again: what no object shows goes after the grace, and a leader before may be writing."""
     shown = world.allocated.shown_replica(one.name)
     is_shown = shown is not None and shown.is_placed and shown.size_bytes >= one.size_bytes
     return is_shown and world.allocated.is_on_record(one)
