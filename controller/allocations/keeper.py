@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final, Protocol
 
+from msgspec.structs import replace as replace_entry
+
 from controller.allocations.holder import RecordHolder
 from controller.allocations.repair import Repair, RepairReason, plan_repairs, shown_allocations
 from controller.allocations.writer import RecordWriter
@@ -232,7 +234,8 @@ class RecordKeeper(Part):
         shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
         mine = shown if scope is None else [one for one in shown if scope.has(one)]
         now = self._clock.now()
-        extra = surplus_of(records, mine)
+        waiting = waiting_among(records, objects)
+        extra = surplus_of(records, [*mine, *waiting])
         told_at = self._answers.told_at(extra)
         since = {
             one: max(self._since.get(one.name, {}).get(one, now), min(now, told_at.get(one, 0.0))) for one in extra
@@ -241,7 +244,7 @@ class RecordKeeper(Part):
         waits = {one for one, began in since.items() if now - began < live.allocation_grace_seconds}
         written = {one for one, at in told_at.items() if at > now}  # for somebody who has not been told yet
         kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | expected_among(extra, objects, shown)
-        plan = plan_repairs(records, shown, kept, _wanted_bytes(objects))
+        plan = plan_repairs(records, [*shown, *waiting], kept, _wanted_bytes(objects))
         repairs = [one for one in plan if scope is None or scope.has(one.allocation)]
         self._rewrite(writer, unreadable, mine)
         there = {(one.node, entry.key): entry for one in records for entry in one.allocations}
@@ -405,6 +408,19 @@ def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> s
     return {one for one, place in mine if places.get(one.name, place) != place}
 
 
+def waiting_among(records: Iterable[NodeRecord], objects: LonghornObjects) -> list[Allocation]:
+    """What is on record for replicas that wait for a disk, and larger than their volume: as large as that."""
+    wanted, found = _wanted_bytes(replace(objects, replicas=list(filter(_waits, objects.replicas)))), []
+    for one in (entry for record in records for entry in record.allocations):
+        size = wanted.get(one.name, one.size_bytes) if one.purpose is Purpose.REPLICA else one.size_bytes
+        found += [replace_entry(one, size_bytes=size)] if size < one.size_bytes else []
+    return found
+
+
+def _waits(replica: Replica) -> bool:
+    return not (replica.is_placed or replica.failed_at or replica.deleting)
+
+
 def expected_among(
     entries: Iterable[Allocation], objects: LonghornObjects, shown: Iterable[Allocation]
 ) -> set[Allocation]:
@@ -433,9 +449,9 @@ def _wanted_bytes(objects: LonghornObjects) -> dict[str, int]:
 def _is_expected(
     entry: Allocation, replica: Replica, place: tuple[str, str] | None, volumes: Mapping[str, Volume]
 ) -> bool:
-    if not replica.is_placed:
-        return not replica.failed_at  # Longhorn gives it no disk any more
     volume = volumes.get(replica.volume)
+    if _waits(replica):
+        return volume is None or volume.size_bytes >= entry.size_bytes
     return place == (entry.node, entry.disk_uuid) and volume is not None and volume.size_bytes >= entry.size_bytes
 
 

@@ -132,9 +132,10 @@ class DiskAllocator:
         return given
 
     def release(self, replica: str, seconds: float) -> Allotment:
-        """What was given to that replica goes from the record; PreconditionError when our stores show it on a disk."""
+        """What was given to that replica goes from the record, but for what no node shows just now; PreconditionError
+        when our stores show it on a disk."""
         deadline = self._clock.now() + seconds
-        return self._given(lambda: self._allocations.release_replica(replica), (), deadline)
+        return self._given(lambda: self._allocations.release_replica(replica, is_shown=True), (), deadline)
 
     def reuse_failed_replica(self, request: pb.ReuseFailedReplicaRequest, seconds: float) -> Served:
         check_names(request, "volume_name", optional=("hard_node_affinity",))

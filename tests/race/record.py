@@ -59,8 +59,10 @@ class RaceRecord:
     def read(self, node: str, timeout: float = 0.0) -> StoredRecord:
         del timeout
         self._check_reach()
-        known = self.entries.get(node)
-        return StoredRecord(known or NodeRecord(node, version="0"), {})
+        return StoredRecord(self._there(node), {})
+
+    def _there(self, node: str) -> NodeRecord:
+        return self.entries.get(node) or NodeRecord(node, version="0")
 
     def write(
         self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = 0.0
@@ -100,7 +102,7 @@ class RaceRecord:
 
     def _store(self, stored: StoredRecord, allocations: Sequence[Allocation], term: int) -> None:
         node = stored.record.node
-        if self.read(node).record.version != stored.record.version:
+        if self._there(node).version != stored.record.version:
             raise ConflictError("somebody else was faster")
         self._version += 1
         self._put_record(NodeRecord(node, tuple(allocations), str(self._version), term))
@@ -108,7 +110,7 @@ class RaceRecord:
     def _touch(self, node: str) -> None:
         """Somebody writes the object, and nothing of the record."""
         self._version += 1
-        self._put_record(replace(self.read(node).record, version=str(self._version)))
+        self._put_record(replace(self._there(node), version=str(self._version)))
 
     def _put_record(self, record: NodeRecord) -> None:
         self.entries[record.node] = record
@@ -122,7 +124,7 @@ class RaceRecord:
     def arrive(self, write: _UnderWay) -> None:
         """It counts if nobody has written the object since."""
         self._under_way.remove(write)
-        if self.read(write.stored.record.node).record.version == write.stored.record.version:
+        if self._there(write.stored.record.node).version == write.stored.record.version:
             self._store(write.stored, write.allocations, write.term)
 
     def lose(self, choice: int = 0, older_than: float = 0.0) -> None:

@@ -30,7 +30,6 @@ from controller.allocator.verbs.closed import Closed, in_doubt
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
 from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLock
 from controller.allocator.verbs.held import (
-    as_large_as_told,
     check_former,
     check_one_place,
     check_place,
@@ -123,7 +122,7 @@ class Allocations:
                 given, asked = self._given_before(name, volume_name, is_looked_at=is_looked_at, frees=frees)
                 if given is not None:
                     return given
-                volume = as_large_as_told(self._world, asked.volume)
+                volume = self._world.volume(asked.volume)
                 if volume is None:
                     raise NotFoundError(f"there is no Longhorn volume {asked.volume!r}")
                 closed = self._closed.of(Purpose.REPLICA)
@@ -131,7 +130,7 @@ class Allocations:
                 if choice is not None:
                     one = Allocation(Purpose.REPLICA, name, choice.node, choice.uuid, volume.size_bytes)
                     return self._give_locked(one)
-            question = DiskQuestion(asked.volume, name)
+            question = DiskQuestion(asked.volume, name, size_bytes=volume.size_bytes)
             found = self._disks.find(question, deadline - self._clock.now(), now_utc, closed, NEAREST)
             if found.preferred is None:
                 return Allotment(obstacles=found.obstacles, more=found.more, size_bytes=found.size_bytes)
@@ -238,14 +237,16 @@ class Allocations:
             shown = self._world.allocated.shown_replica(name)
             return shown is not None and not shown.is_placed
 
-    def release_replica(self, name: str, *, is_gone: bool = False) -> Allotment:
-        """What it has on record is to go: its object is gone, or has no disk by itself. PreconditionError when our
-        stores show it on a disk, unless a live read said that it `is_gone`. Costs: a look-up."""
+    def release_replica(self, name: str, *, is_gone: bool = False, is_shown: bool = False) -> Allotment:
+        """What it has on record, or on record of disks that a node shows, is to go: its object is gone, or has no disk
+        by itself. PreconditionError when our stores show it on a disk, unless a live read said that it `is_gone`.
+        Costs: a look-up."""
         with self._active():
             shown = self._world.allocated.shown_replica(name)
             if shown is not None and shown.is_placed and not is_gone:
                 raise PreconditionError(f"replica {name!r} still exists on node {shown.node}")
-            return self._freed(self._world.allocated.of(Purpose.REPLICA, name))
+            allocated = self._world.allocated
+            return self._freed(allocated.shown_of(name) if is_shown else allocated.of(Purpose.REPLICA, name))
 
     # Growth
 
@@ -379,7 +380,7 @@ class Allocations:
         """The changes were not sent, and will not be. Costs: what they touch."""
         with self._turn, self._lock:
             self._change_locked(self._world.allocated.end(allotment.number, allotment.put))
-            self._world.allocated.not_written(allotment.put)
+            self._world.allocated.not_written(allotment.number, allotment.put)
 
     def failed(self, allotment: Allotment, place: str = "", error: BaseException | None = None) -> None:
         """The changes may or may not have become durable at that place, but for nodes that are `untouched` by the
@@ -392,7 +393,7 @@ class Allocations:
             doubtful = [one for one in allotment.put if one.node not in untouched]
             ended = set(allotment.put).difference(doubtful)
             self._change_locked(allocated.end(allotment.number, ended))
-            allocated.not_written(ended)
+            allocated.not_written(allotment.number, ended)
             self._change_locked(allocated.doubt(allotment.number, doubtful, until, place))
 
     @property

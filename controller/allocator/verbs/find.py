@@ -27,11 +27,12 @@ NEW_REPLICA: Final = "-new-"  # behind the volume's name: a replica that is not 
 @dataclass(frozen=True, slots=True)
 class DiskQuestion:
     """Which disks would take that replica; `replica` "": a further one of the volume. `hard_node_affinity` is that of
-    such a one; "": what Longhorn gives it."""
+    such a one; "": what Longhorn gives it. `size_bytes`: what the volume has at least."""
 
     volume: str
     replica: str = ""
     hard_node_affinity: str = ""
+    size_bytes: int = 0
 
 
 class DiskQueries:
@@ -66,6 +67,7 @@ class DiskQueries:
             volume = world.volume(question.volume)
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
+            volume = replace(volume, size_bytes=max(volume.size_bytes, question.size_bytes))
             replica = _replica(world, volume, question)
             every = JoinedDisks(world, ledger, volume, now_utc, closed)
             if nearest:

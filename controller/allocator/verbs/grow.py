@@ -21,9 +21,10 @@ from controller.allocator.promises.growths import Growths
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
+from controller.allocator.verbs.held import check_one_place
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.errors import CallerGoneError
+from controller.errors import CallerGoneError, PreconditionError
 from controller.model.longhorn import Volume
 from controller.model.names import LONGHORN_DRIVERS
 from controller.rules.demand import Missing
@@ -147,6 +148,12 @@ class Expansions:
         granted = self._under_lock.growths().granted(name)
         if size <= granted:
             return GrowthOutcome(GrowthVerdict.ADMITTED, name, size)
+        try:
+            for replica in self._world.replicas_of(name) if self._world.allocated.counts else ():
+                check_one_place(self._world, replica)
+        except PreconditionError as error:
+            unclear = Obstacle("", "", 0, Rejection(Reason.DISK_NOT_FOUND, str(error)))
+            return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (unclear,))
         ledger, route = self._under_lock.ledger(), request.route
         plan = plan_growth(self._world, ledger, name, size, self._clock, now_utc, route)
         # Longhorn's webhook for volumes refuses what cannot be now; a claim's growth is tried again until it can.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.joined import JoinedDisks
@@ -53,15 +52,6 @@ def check_one_place(world: World, replica: str) -> None:
         raise PreconditionError(f"replica {replica!r} was given a disk that no node shows now")
     if len({one.disk_uuid for one in entries}) > 1:
         raise PreconditionError(f"replica {replica!r} was given several disks; deallocate it")
-
-
-def as_large_as_told(world: World, name: str) -> Volume | None:
-    """The volume, as large as any of its replicas was given room to become, wherever that is."""
-    volume = world.volume(name)
-    if volume is None:
-        return None
-    given = (one for replica in world.replicas_of(name) for one in world.allocated.of(Purpose.REPLICA, replica))
-    return replace(volume, size_bytes=max(volume.size_bytes, max((one.size_bytes for one in given), default=0)))
 
 
 def check_former(world: World, obstacle: Obstacle) -> None:

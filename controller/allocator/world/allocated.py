@@ -26,7 +26,7 @@ from controller.rules.reasons import Reason, Rejection
 _NONE: Final[tuple[Allocation, ...]] = ()
 _NO_DECISIONS: Final[tuple[Decided, ...]] = ()
 _NOWHERE: Final = ("", "")
-_NOT_OURS: Final = (0, -1)
+_NOT_OURS: Final = (0, -1, -1)
 Name = tuple[Purpose, str]
 _Place = tuple[Purpose, str, str, str]
 
@@ -64,8 +64,8 @@ class Allocated:
         self._recorded: dict[Purpose, dict[str, tuple[Allocation, ...]]] = {one: {} for one in Purpose}  # the same
         self._ahead: dict[tuple[str, str], Ahead] = {}  # by node and place
         self._decided: dict[Name, tuple[Decided, ...]] = {}
-        self._ours: dict[_Place, tuple[int, int]] = {}  # decided here in this term, since the record decides: by which
-        # number last, and up to which size
+        # Decided here in this term, since the record decides: by which number last, up to which size, and before that.
+        self._ours: dict[_Place, tuple[int, int, int]] = {}
         self.former: dict[str, tuple[Allocation, ...]] | None = (
             None  # by node, what a leader before gave; None: nothing
         )
@@ -126,11 +126,12 @@ class Allocated:
         """The disks that a replica without one was given, as far as nodes show them. The first one counts as its place:
         what was decided last in this term. Of several that a leader before gave nobody knows which it told last: the
         term of the node's record is a guess."""
-        found = self.shown_of(replica)
-        if len(found) < 2:  # nearly always
-            return found
-        best = {one.disk_uuid: one for one in sorted(found, key=self._rank)}  # a disk that moved has two
+        best = {one.disk_uuid: one for one in sorted(self.shown_of(replica), key=self._rank)}  # one that moved has two
         return sorted(best.values(), key=self._rank, reverse=True)
+
+    def given_bytes(self, replica: str) -> int:
+        """The most that it was given room for, on whatever disk."""
+        return max((one.size_bytes for one in self.of(Purpose.REPLICA, replica)), default=0)
 
     def shown_of(self, replica: str) -> list[Allocation]:
         """What is allocated to it on disks that a node shows."""
@@ -159,14 +160,14 @@ class Allocated:
         for one in entries:
             self._ours.pop(_place(one), None)
 
-    def not_written(self, entries: Iterable[Allocation]) -> None:
-        """What is on record there is as it was before; it may have been told, smaller."""
-        for one in entries:
-            recorded = self._recorded[one.purpose].get(one.name, _NONE)
-            sizes = [there.size_bytes for there in recorded if _place(there) == _place(one)]
-            known = self._ours.pop(_place(one), None)
-            if known is not None and sizes:
-                self._ours[_place(one)] = known[0], max(sizes)
+    def not_written(self, number: int, entries: Iterable[Allocation]) -> None:
+        """By the decision of that number: its place is ours as far as it was before."""
+        for place in map(_place, entries):
+            known = self._ours.get(place, _NOT_OURS)
+            if known[0] == number:
+                self._ours[place] = number, known[2], -1
+                if known[2] < 0:
+                    del self._ours[place]
 
     def lapsing(self, volume: str) -> int:
         """How many of its replicas lie where they do by decisions alone, which may come to nothing."""
@@ -243,10 +244,10 @@ class Allocated:
         if last is not None and number(record.version) <= number(last.version):
             return found
         self._ahead[node, place] = Ahead(until, ahead.shown if ahead is not None else last)
-        more = self._set(node, place, read(record, last or NEVER_READ))
+        more = self._set(node, place, read(record, last or NEVER_READ), is_written=is_written)
         return found if more is None else more | (found or set())
 
-    def _set(self, node: str, place: str, seen: RecordReading | None) -> set[str] | None:
+    def _set(self, node: str, place: str, seen: RecordReading | None, *, is_written: bool = False) -> set[str] | None:
         places = self._places.setdefault(node, {})
         places.pop(place, None)
         if seen is not None:
@@ -272,7 +273,7 @@ class Allocated:
             members = self._recorded[came.purpose]
             members[came.name] = (*members.get(came.name, _NONE), came)
             self.entries.add(came, 1)
-            if self.former is not None and not self.is_ours(came):
+            if self.former is not None and not is_written:
                 self.former[node] = (*self.former.get(node, _NONE), came)
         return self._rejoin(was)
 
@@ -293,7 +294,8 @@ class Allocated:
         what is on record now; else by what was, when somebody decided the same who does not know whether it is."""
         entries = list(allocations)
         for one in entries:
-            self._ours[_place(one)] = number, max(one.size_bytes, self._ours.get(_place(one), _NOT_OURS)[1])
+            _, size, _ = self._ours.get(_place(one), _NOT_OURS)
+            self._ours[_place(one)] = number, max(one.size_bytes, size), size
         for one in entries:
             there = self._decided.get(_name(one), _NO_DECISIONS)
             same = () if is_judged else (entry.seen for entry in there if entry.allocation == one)
@@ -380,6 +382,9 @@ class Allocated:
             members.pop(allocation.name, None)
 
     def _end_all(self, ended: Sequence[Decided]) -> set[str] | None:
+        for one in ended:
+            if one.until is not None and not self.is_on_record(one.allocation):
+                self.not_written(one.number, (one.allocation,))
         was = self._all_of(one.allocation for one in ended)
         for name in was:
             left = tuple(one for one in self._decided.get(name, _NO_DECISIONS) if one not in ended)

@@ -64,12 +64,13 @@ class Facts:
         return self.pvs.get(name)
 
     def volume(self, name: str) -> Volume | None:
-        """As large as it was granted, or, where the record decides, as a placed replica was given room for."""
+        """As large as it was granted, or, where the record decides, as any of its replicas was given room for."""
         volume, target = self.volumes.get(name), self._granted.target_of(name)
         if volume is None:
             return None
         if self.allocated.counts:
-            given = (entry.size_bytes for entry in self.placed.of(name).values() if entry.is_placed)
+            replicas = self.placed.of(name).values()
+            given = (one.size_bytes if one.is_placed else self.allocated.given_bytes(one.name) for one in replicas)
             target = max(target, max(given, default=0))
         return volume if volume.size_bytes >= target else replace(volume, size_bytes=target)
 

@@ -216,6 +216,19 @@ def test_an_entry_of_a_replica_without_a_disk_stays_as_long_as_that() -> None:
     assert {} == leader.on_record()
 
 
+def test_an_entry_of_a_replica_without_a_disk_becomes_as_small_as_its_volume_after_the_grace() -> None:
+    """It was to grow, and nobody made it."""
+    leader = KeeperStage()
+    leader.commit(put("r1", 60))
+    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": UNPLACED})
+    with_a_volume(leader, 10)
+    leader.round()
+    leader.round(59)
+    assert {"r1": 60} == leader.on_record()
+    leader.round(1)
+    assert ({"r1": 10}, {"expansion-unfinished": 1}) == (leader.on_record(), leader.repairs)
+
+
 def test_an_entry_of_a_replica_that_failed_without_a_disk_goes_after_the_grace() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))

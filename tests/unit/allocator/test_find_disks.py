@@ -34,7 +34,7 @@ def show(cluster: TestCluster, name: str, gib: float, on: str = "", **facts: Any
     cluster.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on))
 
 
-def find(cluster: TestCluster, replica_name: str = "v-r-1", **question: str) -> FoundDisks:
+def find(cluster: TestCluster, replica_name: str = "v-r-1", **question: Any) -> FoundDisks:
     return cluster.allocator.disks.find(DiskQuestion("v", replica_name, **question), SECONDS)
 
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotReadyError, PreconditionError
 from controller.kube.resources import LONGHORN_NODES
 from tests.fakes.builders import GIB
-from tests.unit.placement.late import SECONDS, expand, refuse
+from tests.unit.placement.late import SECONDS, arrives, delay_placement, expand, let_pass, refuse
 from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
 
 OFF = replace(ON, replica_placement=False)
@@ -109,3 +111,52 @@ def test_after_a_growth_that_another_node_refused_a_place_is_told_as_before() ->
     mend()
     assert leader.see().cluster.allocator._world.allocated.is_ours(leader.cell.entries()[0])
     assert "n1" == node_of(leader, "v", first)
+
+
+def test_nor_is_its_growth_admitted() -> None:
+    leader, first, second = with_two_replicas(n1=200, n2=150)
+    assert ["n1", "n2"] == [node_of(leader, "v", name) for name in (first, second)]
+    show = hide(leader.see(), "n1")
+    request = GrowthRequest("v", 60 * GIB)
+    assert GrowthVerdict.TRY_AGAIN is leader.cluster.allocator.expansions.hold(request).verdict
+    show()
+    assert GrowthVerdict.ADMITTED is leader.cluster.allocator.expansions.hold(request).verdict
+
+
+def test_what_a_leader_before_gave_a_further_replica_is_told_as_large() -> None:
+    leader, first, second = with_two_replicas(n1=150, n2=100)
+    let_pass(leader, DOUBT_SECONDS)
+    assert "n1" == node_of(leader, "v", first)
+    assert "allocated" == expand(leader.see(), "v", 60).outcome
+    arrives(leader.cell, second, 10, node="n2")
+    hide(leader.see(), "n1")
+    (given,) = leader.giving.place("v", second, SECONDS).allocations
+    assert 60 * GIB == given.size_bytes
+
+
+def test_where_there_is_no_room_for_one_as_large_that_is_said() -> None:
+    leader, first, second = with_two_replicas(n1=150, n2=50)
+    assert "n1" == node_of(leader, "v", first)
+    assert "allocated" == expand(leader.see(), "v", 60).outcome
+    hide(leader.see(), "n1")
+    given = leader.giving.place("v", second, SECONDS)
+    assert ((), 60 * GIB) == (given.allocations, given.size_bytes)
+    assert given.obstacles
+
+
+def test_the_placer_gives_up_no_disk_that_is_away() -> None:
+    cell = ReplicaCell(n1=100, n2=100)
+    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1")
+    name = cell.put_replica("v", gib=60)
+    leader = PlacingLeader(cell)
+    leader.giving.place("v", name, SECONDS)
+    first = hide(leader.see(), "n1")
+    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
+    arrives_late = delay_placement(leader.see())
+    assert "n2" in {one.node for one in cell.entries()}
+    hide(leader, "n2")
+    first()
+    leader.round(3).round(3)
+    assert {name: "n2"} == cell.on_record()
+    arrives_late()
+    assert "n2" == cell.node_of(name)

@@ -7,7 +7,19 @@ import pytest
 from controller.errors import NotReadyError, OutdatedDecisionError
 from controller.model.allocations import Allocation, Purpose, Put
 from tests.fakes.builders import GIB
-from tests.unit.placement.late import Late, arrives, copy_image, expand, free, overtake, put_image, refuse, succeeds
+from tests.unit.placement.late import (
+    SECONDS,
+    Late,
+    arrives,
+    copy_image,
+    delay,
+    expand,
+    free,
+    overtake,
+    put_image,
+    refuse,
+    succeeds,
+)
 from tests.unit.placement.stage import PlacingLeader, ReplicaCell
 
 
@@ -124,3 +136,30 @@ def test_nor_one_that_this_leader_has_tried_to_give_before() -> None:
     arrives(cell, name, 60)
     with pytest.raises(NotReadyError, match="not known yet whether the room there is taken"):
         leader.see().giving.place("v", name, 5)
+
+
+def test_what_came_to_nothing_is_no_leaders_own() -> None:
+    cell = ReplicaCell(n1=200)
+    name, other = cell.add("v", 60), cell.add("x", 5)
+    leader = PlacingLeader(cell, 2)
+    delay(leader)
+    with pytest.raises(NotReadyError):
+        leader.giving.place("v", name, SECONDS)
+    leader.giving.place("x", other, SECONDS)
+    allocated = leader.cluster.allocator._world.allocated
+    one = Allocation(Purpose.REPLICA, name, "n1", "n1-d1", 60 * GIB)
+    assert ((), False) == (allocated.of(Purpose.REPLICA, name), allocated.is_ours(one))
+
+
+def test_what_the_leader_before_gave_is_its_own_though_the_same_is_decided_meanwhile() -> None:
+    """The watch shows it late."""
+    cell = ReplicaCell(n1=100)
+    name = cell.add("v", 60)
+    leader = succeeds(cell)
+    arrives(cell, name, 60)
+    call = Late(leader, lambda: leader.giving.place("v", name, SECONDS))
+    leader.see("record")
+    call.let_go()
+    (entry,) = cell.entries()
+    assert leader.cluster.allocator._world.allocated.is_former(entry)
+    assert leader.cluster.allocator.allocations.may_be_written(name)

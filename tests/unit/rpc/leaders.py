@@ -223,9 +223,10 @@ class FakeRecord:
                 there = next((one for one in record.allocations if one.key == change.key), None)
                 if not is_still_wanted(change, there):
                     continue
-                self.records[change.node] = replace(record, allocations=changed(record.allocations, [change]))
-            for name in {change.node for change in changes}:
-                self._leader.cluster.allocator.observe_record(name, self.records[name])
+                kept = changed(record.allocations, [change])
+                self.records[change.node] = replace(record, allocations=kept, version=str(self.commits))
+            for name in {change.node for change in changes} & self.records.keys():
+                self._leader.cluster.allocator.allocations.learn(self.records[name])
 
     def bytes_on(self, node: str) -> int:
         record = self.records.get(node)
