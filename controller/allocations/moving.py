@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from controller.allocations.backends import RecordBackend, StoredRecord
 from controller.allocations.writer import RecordWriter
 from controller.errors import ConflictError, NotFoundError, NotLeaderError, UnreadableRecordError
-from controller.model.allocations import Allocation, NodeRecord, Put, lowers_nothing
+from controller.model.allocations import Allocation, NodeRecord, Put, largest, lowers_nothing
 
 TRIES: Final = 5  # of a step whose object somebody else writes meanwhile, as Longhorn does with its Nodes
 _Result = TypeVar("_Result")
@@ -138,9 +138,5 @@ def _readable(stored: StoredRecord) -> NodeRecord:
 
 
 def _larger(one: tuple[Allocation, ...], other: tuple[Allocation, ...]) -> tuple[Allocation, ...]:
-    found = {allocation.key: allocation for allocation in one}
-    for allocation in other:
-        mine = found.get(allocation.key)
-        if mine is None or mine.size_bytes < allocation.size_bytes:
-            found[allocation.key] = allocation
+    found = largest((*one, *other))
     return tuple(found[key] for key in sorted(found))

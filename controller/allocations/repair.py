@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Purpose, Put
+from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose, Put, largest
 from controller.model.longhorn import BackingImage, LonghornNode, Replica
 
 
@@ -78,14 +78,14 @@ def plan_repairs(
     wanted = {(one.node, one.key): one for one in shown if one.node not in blind}
     names = {(one.purpose, one.name) for one in wanted.values()}
     placed_before = {(one.purpose, one.name) for key, one in there.items() if key not in wanted and one not in kept}
-    carried = _largest_by_disk(there.values())
+    carried = largest(there.values())  # on whichever node's record
     repairs = []
     for key, one in wanted.items():
         old = there.get(key)
         if old is None:
             moved = (one.purpose, one.name) in placed_before and one.purpose is Purpose.REPLICA
             # Its disk may have come from another node.
-            adopted = replace(one, size_bytes=max(one.size_bytes, carried.get(one.key, 0)))
+            adopted = replace(one, size_bytes=max(one.size_bytes, carried.get(one.key, one).size_bytes))
             repairs.append(Repair(RepairReason.DISK_MOVED if moved else RepairReason.NO_ENTRY, adopted, Put(adopted)))
         elif old.size_bytes < one.size_bytes:
             repairs.append(Repair(RepairReason.SIZE_DIFFERS, one, Put(one)))
@@ -100,14 +100,6 @@ def plan_repairs(
             reason = RepairReason.DISK_MOVED if has_moved else RepairReason.OBJECT_GONE
             repairs.append(Repair(reason, old, Drop(old.purpose, old.name, old.node, old.disk_uuid)))
     return sorted(repairs, key=lambda one: (one.allocation.node, one.allocation.key, one.reason))
-
-
-def _largest_by_disk(entries: Iterable[Allocation]) -> dict[Key, int]:
-    """Whichever node's record has them."""
-    found: dict[Key, int] = {}
-    for one in entries:
-        found[one.key] = max(one.size_bytes, found.get(one.key, 0))
-    return found
 
 
 def _is_unsized(one: Allocation) -> bool:

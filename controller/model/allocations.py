@@ -88,6 +88,15 @@ class Drop:
 Change = Put | Drop
 
 
+def largest(entries: Iterable[Allocation]) -> dict[Key, Allocation]:
+    """Of those with the same key the one with most bytes, the first of several."""
+    found: dict[Key, Allocation] = {}
+    for one in entries:
+        there = found.get(one.key)
+        found[one.key] = one if there is None or there.size_bytes < one.size_bytes else there
+    return found
+
+
 def apply(changes: Iterable[Change], found: dict[Key, Allocation]) -> None:
     """In their order, in what is on record of one node, by key."""
     for change in changes:

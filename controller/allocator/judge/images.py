@@ -74,10 +74,10 @@ class CopyToCome:
 
 def copy_to_come(world: World, image: BackingImage) -> CopyToCome | None:
     """One that is not closed, if there is any."""
-    shown, found = world.allocated.shown_image(image.name), list[CopyToCome]()
+    shown, needs, found = world.allocated.shown_image(image.name), _needs(image), list[CopyToCome]()
     for one in world.allocated.of(Purpose.BACKING_IMAGE, image.name):
         is_shown = shown is not None and one.disk_uuid in shown.copy_disk_uuids
-        name, needs = world.allocated.place_of(one)[0], _needs(image)
+        name = world.allocated.place_of(one)[0]
         if name and not is_shown:
             node, disk = _place(world, one)
             rejection = _check_node(world, node, needs, {}) or check_disk_state(disk)

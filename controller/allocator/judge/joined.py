@@ -313,7 +313,7 @@ class JoinedDisks:
         if why:
             text = f"{refusal.node}: {why}"
             return Obstacle(refusal.node, "", 0, Rejection(Reason.RECORD_UNREADABLE, text))
-        node = self._world.nodes.get(refusal.node)
+        node = self._world.nodes.get(refusal.node) if self.closed else None
         disk = next((one for one in node.disks if one.name == refusal.disk), None) if node is not None else None
         if disk is not None and disk.uuid in self.closed:
             return Obstacle(refusal.node, disk.name, 0, Rejection(Reason.RECORD_UNREADABLE, self.closed[disk.uuid]))

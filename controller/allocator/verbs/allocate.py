@@ -54,7 +54,6 @@ DOUBT_SECONDS: Final = 90.0  # for which a write that failed may arrive all the 
 NEAREST: Final = 40  # disks that are looked at for reasons: more than are told, since promises change the order
 LONGHORN_DECIDES: Final = "allocation-authority is longhorn: Longhorn places replicas by itself"
 _MOST_TRIES: Final = 3
-_ENTRIES_AT_ONCE: Final = 250
 
 
 class Allocations:

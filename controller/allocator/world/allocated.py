@@ -66,10 +66,8 @@ class Allocated:
         self._decided: dict[Name, tuple[Decided, ...]] = {}
         # Decided here in this term, since the record decides: by which number last, up to which size, and before that.
         self._ours: dict[_Place, tuple[int, int, int]] = {}
-        self.former: dict[str, tuple[Allocation, ...]] | None = (
-            None  # by node, what a leader before gave; None: nothing
-        )
-        # that it wrote is under way any more
+        # By node, what a leader before gave; None: nothing that it wrote is under way any more.
+        self.former: dict[str, tuple[Allocation, ...]] | None = None
         self.reused: dict[str, float] = {}  # failed replicas of which somebody was told that they come back, and when
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations

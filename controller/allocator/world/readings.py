@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
-from controller.model.allocations import Allocation, NodeRecord
+from controller.model.allocations import Allocation, NodeRecord, largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,4 @@ def number(version: str) -> int:
 def together(lists: tuple[tuple[Allocation, ...], ...]) -> tuple[Allocation, ...]:
     if len(lists) < 2:  # nearly always
         return lists[0] if lists else ()
-    found: dict[object, Allocation] = {}
-    for one in chain.from_iterable(lists):
-        there = found.get(one.key)
-        found[one.key] = one if there is None or there.size_bytes < one.size_bytes else there
-    return tuple(found.values())
+    return tuple(largest(chain.from_iterable(lists)).values())

@@ -122,6 +122,18 @@ def arrives(cell: ReplicaCell, name: str, gib: int, *, node: str = "n1", purpose
     backend.write(there, [*there.record.allocations, one], 1)
 
 
+def late_beside_a_pod(locality: str) -> tuple[ReplicaCell, PlacingLeader, str]:
+    """A pod was offered the room in which a leader before gave a detached volume's replica its place, and told nobody:
+    nobody keeps room for such a volume before it is attached."""
+    cell = ReplicaCell(n1=100)
+    cell.put_volume("v", 60, dataLocality=locality)
+    name = cell.put_replica("v", gib=60)
+    leader = succeeds(cell)
+    assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
+    arrives(cell, name, 60)
+    return cell, leader.see(), name
+
+
 def lose_answers(leader: PlacingLeader) -> Callable[[], None]:
     """A write arrives, its answer does not, and nothing can be read after it, until the function that is returned."""
     backend: Any = leader.writer._backend

@@ -15,6 +15,7 @@ from tests.unit.placement.late import (
     delay,
     expand,
     free,
+    late_beside_a_pod,
     overtake,
     put_image,
     refuse,
@@ -108,14 +109,7 @@ def test_what_a_former_leader_wrote_and_told_nobody_is_not_told_where_a_pod_has_
 @pytest.mark.parametrize("is_written", [False, True], ids=["", "and the leader has written there since"])
 @pytest.mark.parametrize("locality", ["best-effort", "strict-local"])
 def test_nor_is_a_place_that_it_gave_a_replica(locality: str, is_written: bool) -> None:
-    """Of a detached volume, for which nobody keeps room before it is attached."""
-    cell = ReplicaCell(n1=100)
-    cell.put_volume("v", 60, dataLocality=locality)
-    name = cell.put_replica("v", gib=60)
-    leader = succeeds(cell)
-    assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
-    arrives(cell, name, 60)
-    leader.see()
+    _, leader, name = late_beside_a_pod(locality)
     if is_written:
         leader.commit(Put(Allocation(Purpose.REPLICA, "other", "n1", "n1-d1", GIB)))
         leader.see()

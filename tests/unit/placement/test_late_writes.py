@@ -210,13 +210,19 @@ def test_what_is_behind_its_own_writes_takes_none_for_somebody_elses(again: bool
     assert {first, small} < cell.on_record().keys()
 
 
-def test_the_placer_frees_nothing_by_its_own_call_that_it_has_not_bound_elsewhere_before() -> None:
+def placing_on_n1() -> tuple[ReplicaCell, PlacingLeader, str, Callable[[], object]]:
+    """A replica of the strict-local "v", and the placer's write of it, which is under way."""
     cell = ReplicaCell(n1=100, n2=100)
     cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1", status={"currentNodeID": "n1"})
     first = cell.put_replica("v", gib=60)
     leader = PlacingLeader(cell)
     leader.finds = True
     arrives_late = delay_placement(leader)
+    return cell, leader, first, arrives_late
+
+
+def test_the_placer_frees_nothing_by_its_own_call_that_it_has_not_bound_elsewhere_before() -> None:
+    cell, leader, first, arrives_late = placing_on_n1()
     turn_of = leader.cluster.allocator.allocations.turn_of
 
     def move_after(*asked: Any) -> Any:
@@ -233,12 +239,7 @@ def test_the_placer_frees_nothing_by_its_own_call_that_it_has_not_bound_elsewher
 
 
 def test_what_the_placer_may_be_writing_is_freed_by_no_call() -> None:
-    cell = ReplicaCell(n1=100, n2=100)
-    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1", status={"currentNodeID": "n1"})
-    first = cell.put_replica("v", gib=60)
-    leader = PlacingLeader(cell)
-    leader.finds = True
-    arrives_late = delay_placement(leader)
+    cell, leader, first, arrives_late = placing_on_n1()
     cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
     cell.put_volume("w", 60)
     second = cell.put_replica("w", gib=60, hardNodeAffinity="n1")

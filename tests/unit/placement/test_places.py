@@ -23,6 +23,7 @@ from tests.unit.placement.late import (
     free,
     free_copy,
     free_gib,
+    late_beside_a_pod,
     let_pass,
     put_image,
     succeeds,
@@ -138,13 +139,8 @@ def test_what_a_former_leader_gave_without_room_goes_when_it_is_deallocated(is_i
 
 @pytest.mark.parametrize("locality", ["best-effort", "strict-local"])
 def test_nor_does_the_leader_after_that_tell_it(locality: str) -> None:
-    cell = ReplicaCell(n1=100)
-    cell.put_volume("v", 60, dataLocality=locality)
-    name = cell.put_replica("v", gib=60)
-    leader = succeeds(cell)
-    assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
-    arrives(cell, name, 60)
-    leader.see().cluster.bind("pod", "n1")
+    _, leader, name = late_beside_a_pod(locality)
+    leader.cluster.bind("pod", "n1")
     leader.checks.term = 3
     leader.cluster.allocator.begin_term(has_predecessor=True)
     with pytest.raises(NotReadyError, match="not known yet whether the room there is taken"):
