@@ -14,7 +14,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.allotment import Allotment
-from controller.errors import NotFoundError
+from controller.errors import NotFoundError, NotReadyError
 from controller.model.allocations import Allocation, Change, NodeRecord, changed
 from controller.model.longhorn import Replica
 from controller.settings import DISK_SCHEDULER
@@ -87,6 +87,9 @@ class AllocatingMachine(RaceMachine):
             observe(self.allocator, "volume", owner, self.truth["volume"][owner])
             observe(self.allocator, "replica", name, self.truth["replica"][name])
             given = self.allocator.allocations.place_replica(name, SECONDS)
+        except NotReadyError:  # a leader before gave it, and pods count wherever they may have been offered a node
+            assert self.allocator._world.allocated.former is not None
+            return
         assert given.allocations or given.obstacles
         self.finish(given, arrives=arrives, is_told=is_told)
         again = self.allocator.allocations.place_replica(name, SECONDS)
