@@ -267,7 +267,7 @@ class Placer(Part):
             self._wait(state, Why.BINDING, EVERY_SECONDS)  # until our stores show it, and the decision goes by it
         elif turn.held is HeldPlace.ELSEWHERE or self._is_over(state, _of(turn.held), Why.CLOSED, DOUBT_SECONDS):
             self._give_up(name, state)
-        elif turn.held is HeldPlace.CLOSED:
+        elif turn.held in (HeldPlace.CLOSED, HeldPlace.TOLD):
             self._wait(state, Why.CLOSED, EVERY_SECONDS)
         else:
             self._place(name, state, check)

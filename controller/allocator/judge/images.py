@@ -73,9 +73,10 @@ class CopyToCome:
 
 
 def copy_to_come(world: World, image: BackingImage) -> CopyToCome | None:
-    """One that is not closed, if there is any."""
+    """One that is not closed, if there is any; of several the one that was told last."""
     shown, needs, found = world.allocated.shown_image(image.name), _needs(image), list[CopyToCome]()
-    for one in world.allocated.of(Purpose.BACKING_IMAGE, image.name):
+    entries = world.allocated.of(Purpose.BACKING_IMAGE, image.name)
+    for one in sorted(entries, key=world.allocated.rank, reverse=True):
         is_shown = shown is not None and one.disk_uuid in shown.copy_disk_uuids
         name = world.allocated.place_of(one)[0]
         if name and not is_shown:

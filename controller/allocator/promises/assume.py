@@ -140,8 +140,8 @@ class Assuming:
         return Verb.CONFIRM if shown or (record.kind is Kind.ROAMING and not demand.is_roaming) else Verb.FORGET
 
     def end(self, record: Promise, demand: VolumeDemand, now: float, *, may_lapse: bool = True) -> None:
-        """Nothing more is to come of what is assumed, or was held and is chosen. While that is so only by a decision
-        that may come to nothing it counts nowhere."""
+        """Nothing more is to come of what is assumed, or was held and is chosen. While that is so only by what
+        was given by name, and may come to nothing, it counts nowhere."""
         if not (may_lapse and self._world.allocated.lapsing(demand.volume)):
             self.drop(self.verb_for(record), record, now)
             return

@@ -149,11 +149,11 @@ class Promise:
     against: Against | None = None  # None: it counts for every newcomer
     charged_to: str = ""  # the namespace of a claim for which nobody is known to have asked but its owner
     situation: Hashable = None  # in which it was made: after its end by time it is made again in another one only
-    asked: Places | None = None  # its places if what is decided by name, and is not on record, comes to nothing
+    asked: Places | None = None  # its places if what was given by name, and shows by no object yet, comes to nothing
 
     @property
     def as_asked(self) -> Promise:
-        """As if nothing was decided but what is on record."""
+        """As if nothing was given but what Longhorn shows."""
         return self if self.asked is None else replace(self, places=self.asked, asked=None)
 
     @property

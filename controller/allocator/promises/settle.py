@@ -132,8 +132,8 @@ class Settler:
 
     def _withdraw(self, record: Promise, demand: VolumeDemand, now: float) -> None:
         """No choice stands for that volume: an assumption goes, in doubt after a while, and a hold stays until its end,
-        as far as it still stands for something. While what is decided may come to nothing it counts less, and ends
-        not."""
+        as far as it still stands for something. While what was given by name may come to nothing it counts less, and
+        ends not."""
         record = self._given_back(record.as_asked)
         places: Places = record.places
         if record.kind is Kind.ROAMING or not isinstance(places, OneOf):

@@ -32,6 +32,7 @@ from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLoc
 from controller.allocator.verbs.held import (
     check_former,
     check_one_place,
+    check_others,
     check_place,
     held,
     judged_bytes,
@@ -124,6 +125,7 @@ class Allocations:
                 volume = self._world.volume(asked.volume)
                 if volume is None:
                     raise NotFoundError(f"there is no Longhorn volume {asked.volume!r}")
+                check_others(self._world, volume, name)
                 closed = self._closed.of(Purpose.REPLICA)
                 choice = self._chosen(volume, bound_replica(volume, asked), now_utc, closed)
                 if choice is not None:
@@ -199,8 +201,11 @@ class Allocations:
                 not_yet = check_replacement(self._beside(volume, now_utc).unjoined(), volume)
             affinity = wanted_affinity(volume, replica)
             bound = affinity if affinity != replica.hard_node_affinity else ""
-            there = held(self._world, lambda: self._beside(volume), volume, replica)
-            return PlacementTurn(volume.name, not_yet, bound, there.place)
+            there = held(self._world, lambda: self._beside(volume), volume, replica).place
+            if there in (HeldPlace.ELSEWHERE, HeldPlace.CLOSED):
+                is_told = self.answers.may_write_locked(self._world.allocated.shown_of(name))
+                there = HeldPlace.TOLD if is_told else there
+            return PlacementTurn(volume.name, not_yet, bound, there)
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:
         """The failed replica of that volume that comes back where it lies, at the volume's size; without one, or
@@ -373,6 +378,7 @@ class Allocations:
         """The changes are durable, and `learn` has told what is on record since. Costs: what they touch."""
         with self._turn, self._lock:
             self._change_locked(self._world.allocated.end(allotment.number, allotment.put))
+            self._change_locked(self._world.allocated.told(next(self._numbers), allotment.put) or None)
             self.answers.told_locked(allotment.put)
 
     def withdrawn(self, allotment: Allotment) -> None:

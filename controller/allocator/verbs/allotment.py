@@ -50,6 +50,7 @@ class HeldPlace(StrEnum):
     CLOSED = "closed"  # by the rules, room aside, or because it has no room for what the volume has grown by
     IN_DOUBT = "in-doubt"  # that room may be missing only because a write of ours was not answered
     ELSEWHERE = "elsewhere"  # not on the node that it has to be on
+    TOLD = "told"  # one of these two, and its caller was told so lately that it may be writing it
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from controller.clock import Clock
 from controller.model.allocations import Allocation, Key
 
 FREED_SECONDS: Final = 90.0  # until nothing that is seen is from before
+WRITES_SECONDS: Final = 90.0  # for which a caller may still be writing what it was told
 _AT_ONCE: Final = 250
 
 
@@ -53,6 +54,12 @@ class AnsweredCalls:
     def told_locked(self, entries: Iterable[Allocation]) -> None:
         for one in entries:
             self._told.note(one, self._clock.now())
+
+    def may_write_locked(self, entries: Iterable[Allocation]) -> bool:
+        """Whether somebody was told of one of them so lately that it may be writing that."""
+        since = self._clock.now() - WRITES_SECONDS
+        told = (self._told.get(each) for one in entries for each in self._allocated.every(one))
+        return any(at is not None and at > since for at in told)
 
     def freed_locked(self, entries: Iterable[Allocation]) -> None:
         """They are to go from the record."""

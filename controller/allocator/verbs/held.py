@@ -12,6 +12,7 @@ from controller.allocator.world.world import World
 from controller.errors import NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import Replica, Volume
+from controller.rules.affinity import Affinity
 from controller.rules.placing import wanted_affinity
 
 
@@ -52,6 +53,23 @@ def check_one_place(world: World, replica: str) -> None:
         raise PreconditionError(f"replica {replica!r} was given a disk that no node shows now")
     if len({one.disk_uuid for one in entries}) > 1:
         raise PreconditionError(f"replica {replica!r} was given several disks; deallocate it")
+
+
+def check_others(world: World, volume: Volume, replica: str) -> None:
+    """NotReadyError where the rules keep it apart from another replica of its volume that has no disk yet, and it is
+    not known where that one is to lie: in which zone, while no node shows its disk, or on which of several."""
+    allocated, affinity = world.allocated, Affinity.of(volume, world.settings)
+    if affinity.shares_nodes:
+        return
+    for name, other in world.replicas_of(volume.name).items():
+        shown = allocated.shown_replica(name) or other
+        if name == replica or shown.is_placed or not allocated.of(Purpose.REPLICA, name):
+            continue
+        there = allocated.held_of(name)
+        is_unclear = len(there) > 1 and not allocated.is_ours(there[0])
+        if is_unclear or not (there or affinity.zone_soft):
+            where = "several disks" if there else "a disk that no node shows now"
+            raise NotReadyError(f"replica {name!r} of the same volume was given {where}; try again")
 
 
 def check_former(world: World, obstacle: Obstacle) -> None:

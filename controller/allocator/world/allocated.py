@@ -71,7 +71,7 @@ class Allocated:
         self.reused: dict[str, float] = {}  # failed replicas of which somebody was told that they come back, and when
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
-        self._lapsing = set[str]()  # replicas that lie where they do by a decision alone
+        self._lapsing = set[str]()  # replicas that lie where they do by an allocation alone
         self._extra: dict[str, dict[Name, Allocation]] = {}  # by disk UUID, what no object shows there
         self._extra_of: dict[Name, tuple[str, ...]] = {}  # by name, the disks' UUIDs
 
@@ -124,8 +124,8 @@ class Allocated:
         """The disks that a replica without one was given, as far as nodes show them. The first one counts as its place:
         what was decided last in this term. Of several that a leader before gave nobody knows which it told last: the
         term of the node's record is a guess."""
-        best = {one.disk_uuid: one for one in sorted(self.shown_of(replica), key=self._rank)}  # one that moved has two
-        return sorted(best.values(), key=self._rank, reverse=True)
+        best = {one.disk_uuid: one for one in sorted(self.shown_of(replica), key=self.rank)}  # one that moved has two
+        return sorted(best.values(), key=self.rank, reverse=True)
 
     def given_bytes(self, replica: str) -> int:
         """The most that it was given room for, on whatever disk."""
@@ -135,7 +135,8 @@ class Allocated:
         """What is allocated to it on disks that a node shows."""
         return [one for one in self.of(Purpose.REPLICA, replica) if self.place_of(one)[0]]
 
-    def _rank(self, one: Allocation) -> tuple[int, int]:
+    def rank(self, one: Allocation) -> tuple[int, int]:
+        """Of several the one with the highest was told last, as far as that is known."""
         return self._ours.get(_place(one), _NOT_OURS)[0], self._record_of(one.node).term
 
     def is_former(self, one: Allocation) -> bool:
@@ -158,6 +159,16 @@ class Allocated:
         for one in entries:
             self._ours.pop(_place(one), None)
 
+    def told(self, number: int, entries: Iterable[Allocation]) -> set[str]:
+        """Their caller hears of them now, as of that number: it may write them, whatever was decided since."""
+        several = set[Name]()
+        for one in entries:
+            known = self._ours.get(_place(one))
+            if known is not None:
+                self._ours[_place(one)] = number, *known[1:]
+                several.update({_name(one)} if len(self.of(*_name(one))) > 1 else ())
+        return self._join(several)
+
     def not_written(self, number: int, entries: Iterable[Allocation]) -> None:
         """By the decision of that number: its place is ours as far as it was before."""
         for place in map(_place, entries):
@@ -168,7 +179,7 @@ class Allocated:
                     del self._ours[place]
 
     def lapsing(self, volume: str) -> int:
-        """How many of its replicas lie where they do by decisions alone, which may come to nothing."""
+        """How many of its replicas lie where they do by allocations alone, which may come to nothing."""
         return sum(name in self._lapsing for name in self._placed.of(volume))
 
     def is_on_record(self, wanted: Allocation) -> bool:
@@ -407,7 +418,7 @@ class Allocated:
 
     def _rejoin(self, was: Mapping[Name, tuple[Allocation, ...]]) -> set[str] | None:
         """Of those that were like that before: None where all are as they were."""
-        names = [one for one, entries in was.items() if self.of(*one) != entries or one[1] in self._lapsing]
+        names = [one for one, entries in was.items() if self.of(*one) != entries]
         return self._join(names) if names else None
 
     def _join(self, names: Iterable[Name]) -> set[str]:
@@ -444,16 +455,11 @@ class Allocated:
             self._shown.pop(name, None)
         self._set_extra((Purpose.REPLICA, name), [one for one in entries if one.disk_uuid != used])
         touched = self._placed.put(name, joined) if joined != self._placed.get(name) else set[str]()
-        return touched | self._note_lapsing(name, shown, used)
-
-    def _note_lapsing(self, name: str, shown: Replica | None, used: str) -> set[str]:
-        """Whether it lies on that disk by a decision alone; its volume if that is new."""
-        recorded = {one.disk_uuid for one in self._recorded[Purpose.REPLICA].get(name, _NONE)}
-        lapses = shown is not None and not shown.is_placed and bool(used) and used not in recorded
+        lapses = shown is not None and not shown.is_placed and bool(used)
         if lapses is (name in self._lapsing):
-            return set()
+            return touched
         self._lapsing ^= {name}
-        return set() if shown is None else {shown.volume}
+        return touched if shown is None else touched | {shown.volume}
 
     def _join_image(self, name: str, shown: BackingImage | None) -> BackingImage | None:
         """Each copy that is on record, or that Longhorn has decided on, counts as far as the disk's own figure does not

@@ -100,17 +100,23 @@ class Facts:
 
     def lacks_image(self, image: BackingImage, disk_uuid: str) -> bool:
         """Whether a copy of it would come to that disk with a replica, and with none that lies there already."""
-        return disk_uuid not in image.disk_uuids and not any(
-            one.backing_image == image.name for one in self.placed.on(disk_uuid)
-        )
+        return disk_uuid not in image.disk_uuids and image.name not in self._images_with_replicas(disk_uuid)
+
+    def _images_with_replicas(self, disk_uuid: str) -> set[str]:
+        """Names of the images of replicas that lie there, or may yet be written there."""
+        names = {one.backing_image for one in self.placed.on(disk_uuid)}
+        for entry in self.allocated.extra_on(disk_uuid):
+            replica = self.allocated.shown_replica(entry.name) if entry.purpose is Purpose.REPLICA else None
+            names.update({replica.backing_image} if replica is not None and not replica.is_placed else ())
+        return names - {""}
 
     def extra_on(self, disk_uuid: str) -> Iterable[Allocation]:
         """What takes bytes of that disk, and no Replica object shows it there: what is allocated, and backing images
         that come with the replicas there and are not on record. Where Longhorn decides, its disk's figure tells of them
         once the image names the disk."""
         allocated = self.allocated.extra_on(disk_uuid)
-        names = {one.backing_image for one in self.placed.on(disk_uuid)} if self.backing_images else set[str]()
-        if not names - {""}:
+        names = self._images_with_replicas(disk_uuid) if self.backing_images else set[str]()
+        if not names:
             return allocated
         names -= {one.name for one in allocated if one.purpose is Purpose.BACKING_IMAGE}
         images = [self.backing_images[name] for name in sorted(names & self.backing_images.keys())]

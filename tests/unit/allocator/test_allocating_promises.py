@@ -86,8 +86,8 @@ def test_a_hold_on_several_nodes_has_them_all_again(lapse: Lapse) -> None:
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_a_hold_ends_with_what_is_on_record(is_told: bool) -> None:
-    """By the write's answer, or by the watch when that was lost."""
+def test_a_hold_outlasts_what_is_on_record_and_freed(is_told: bool) -> None:
+    """On record by the write's answer, or by the watch when that was lost."""
     cluster, name = offered()
     given = decide(cluster, name)
     if is_told:
@@ -97,8 +97,11 @@ def test_a_hold_ends_with_what_is_on_record(is_told: bool) -> None:
         cluster.allocator.observe_record("n1", NodeRecord("n1", given.allocations))
     cluster.clock.advance(DOUBT_SECONDS)
     cluster.allocator.sweep()
-    assert 40 == cluster.free_gib("n1")
+    assert ({}, 40) == (cluster.pending(), cluster.free_gib("n1"))
     cluster.allocator.observe_record("n1", NodeRecord("n1", version="9" * 9))  # freed
+    assert ({"n1": 60}, 100) == (cluster.pending(), cluster.free_gib("n1"))
+    cluster.place(name, "n1", 60)
+    cluster.allocator.observe_replica(f"{name}-r-1", None)
     assert ({}, 100) == (cluster.pending(), cluster.free_gib("n1"))
 
 

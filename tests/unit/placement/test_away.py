@@ -14,6 +14,7 @@ from controller.kube.resources import LONGHORN_NODES
 from tests.fakes.builders import GIB
 from tests.unit.placement.late import SECONDS, arrives, delay_placement, expand, let_pass, refuse
 from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
+from tests.unit.placement.test_places import change_node
 
 OFF = replace(ON, replica_placement=False)
 
@@ -142,6 +143,21 @@ def test_where_there_is_no_room_for_one_as_large_that_is_said() -> None:
     given = leader.giving.place("v", second, SECONDS)
     assert ((), 60 * GIB) == (given.allocations, given.size_bytes)
     assert given.obstacles
+
+
+def test_in_a_zone_of_a_replica_that_is_away_it_is_given_none() -> None:
+    cell = ReplicaCell(n1=150, n2=50, n3=100)
+    for node, zone in (("n1", "a"), ("n2", "b"), ("n3", "a")):
+        change_node(cell, node, zone=zone)
+    cell.put_volume("v", 10, numberOfReplicas=2, replicaZoneSoftAntiAffinity="disabled")
+    first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
+    leader = PlacingLeader(cell, live=OFF)
+    assert "n1" == node_of(leader, "v", first)
+    show = hide(leader, "n1")
+    with pytest.raises(NotReadyError, match="was given a disk that no node shows now"):
+        leader.giving.place("v", second, SECONDS)
+    show()
+    assert "n2" == node_of(leader, "v", second)
 
 
 def test_the_placer_gives_up_no_disk_that_is_away() -> None:

@@ -99,14 +99,25 @@ def test_a_volume_does_not_grow_while_its_replica_may_be_at_either(is_next: bool
 def test_another_replica_does_not_go_to_its_node(is_next: bool) -> None:
     cell, leader, _ = given_twice(is_next=is_next, numberOfReplicas=2)
     other = cell.put_replica("v", 2)
-    given = leader.see().giving.place("v", other, SECONDS).allocations
-    assert ["n1"] == [one.node for one in given]
+    leader.see()
+    if is_next:
+        with pytest.raises(NotReadyError, match="'v-r-1' of the same volume was given several disks"):
+            leader.giving.place("v", other, SECONDS)
+        return
+    assert ["n1"] == [one.node for one in leader.giving.place("v", other, SECONDS).allocations]
 
 
 @LEADERS
-def test_its_image_comes_along_to_there(is_next: bool) -> None:
+def test_where_replicas_share_nodes_it_goes_to_any(is_next: bool) -> None:
+    cell, leader, _ = given_twice(is_next=is_next, numberOfReplicas=2, replicaSoftAntiAffinity="enabled")
+    other = cell.put_replica("v", 2)
+    assert leader.see().giving.place("v", other, SECONDS).allocations
+
+
+@LEADERS
+def test_its_image_comes_along_to_either(is_next: bool) -> None:
     _, leader, _ = given_twice(is_next=is_next, image="i")
-    assert 80 == free_gib(leader, "n2")
+    assert [50, 80] == [free_gib(leader, "n1"), free_gib(leader, "n2")]
 
 
 # What a leader before has written
