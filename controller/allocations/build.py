@@ -9,8 +9,9 @@ from typing import Any, Protocol
 from prometheus_client import CollectorRegistry
 
 from controller.allocations.backends import LonghornNodeBackend
+from controller.allocations.expected import LonghornObjects
 from controller.allocations.holder import RecordHolder, tell_problem
-from controller.allocations.keeper import KnownCalls, LonghornObjects, RecordKeeper, is_kept, news_of, status_of
+from controller.allocations.keeper import KnownCalls, RecordKeeper, is_kept, news_of, status_of
 from controller.allocations.metrics import RecordMetrics
 from controller.allocations.terms import RecordTerm
 from controller.allocations.writer import Learn

@@ -14,15 +14,21 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final, Protocol
 
-from msgspec.structs import replace as replace_entry
-
+from controller.allocations.expected import (
+    LonghornObjects,
+    expected_among,
+    moved_among,
+    surplus_of,
+    waiting_among,
+    wanted_bytes,
+)
 from controller.allocations.holder import RecordHolder
 from controller.allocations.repair import Repair, RepairReason, plan_repairs, shown_allocations
 from controller.allocations.writer import RecordWriter
 from controller.clock import Clock
 from controller.errors import NotLeaderError, SchedulerError
 from controller.model.allocations import Allocation, Change, Drop, NodeRecord, Purpose, Put
-from controller.model.longhorn import BackingImage, LonghornNode, Replica, Volume
+from controller.model.longhorn import LonghornNode, Replica
 from controller.process.worker import Part, Worker
 from controller.settings import DISK_SCHEDULER, LiveSettings
 
@@ -36,16 +42,6 @@ REASONS: Final = (*(one.value for one in RepairReason), REWRITTEN)
 
 _log = logging.getLogger(__name__)
 _Key = tuple[str, tuple[Purpose, str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class LonghornObjects:
-    """What Longhorn shows."""
-
-    nodes: Sequence[LonghornNode]
-    replicas: Sequence[Replica]
-    volumes: Mapping[str, Volume]
-    images: Sequence[BackingImage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +148,7 @@ class RecordKeeper(Part):
         # By name: entries that no object shows, or shows smaller, and since when, or since their caller was told.
         self._since: dict[str, dict[Allocation, float]] = {}
         self._oldest = inf  # none of them is older
+        self._away = dict[str, float]()  # UUIDs of disks that no node shows, with such entries, and since when
         self._lock = threading.Lock()  # guards the next field
         self._news: list[Scope] | None = None  # None: all
         self._authority = ""  # at the last round
@@ -243,8 +240,10 @@ class RecordKeeper(Part):
         self._note(since, scope)
         waits = {one for one, began in since.items() if now - began < live.allocation_grace_seconds}
         written = {one for one, at in told_at.items() if at > now}  # for somebody who has not been told yet
-        kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | expected_among(extra, objects, shown)
-        plan = plan_repairs(records, [*shown, *waiting], kept, _wanted_bytes(objects))
+        expected = expected_among(extra, objects, shown)
+        lost = self._lost_among(expected, objects.nodes, live.allocation_grace_seconds, scope)
+        kept = (waits - (moved_among(extra, shown) - told_at.keys())) | written | (expected - lost)
+        plan = plan_repairs(records, [*shown, *waiting], kept, wanted_bytes(objects), lost)
         repairs = [one for one in plan if scope is None or scope.has(one.allocation)]
         self._rewrite(writer, unreadable, mine)
         there = {(one.node, entry.key): entry for one in records for entry in one.allocations}
@@ -267,6 +266,17 @@ class RecordKeeper(Part):
         for one, began in since.items():
             self._since.setdefault(one.name, {})[one] = began
             self._oldest = min(self._oldest, began)
+
+    def _lost_among(
+        self, expected: Iterable[Allocation], nodes: Iterable[LonghornNode], seconds: float, scope: Scope | None
+    ) -> set[Allocation]:
+        """Those whose disk no node has shown for so long."""
+        there, now = {disk.uuid for node in nodes for disk in node.disks}, self._clock.now()
+        away = {one for one in expected if one.disk_uuid not in there}
+        since = {one.disk_uuid: self._away.get(one.disk_uuid, now) for one in away}
+        others = self._away if scope is not None else {}
+        self._away = {uuid: began for uuid, began in others.items() if uuid not in there} | since
+        return {one for one in away if now - since[one.disk_uuid] >= seconds}
 
     def _rewritten_among(self, records: Iterable[NodeRecord], scope: Scope | None) -> list[NodeRecord]:
         """Those that cannot be read, or are of a later term."""
@@ -388,71 +398,6 @@ def _differing(records: Sequence[NodeRecord]) -> Scope:
     entries = [set(one.allocations) for one in records]
     common = entries[0] & entries[1] if len(records) == 2 else set()
     return Scope(nodes, frozenset(one.name for one in set[Allocation]().union(*entries) - common))
-
-
-def surplus_of(records: Iterable[NodeRecord], shown: Iterable[Allocation]) -> set[Allocation]:
-    """Entries that no object shows on their disk, or shows smaller."""
-    sizes = {(one.node, one.key): one.size_bytes for one in shown}
-    return {
-        entry
-        for record in records
-        for entry in record.allocations
-        if sizes.get((record.node, entry.key), -1) < entry.size_bytes
-    }
-
-
-def moved_among(entries: Iterable[Allocation], shown: Iterable[Allocation]) -> set[Allocation]:
-    """Those of replicas that lie elsewhere: a replica is on one disk, and Longhorn never takes it off again."""
-    places = _places(shown)
-    mine = ((one, (one.node, one.disk_uuid)) for one in entries if one.purpose is Purpose.REPLICA)
-    return {one for one, place in mine if places.get(one.name, place) != place}
-
-
-def waiting_among(records: Iterable[NodeRecord], objects: LonghornObjects) -> list[Allocation]:
-    """What is on record for replicas that wait for a disk, and larger than their volume: as large as that."""
-    wanted, found = _wanted_bytes(replace(objects, replicas=list(filter(_waits, objects.replicas)))), []
-    for one in (entry for record in records for entry in record.allocations):
-        size = wanted.get(one.name, one.size_bytes) if one.purpose is Purpose.REPLICA else one.size_bytes
-        found += [replace_entry(one, size_bytes=size)] if size < one.size_bytes else []
-    return found
-
-
-def _waits(replica: Replica) -> bool:
-    return not (replica.is_placed or replica.failed_at or replica.deleting)
-
-
-def expected_among(
-    entries: Iterable[Allocation], objects: LonghornObjects, shown: Iterable[Allocation]
-) -> set[Allocation]:
-    """Those whose object is there and will show as much: a replica that waits for a disk, or one that is shown on that
-    disk and whose volume grows."""
-    replicas, places = {one.name: one for one in objects.replicas if not one.deleting}, _places(shown)
-    mine = [one for one in entries if one.purpose is Purpose.REPLICA and one.name in replicas]
-    return {one for one in mine if _is_expected(one, replicas[one.name], places.get(one.name), objects.volumes)}
-
-
-def _places(shown: Iterable[Allocation]) -> dict[str, tuple[str, str]]:
-    """By replica, the node and the UUID of the disk that it is shown on."""
-    return {one.name: (one.node, one.disk_uuid) for one in shown if one.purpose is Purpose.REPLICA}
-
-
-def _wanted_bytes(objects: LonghornObjects) -> dict[str, int]:
-    """By replica, what its volume says."""
-    found = {}
-    for replica in objects.replicas:
-        volume = objects.volumes.get(replica.volume)
-        if volume is not None:
-            found[replica.name] = volume.size_bytes
-    return found
-
-
-def _is_expected(
-    entry: Allocation, replica: Replica, place: tuple[str, str] | None, volumes: Mapping[str, Volume]
-) -> bool:
-    volume = volumes.get(replica.volume)
-    if _waits(replica):
-        return volume is None or volume.size_bytes >= entry.size_bytes
-    return place == (entry.node, entry.disk_uuid) and volume is not None and volume.size_bytes >= entry.size_bytes
 
 
 def _by_node(repairs: Iterable[Repair], after: str) -> Iterator[tuple[str, list[Repair]]]:

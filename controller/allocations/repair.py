@@ -20,6 +20,7 @@ class RepairReason(StrEnum):
     OBJECT_GONE = "object-gone"
     SIZE_DIFFERS = "size-differs"  # less on record than the object takes
     EXPANSION_UNFINISHED = "expansion-unfinished"  # more on record than the object takes
+    DISK_GONE = "disk-gone"  # no node shows it any more, and the replica that was to lie there has no other
     DISK_MOVED = "disk-moved"  # the replica is on another disk now, or the disk is on another node
 
 
@@ -62,9 +63,11 @@ def plan_repairs(
     shown: Iterable[Allocation],
     kept: Collection[Allocation] = (),
     wanted_bytes: Mapping[str, int] = MappingProxyType({}),
+    lost: Collection[Allocation] = (),
 ) -> list[Repair]:
     """What brings the records to what is shown. Entries in `kept` stay as they are: their object may not exist yet.
-    `wanted_bytes`: by name, how large replicas are to become; an entry is not lowered below that.
+    `wanted_bytes`: by name, how large replicas are to become; an entry is not lowered below that. `lost`: entries of
+    which the disk is gone.
 
     A record that cannot be read is left out: nothing is known of it. An image of which no size is known yet keeps the
     size on record.
@@ -98,6 +101,7 @@ def plan_repairs(
         if key not in wanted and old not in kept:
             has_moved = old.purpose is Purpose.REPLICA and (old.purpose, old.name) in names
             reason = RepairReason.DISK_MOVED if has_moved else RepairReason.OBJECT_GONE
+            reason = RepairReason.DISK_GONE if old in lost and not has_moved else reason
             repairs.append(Repair(reason, old, Drop(old.purpose, old.name, old.node, old.disk_uuid)))
     return sorted(repairs, key=lambda one: (one.allocation.node, one.allocation.key, one.reason))
 

@@ -102,7 +102,7 @@ class DiskAllocator:
 
     def schedule_replica(self, request: pb.ScheduleReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name", "volume_name")
-        may_write = self._places() or self._allocations.may_be_written(request.replica_name)
+        may_write = self._places() or self._allocations.known.may_be_written(request.replica_name)
         given = self.place(request.volume_name, request.replica_name, seconds, frees=not may_write)
         return self._one(given, pb.ScheduleReplicaReply)
 
@@ -167,12 +167,12 @@ class DiskAllocator:
         name, deadline = request.replica_name, self._clock.now() + seconds
 
         def release() -> Allotment:
-            waits = self._allocations.is_shown_unplaced(name)
+            waits = self._allocations.known.is_shown_unplaced(name)
             if waits and self._is_there(Missing("replica", "", name), deadline):
                 if self._places():
                     text = "replica-placement writes it to the disk that it was given, and frees that by itself"
                     raise PreconditionError(f"replica {name!r} still exists, and {text}")
-                if self._allocations.may_be_written(name):
+                if self._allocations.known.may_be_written(name):
                     text = "replica-placement of the leader before may be writing it to the disk that it was given"
                     raise NotReadyError(f"replica {name!r} still exists, and {text}; try again")
             try:
@@ -202,7 +202,7 @@ class DiskAllocator:
         name, deadline = request.backing_image_name, self._clock.now() + seconds
 
         def release() -> Allotment:
-            if self._allocations.is_shown_without_copy(name, request.disk_uuid):
+            if self._allocations.known.is_shown_without_copy(name, request.disk_uuid):
                 self._is_there(Missing("backing_image", "", name), deadline)
             try:
                 return self._allocations.release_image(name, request.disk_uuid)
@@ -268,18 +268,21 @@ class DiskAllocator:
         return Served(made, _GIVEN if given.is_new else _BEFORE)
 
     def _entries(self, allocations: Sequence[Allocation]) -> list[pb.Allocation]:
-        return [_entry(*row) for row in zip(allocations, self._allocations.disk_names(allocations), strict=True)]
+        return [_entry(*row) for row in zip(allocations, self._allocations.known.disk_names(allocations), strict=True)]
 
     def _make_known(self, needed: Collection[Missing], deadline: float) -> None:
         """What was made a moment before the call is there before its watch shows it, mostly for milliseconds only."""
-        patience = min(WATCH_SECONDS, max(0.0, deadline - self._clock.now()))
-        if self._allocations.wait_known(needed, patience):
+
+        def is_known(seconds: float) -> bool:
+            return self._allocations.known.wait_known(needed, min(seconds, max(0.0, deadline - self._clock.now())))
+
+        if is_known(WATCH_SECONDS):
             return
         try:
             for missing in needed:
                 self._is_there(missing, deadline)
         except NotReadyError:
-            if not self._allocations.wait_known(needed, min(LIVE_READ_SECONDS, max(0.0, deadline - self._clock.now()))):
+            if not is_known(LIVE_READ_SECONDS):
                 raise
 
     def _is_there(self, missing: Missing, deadline: float) -> bool:

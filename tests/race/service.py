@@ -9,8 +9,9 @@ from typing import Any, Final, cast
 
 import grpc
 
+from controller.allocations.expected import LonghornObjects
 from controller.allocations.holder import RecordHolder
-from controller.allocations.keeper import LonghornObjects, RecordKeeper, news_of
+from controller.allocations.keeper import RecordKeeper, news_of
 from controller.allocations.writer import RecordWriter
 from controller.allocator.allocator import Allocator
 from controller.allocator.judge.joined import FoundDisks
@@ -126,13 +127,14 @@ class Service:
 
         writer.commit = wait_and_commit  # type: ignore[method-assign]
         # Nothing is delivered while one thread waits for it; the seconds would only be the machine's.
-        wait_known = allocator.allocations.wait_known
+        known = allocator.allocations.known
+        wait_known = known.wait_known
 
         def wait_no_longer(needed: Collection[Missing], seconds: float) -> bool:
             del seconds
             return wait_known(needed, 0.0)
 
-        allocator.allocations.wait_known = wait_no_longer  # type: ignore[method-assign]
+        known.wait_known = wait_no_longer  # type: ignore[method-assign]
         checks = _Checks(term)
 
         def read_live(missing: Missing, _seconds: float) -> bool:

@@ -312,7 +312,7 @@ class Stage:
         self.cluster.allocator.observe_record(one.node, NodeRecord(one.node, tuple(self.records[one.node].values())))
         calls.written(given)
         self.placed[claim, number] = one.node
-        return f"{one.node} {calls.disk_names([one])[0]}"
+        return f"{one.node} {calls.known.disk_names([one])[0]}"
 
     # Time, leadership, and what is told
 

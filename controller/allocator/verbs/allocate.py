@@ -9,7 +9,7 @@ write may have arrived, and whoever asks for the same again gets the same.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -38,13 +38,13 @@ from controller.allocator.verbs.held import (
     judged_bytes,
     stands,
 )
+from controller.allocator.verbs.known import KnownObjects
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError, RefusedWriteError, SchedulerError
 from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put
 from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, Replica, Volume
 from controller.rules.candidates import Candidate
-from controller.rules.demand import Missing
 from controller.rules.expandable import Route
 from controller.rules.placing import check_replacement, check_time, is_replacement, wanted_affinity
 from controller.rules.provisioning import rounded_volume_bytes
@@ -82,18 +82,7 @@ class Allocations:
         self._turn = threading.Lock()
         self._numbers = count(1)
         self._began_at = -inf  # the term
-        self.answers = AnsweredCalls(lock, clock, world.allocated)
-
-    def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
-        """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
-        look-up for each, after each change; the wait is without the lock."""
-        facts: dict[str, Callable[[str], object]] = {
-            "volume": self._world.volumes.get,
-            "replica": self._world.placed.get,
-            "backing_image": self._world.backing_images.get,
-        }
-        with self._lock:
-            return self._lock.wait_for(lambda: all(facts[one.kind](one.name) for one in needed), seconds)
+        self.answers, self.known = AnsweredCalls(lock, clock, world.allocated), KnownObjects(lock, world)
 
     # Replicas
 
@@ -228,19 +217,6 @@ class Allocations:
             self._world.allocated.reused[found.replica.name] = self._clock.now()
             return self._at_its_place(found.replica, volume.size_bytes)
 
-    def may_be_written(self, name: str) -> bool:
-        """Whether replica-placement of the leader before may be writing the replica to a disk that it was given then.
-        Costs: a look-up."""
-        with self._lock:
-            allocated = self._world.allocated
-            return any(map(allocated.is_former, allocated.of(Purpose.REPLICA, name)))
-
-    def is_shown_unplaced(self, name: str) -> bool:
-        """Whether our stores show the replica, and no disk of it. Costs: a look-up."""
-        with self._lock:
-            shown = self._world.allocated.shown_replica(name)
-            return shown is not None and not shown.is_placed
-
     def release_replica(self, name: str, *, is_gone: bool = False, is_shown: bool = False) -> Allotment:
         """What it has on record, or on record of disks that a node shows, is to go: its object is gone, or has no disk
         by itself. PreconditionError when our stores show it on a disk, unless a live read said that it `is_gone`.
@@ -349,12 +325,6 @@ class Allocations:
             return self._give_locked(replace_entry(one, size_bytes=size))
         return self._repeated(one)
 
-    def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
-        """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
-        with self._lock:
-            shown = self._world.allocated.shown_image(name)
-            return shown is not None and disk_uuid not in shown.copy_disk_uuids
-
     def release_image(self, name: str, disk_uuid: str, *, is_gone: bool = False) -> Allotment:
         """The copy on that disk is to go from the record. PreconditionError while either of the image's maps names
         the disk, unless a live read said that the image `is_gone`. Costs: a look-up."""
@@ -422,11 +392,6 @@ class Allocations:
             if found is not None:
                 where = f"on disk {found.disk!r} of node {found.node}"
                 raise NotReadyError(f"it is not known whether a write took the room {where}; try again")
-
-    def disk_names(self, entries: Iterable[Allocation]) -> list[str]:
-        """Of the disks that they are on; "" where no node shows the disk. Costs: a look at each's node."""
-        with self._lock:
-            return [self._world.allocated.place_of(one)[1] for one in entries]
 
     def decide_locked(self, decides: bool) -> None:
         """Whether the record decides from now on. Costs: every allocation where that changes, else nothing."""

@@ -17,6 +17,7 @@ from typing import Final
 from msgspec.structs import replace as replace_entry
 
 from controller.allocator.world.entries import Entries
+from controller.allocator.world.extra import Extra, Name
 from controller.allocator.world.placed import Placed
 from controller.allocator.world.readings import NEVER_READ, Ahead, Decided, RecordReading, number, read, together
 from controller.model.allocations import Allocation, NodeRecord, Purpose
@@ -27,7 +28,6 @@ _NONE: Final[tuple[Allocation, ...]] = ()
 _NO_DECISIONS: Final[tuple[Decided, ...]] = ()
 _NOWHERE: Final = ("", "")
 _NOT_OURS: Final = (0, -1, -1)
-Name = tuple[Purpose, str]
 _Place = tuple[Purpose, str, str, str]
 
 
@@ -53,7 +53,7 @@ class Allocated:
         """`images` are those with their allocations; `touch` hears of the UUIDs of disks whose content changed, and
         `closing` of nodes that are closed now, or no more; `holders` tells which nodes show a disk of that UUID."""
         self._placed, self._nodes, self._joined_images, self._holders = placed, nodes, images, holders
-        self._touch, self._closing = touch, closing
+        self._closing = closing
         self.counts = False
         self.switches = 0  # how often that changed
         self.problems: dict[str, str] = {}  # by node, why its record cannot be read; the last one that could counts on
@@ -72,15 +72,13 @@ class Allocated:
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
         self._lapsing = set[str]()  # replicas that lie where they do by an allocation alone
-        self._extra: dict[str, dict[Name, Allocation]] = {}  # by disk UUID, what no object shows there
-        self._extra_of: dict[Name, tuple[str, ...]] = {}  # by name, the disks' UUIDs
+        self.extra = Extra(touch)
 
     def copy_to(self, other: Allocated) -> None:
         """For questions only."""
         other.counts, other.problems, other.reused = self.counts, self.problems.copy(), self.reused
-        vars(other).update(
-            _unread=self._unread.copy(), _extra={uuid: entries.copy() for uuid, entries in self._extra.items()}
-        )
+        other.extra = self.extra.copy()
+        vars(other).update(_unread=self._unread.copy())
 
     # Look-ups
 
@@ -96,10 +94,6 @@ class Allocated:
     def check_closed(self, node: str) -> Rejection | None:
         why = self.closed(node)
         return Rejection(Reason.RECORD_UNREADABLE, f"{node}: {why}") if why else None
-
-    def extra_on(self, disk_uuid: str) -> Iterable[Allocation]:
-        """What is allocated on that disk and shown there by no object of Longhorn's."""
-        return self._extra.get(disk_uuid, {}).values()
 
     def of(self, purpose: Purpose, name: str) -> tuple[Allocation, ...]:
         """All of that name, the largest of each disk: decisions first, the latest before."""
@@ -356,7 +350,7 @@ class Allocated:
         moved = (uuids[0] ^ uuids[1]) - {""}
         if not moved:
             return set()
-        names = {name for uuid in moved for name in self._extra.get(uuid, ())}
+        names = self.extra.names_on(moved)
         return self._join({*names, *((Purpose.REPLICA, name) for name in self._lying_on(moved))})
 
     def _lying_on(self, uuids: Collection[str]) -> list[str]:
@@ -453,7 +447,8 @@ class Allocated:
             self._shown[name] = shown
         else:
             self._shown.pop(name, None)
-        self._set_extra((Purpose.REPLICA, name), [one for one in entries if one.disk_uuid != used])
+        brings = shown.backing_image if shown is not None and not shown.is_placed else ""
+        self.extra.put((Purpose.REPLICA, name), [one for one in entries if one.disk_uuid != used], brings)
         touched = self._placed.put(name, joined) if joined != self._placed.get(name) else set[str]()
         lapses = shown is not None and not shown.is_placed and bool(used)
         if lapses is (name in self._lapsing):
@@ -470,30 +465,12 @@ class Allocated:
         uuids = {one.disk_uuid for one in entries}
         decided = sorted(shown.disk_uuids - uuids) if shown is not None and size else ()
         copies += [Allocation(Purpose.BACKING_IMAGE, name, "", uuid, size) for uuid in decided]
-        self._set_extra((Purpose.BACKING_IMAGE, name), copies)
+        self.extra.put((Purpose.BACKING_IMAGE, name), copies)
         if shown is None or uuids <= shown.disk_uuids:
             self._images.pop(name, None)
             return shown
         self._images[name] = shown
         return replace(shown, disk_uuids=shown.disk_uuids | uuids)
-
-    def _set_extra(self, name: Name, entries: list[Allocation]) -> None:
-        for uuid in self._extra_of.pop(name, ()):
-            members = self._extra[uuid]
-            del members[name]
-            if not members:
-                del self._extra[uuid]
-            self._touch(uuid)
-        largest = dict[str, Allocation]()  # two of a disk: on records of the node where it was, and of its present one
-        for one in entries:
-            uuid = one.disk_uuid
-            if uuid not in largest or largest[uuid].size_bytes < one.size_bytes:
-                largest[uuid] = one
-        for uuid, one in largest.items():
-            self._extra.setdefault(uuid, {})[name] = one
-            self._touch(uuid)
-        if largest:
-            self._extra_of[name] = tuple(largest)
 
 
 def _name(one: Allocation) -> Name:

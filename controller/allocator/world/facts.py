@@ -100,22 +100,21 @@ class Facts:
 
     def lacks_image(self, image: BackingImage, disk_uuid: str) -> bool:
         """Whether a copy of it would come to that disk with a replica, and with none that lies there already."""
-        return disk_uuid not in image.disk_uuids and image.name not in self._images_with_replicas(disk_uuid)
+        if disk_uuid in image.disk_uuids or image.name in self.allocated.extra.images_on(disk_uuid):
+            return False
+        return not any(one.backing_image == image.name for one in self.placed.on(disk_uuid))
 
-    def _images_with_replicas(self, disk_uuid: str) -> set[str]:
-        """Names of the images of replicas that lie there, or may yet be written there."""
-        names = {one.backing_image for one in self.placed.on(disk_uuid)}
-        for entry in self.allocated.extra_on(disk_uuid):
-            replica = self.allocated.shown_replica(entry.name) if entry.purpose is Purpose.REPLICA else None
-            names.update({replica.backing_image} if replica is not None and not replica.is_placed else ())
-        return names - {""}
+    def disks_with_image(self, name: str) -> set[str]:
+        """UUIDs of the disks with a replica, or room for one, that is made on that image. Costs: a look at each."""
+        return self.placed.disks_with_image(name) | self.allocated.extra.disks_with_image(name)
 
     def extra_on(self, disk_uuid: str) -> Iterable[Allocation]:
         """What takes bytes of that disk, and no Replica object shows it there: what is allocated, and backing images
-        that come with the replicas there and are not on record. Where Longhorn decides, its disk's figure tells of them
-        once the image names the disk."""
-        allocated = self.allocated.extra_on(disk_uuid)
-        names = self._images_with_replicas(disk_uuid) if self.backing_images else set[str]()
+        that come with replicas, are not on record, and of which, where Longhorn decides, the disk's figure does not
+        tell yet, as it does once the image names the disk."""
+        allocated = self.allocated.extra.on(disk_uuid)
+        names = {one.backing_image for one in self.placed.on(disk_uuid)} if self.backing_images else set[str]()
+        names = names.union(self.allocated.extra.images_on(disk_uuid)) - {""}
         if not names:
             return allocated
         names -= {one.name for one in allocated if one.purpose is Purpose.BACKING_IMAGE}

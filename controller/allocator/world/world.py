@@ -255,7 +255,7 @@ class World(Facts):
         if image is not None:
             for uuid in image.disk_uuids - (old.disk_uuids if old is not None else frozenset()):
                 self.reach.came(uuid, ReachCause.IMAGE, image.real_size_bytes)
-        for uuid in self.placed.disks_with_image(name) if image != old else ():
+        for uuid in self.disks_with_image(name) if image != old else ():
             self._stale_rooms(uuid)
         made_on = (volume.name for volume in self.volumes.values() if volume.backing_image == name)
         return set[str]().union(*map(self._claims_touched_by, made_on))

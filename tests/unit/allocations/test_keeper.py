@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend, StoredRecord
+from controller.allocations.expected import LonghornObjects, expected_among
 from controller.allocations.holder import RecordHolder
 from controller.allocations.keeper import (
     EVERY_SECONDS,
     FULL_SECONDS,
     MOST_FAILURES,
     WRITE_SECONDS,
-    LonghornObjects,
     RecordKeeper,
     Scope,
-    expected_among,
     status_of,
 )
 from controller.errors import ClusterError, NotFoundError, NotLeaderError, NotReadyError, UnavailableError
@@ -227,6 +226,45 @@ def test_an_entry_of_a_replica_without_a_disk_becomes_as_small_as_its_volume_aft
     assert {"r1": 60} == leader.on_record()
     leader.round(1)
     assert ({"r1": 10}, {"expansion-unfinished": 1}) == (leader.on_record(), leader.repairs)
+
+
+def test_an_entry_on_a_disk_that_no_node_shows_any_more_goes_after_the_grace() -> None:
+    """The replica waits for another one."""
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": UNPLACED})
+    with_a_volume(leader, 10)
+    leader.round()
+    leader.round(120)
+    node = leader.api.get(LONGHORN_NODES, NAMESPACE, "n1")
+    leader.api.delete(LONGHORN_NODES, NAMESPACE, "n1")
+    leader.round()
+    leader.round(59)
+    leader.api.put(LONGHORN_NODES, NAMESPACE, {**node, "metadata": {"name": "n1"}})
+    leader.round()
+    leader.api.delete(LONGHORN_NODES, NAMESPACE, "n1")
+    leader.round()
+    leader.round(30, nodes=["n2"])
+    leader.round(29)
+    assert {"r1": 10} == leader.on_record()
+    leader.clock.advance(1)
+    leader.keeper.run_once()
+    assert ({}, {"disk-gone": 1}) == (leader.on_record(), leader.repairs)
+
+
+def test_what_a_caller_was_told_of_a_disk_that_is_gone_stays_for_the_grace() -> None:
+    leader = KeeperStage()
+    leader.commit(put("r1"))
+    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": UNPLACED})
+    with_a_volume(leader, 10)
+    leader.api.delete(LONGHORN_NODES, NAMESPACE, "n1")
+    leader.round()
+    told_at = leader.clock.now() + 30
+    leader.answers.told = lambda: {entry("r1"): told_at}
+    leader.round(89)
+    assert {"r1": 10} == leader.on_record()
+    leader.round(1)
+    assert {} == leader.on_record()
 
 
 def test_an_entry_of_a_replica_that_failed_without_a_disk_goes_after_the_grace() -> None:

@@ -206,13 +206,13 @@ def test_what_a_watch_shows_a_moment_later_is_waited_for() -> None:
     cluster = cluster_of(n1=100)
     allocations = cluster.allocator.allocations
     needed = [Missing("volume", "", "v"), Missing("replica", "", "v-r-1")]
-    assert not allocations.wait_known(needed, 0.0)
+    assert not allocations.known.wait_known(needed, 0.0)
     with ThreadPoolExecutor(1) as pool:
-        known = pool.submit(allocations.wait_known, needed, 30.0)
+        known = pool.submit(allocations.known.wait_known, needed, 30.0)
         cluster.allocator.observe_volume("v", volume("v", 10))
         cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v", 10))
         assert known.result()
-    assert not allocations.wait_known([Missing("backing_image", "", "i")], 0.0)
+    assert not allocations.known.wait_known([Missing("backing_image", "", "i")], 0.0)
 
 
 def beside_copies_that_roam(**free_gib: float) -> tuple[Allocating, str, str]:
@@ -929,12 +929,12 @@ def test_a_copy_is_freed_once_no_map_names_its_disk(on: list[str], seen_on: list
     image(cluster, 20)
     cluster.write(cluster.allocator.allocations.place_image("i"))
     image(cluster, 20, *on, seen_on=seen_on)
-    assert not cluster.allocator.allocations.is_shown_without_copy("i", "n1-d1")
+    assert not cluster.allocator.allocations.known.is_shown_without_copy("i", "n1-d1")
     with pytest.raises(PreconditionError, match="'i' still names disk 'n1-d1'"):
         cluster.allocator.allocations.release_image("i", "n1-d1")
     assert 80 == cluster.free_gib("n1")
     image(cluster, 20)
-    assert cluster.allocator.allocations.is_shown_without_copy("i", "n1-d1")
+    assert cluster.allocator.allocations.known.is_shown_without_copy("i", "n1-d1")
     cluster.write(cluster.allocator.allocations.release_image("i", "n1-d1"), shows=False)
     assert 100 == cluster.free_gib("n1")
 

@@ -8,11 +8,22 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.verbs.answers import WRITES_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotReadyError, PreconditionError
 from controller.kube.resources import LONGHORN_NODES
 from tests.fakes.builders import GIB
-from tests.unit.placement.late import SECONDS, arrives, delay_placement, expand, let_pass, refuse
+from tests.unit.placement.late import (
+    SECONDS,
+    Late,
+    arrives,
+    copy_image,
+    delay_placement,
+    expand,
+    let_pass,
+    put_image,
+    refuse,
+)
 from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
 from tests.unit.placement.test_places import change_node
 
@@ -158,6 +169,63 @@ def test_in_a_zone_of_a_replica_that_is_away_it_is_given_none() -> None:
         leader.giving.place("v", second, SECONDS)
     show()
     assert "n2" == node_of(leader, "v", second)
+
+
+def test_the_place_of_the_last_answer_counts_whatever_was_decided_since() -> None:
+    """The image comes along to there."""
+    cell = ReplicaCell(n1=150, n2=100)
+    name = cell.add("v", 10)
+    leader, told = PlacingLeader(cell, live=OFF), list[str]()
+    late = Late(leader, lambda: told.append(leader.giving.place("v", name, SECONDS).allocations[0].node))
+    show = hide(leader, "n1")
+    assert "n2" == node_of(leader, "v", name)
+    show()
+    late.let_go()
+    assert ["n1"] == told
+    joined = leader.see().cluster.allocator._world.placed.get(name)
+    assert joined is not None
+    assert "n1" == joined.node
+    assert "n1" == node_of(leader, "v", name)
+
+
+def test_the_copy_of_an_image_that_was_told_last_is_told_again() -> None:
+    cell = ReplicaCell(n1=100, n2=90)
+    put_image(cell, 10)
+    leader = PlacingLeader(cell, live=OFF)
+    places = []
+    for _ in range(2):
+        places.append(copied_to(leader))
+        show = hide(leader, "n1")
+        places.append(copied_to(leader))
+        show()
+    assert ["n1", "n2", "n2", "n2"] == places
+    assert "n2" == copied_to(leader)
+
+
+def copied_to(leader: PlacingLeader) -> str:
+    served = copy_image(leader.see())
+    assert served.reply is not None
+    node: str = served.reply.allocation.node
+    return node
+
+
+def test_the_placer_gives_up_nothing_that_a_caller_was_told_lately() -> None:
+    """Its node was not ready for a minute and a half but for a moment."""
+    cell = ReplicaCell(n1=100)
+    name = cell.add("v", 60)
+    leader = PlacingLeader(cell)
+    assert "n1" == node_of(leader, "v", name)
+    cell.put_node("n1", 100, ready=False)
+    leader.round(3).round(WRITES_SECONDS - 3)
+    cell.put_node("n1", 100)
+    assert "n1" == node_of(leader, "v", name)
+    cell.put_node("n1", 100, ready=False)
+    leader.round(3)
+    assert ({name: "closed-disk"}, {name: "n1"}) == (leader.reasons(), cell.on_record())
+    leader.round(WRITES_SECONDS - 4)
+    assert {name: "n1"} == cell.on_record()
+    leader.round(3).round(3)
+    assert {} == cell.on_record()
 
 
 def test_the_placer_gives_up_no_disk_that_is_away() -> None:

@@ -156,4 +156,4 @@ def test_what_the_leader_before_gave_is_its_own_though_the_same_is_decided_meanw
     call.let_go()
     (entry,) = cell.entries()
     assert leader.cluster.allocator._world.allocated.is_former(entry)
-    assert leader.cluster.allocator.allocations.may_be_written(name)
+    assert leader.cluster.allocator.allocations.known.may_be_written(name)

@@ -1,0 +1,52 @@
+"""What our stores, and the record, show to those who give room away by name. Nothing changes by it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable
+
+from controller.allocator.world.world import World
+from controller.model.allocations import Allocation, Purpose
+from controller.rules.demand import Missing
+
+
+class KnownObjects:
+    """Threads: any. Blocks: `wait_known` alone. I/O: none."""
+
+    def __init__(self, lock: threading.Condition, world: World) -> None:
+        self._lock, self._world = lock, world
+
+    def wait_known(self, needed: Collection[Missing], seconds: float) -> bool:
+        """Whether our stores show all of that, volumes, replicas and images, after `seconds` at the latest. Costs: a
+        look-up for each, after each change; the wait is without the lock."""
+        facts: dict[str, Callable[[str], object]] = {
+            "volume": self._world.volumes.get,
+            "replica": self._world.placed.get,
+            "backing_image": self._world.backing_images.get,
+        }
+        with self._lock:
+            return self._lock.wait_for(lambda: all(facts[one.kind](one.name) for one in needed), seconds)
+
+    def may_be_written(self, name: str) -> bool:
+        """Whether replica-placement of the leader before may be writing the replica to a disk that it was given then.
+        Costs: a look-up."""
+        with self._lock:
+            allocated = self._world.allocated
+            return any(map(allocated.is_former, allocated.of(Purpose.REPLICA, name)))
+
+    def is_shown_unplaced(self, name: str) -> bool:
+        """Whether our stores show the replica, and no disk of it. Costs: a look-up."""
+        with self._lock:
+            shown = self._world.allocated.shown_replica(name)
+            return shown is not None and not shown.is_placed
+
+    def is_shown_without_copy(self, name: str, disk_uuid: str) -> bool:
+        """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
+        with self._lock:
+            shown = self._world.allocated.shown_image(name)
+            return shown is not None and disk_uuid not in shown.copy_disk_uuids
+
+    def disk_names(self, entries: Iterable[Allocation]) -> list[str]:
+        """Of the disks that they are on; "" where no node shows the disk. Costs: a look at each's node."""
+        with self._lock:
+            return [self._world.allocated.place_of(one)[1] for one in entries]
