@@ -38,7 +38,7 @@ from controller.allocator.verbs.held import (
     judged_bytes,
     stands,
 )
-from controller.allocator.verbs.known import KnownObjects
+from controller.allocator.verbs.known import ShownObjects
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError, RefusedWriteError, SchedulerError
@@ -82,7 +82,7 @@ class Allocations:
         self._turn = threading.Lock()
         self._numbers = count(1)
         self._began_at = -inf  # the term
-        self.answers, self.known = AnsweredCalls(lock, clock, world.allocated), KnownObjects(lock, world)
+        self.answers, self.known = AnsweredCalls(lock, clock, world.allocated), ShownObjects(lock, world)
 
     # Replicas
 

@@ -10,7 +10,7 @@ from controller.model.allocations import Allocation, Purpose
 from controller.rules.demand import Missing
 
 
-class KnownObjects:
+class ShownObjects:
     """Threads: any. Blocks: `wait_known` alone. I/O: none."""
 
     def __init__(self, lock: threading.Condition, world: World) -> None:

@@ -188,3 +188,9 @@ def failing(error: Exception, *verbs: str) -> Callable[[str, Any], None]:
             raise error
 
     return fail
+
+
+def change_node(cell: ReplicaCell, name: str, *, zone: str = "", tags: tuple[str, ...] = ()) -> None:
+    raw = cell.api.get(LONGHORN_NODES, NAMESPACE, name)
+    raw["status"]["zone"], raw["spec"]["tags"] = zone, list(tags)
+    cell.api.put(LONGHORN_NODES, NAMESPACE, raw)

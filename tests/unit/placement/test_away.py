@@ -24,8 +24,7 @@ from tests.unit.placement.late import (
     put_image,
     refuse,
 )
-from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
-from tests.unit.placement.test_places import change_node
+from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell, change_node
 
 OFF = replace(ON, replica_placement=False)
 

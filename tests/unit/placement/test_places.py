@@ -10,7 +10,7 @@ import pytest
 
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.errors import NotReadyError, PreconditionError
-from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
+from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.model.allocations import Purpose
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.unit.placement.late import (
@@ -28,7 +28,7 @@ from tests.unit.placement.late import (
     put_image,
     succeeds,
 )
-from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
+from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell, change_node
 
 OFF = replace(ON, replica_placement=False)
 LEADERS = pytest.mark.parametrize("is_next", [False, True], ids=["the same leader", "the next leader"])
@@ -40,12 +40,6 @@ def schedule(leader: PlacingLeader, volume: str, replica: str) -> pb.Allocation:
     assert served.reply is not None
     allocation: pb.Allocation = served.reply.allocation
     return allocation
-
-
-def change_node(cell: ReplicaCell, name: str, *, zone: str = "", tags: tuple[str, ...] = ()) -> None:
-    raw = cell.api.get(LONGHORN_NODES, NAMESPACE, name)
-    raw["status"]["zone"], raw["spec"]["tags"] = zone, list(tags)
-    cell.api.put(LONGHORN_NODES, NAMESPACE, raw)
 
 
 # Two entries
