@@ -27,8 +27,8 @@ _PAGE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A node's record, and the object that carries it. Without `raw` there is none yet; or, where the record has a
-    version, it is as a watch showed it, and may be an older one."""
+    """A node's record, and the object that carries it, as it was read. Without `raw` there is none yet, unless the
+    record has a version."""
 
     record: NodeRecord
     raw: Raw | None
@@ -92,7 +92,7 @@ class _Listed:
         changes = changes_between(record.allocations, allocations)
         body = {
             "metadata": {**(metadata or {}), "resourceVersion": record.version},
-            "spec": {**(spec or {}), FIELD: changes},
+            "spec": {FIELD: changes, **(spec or {})},
         }
         return self._api.patch(self._kind, self._namespace, record.node, body, timeout=timeout)
 
@@ -100,8 +100,9 @@ class _Listed:
 class LonghornNodeBackend(_Listed):
     """`spec.diskAllocations` of the Longhorn Node.
 
-    A manager that writes whole Nodes with its own types drops the field. The annotation survives that, so that such a
-    record is known to be lost, and not taken for an empty one.
+    A manager that writes whole Nodes with types that do not know the field drops it. The annotation survives that, so
+    that such a record is known to be lost, and not taken for an empty one. One that knows the field may leave it out
+    where it is empty, so an empty record has neither.
     """
 
     name: str = "longhorn-node"
@@ -117,20 +118,18 @@ class LonghornNodeBackend(_Listed):
     ) -> StoredRecord:
         node = stored.record.node
         if stored.raw is None or not stored.record.problem:
-            marks = {"annotations": {RECORDED_ANNOTATION: str(term)}}
-            return self._stored(self._changed(stored, allocations, timeout, marks))
-        body = copy.deepcopy(stored.raw)
-        body["metadata"].setdefault("annotations", {})[RECORDED_ANNOTATION] = str(term)
-        body.setdefault("spec", {})[FIELD] = encode_allocations(allocations)
+            marks = {"annotations": {RECORDED_ANNOTATION: str(term) if allocations else None}}
+            spec = {} if allocations else {FIELD: None}
+            return self._stored(self._changed(stored, allocations, timeout, marks, spec))
+        body, _ = _without_record(stored.raw)
+        if allocations:
+            body["metadata"].setdefault("annotations", {})[RECORDED_ANNOTATION] = str(term)
+            body.setdefault("spec", {})[FIELD] = encode_allocations(allocations)
         return self._stored(self._api.replace(LONGHORN_NODES, self._namespace, node, body, timeout=timeout))
 
     def forget(self, stored: StoredRecord) -> None:
-        if stored.raw is None:
-            return
-        body = copy.deepcopy(stored.raw)
-        was_there = body.get("spec", {}).pop(FIELD, None) is not None
-        was_marked = body["metadata"].get("annotations", {}).pop(RECORDED_ANNOTATION, None) is not None
-        if was_there or was_marked:
+        body, had_one = _without_record(stored.raw or {})
+        if had_one:
             self._api.replace(LONGHORN_NODES, self._namespace, stored.record.node, body)
 
     def _stored(self, raw: Raw) -> StoredRecord:
@@ -177,6 +176,14 @@ class NodeDiskAllocationBackend(_Listed):
 
     def _stored(self, raw: Raw) -> StoredRecord:
         return StoredRecord(own_record(raw), raw)
+
+
+def _without_record(node: Raw) -> tuple[Raw, bool]:
+    """A copy of that Longhorn Node, and whether there was a record, or a mark of one, that it lacks."""
+    body = copy.deepcopy(node)
+    was_there = body.get("spec", {}).pop(FIELD, None) is not None
+    was_marked = body.get("metadata", {}).get("annotations", {}).pop(RECORDED_ANNOTATION, None) is not None
+    return body, was_there or was_marked
 
 
 def found_backend(api: KubeApi, namespace: str) -> RecordBackend:

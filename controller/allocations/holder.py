@@ -94,15 +94,18 @@ class RecordHolder(Part):
         return self._writer
 
     def look(self) -> None:
-        """Raises NotFoundError when the cluster has no place for a record, and another ClusterError when that cannot be
-        told: then it stays as it was."""
+        """Raises NotFoundError when the cluster has no place for a record any more, as while a CRD is replaced, and
+        another ClusterError when that cannot be told: then it stays as it was."""
         try:
             found = found_backend(self._api, self._namespace)
             found.check()
-        except NotFoundError:
+        except NotFoundError as error:
             self._backend = self._writer = None
             self._is_known = True
-            raise
+            if self._writers:
+                raise
+            self._steps.note((str(error),))
+            return
         former = self._writer
         if self._backend is None or self._writer is None or found.name != self._backend.name:
             self._backend = found

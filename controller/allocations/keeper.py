@@ -250,10 +250,11 @@ class RecordKeeper(Part):
         self._repair(writer, repairs, _Seen(there, told_at, term))
         self._forget(writer, left)
         self._is_failing = self._has_failed
-        if self._has_failed:
-            self.changed(scope)
-        elif repairs:
+        if repairs:
             self.changed(Scope.of(one.allocation for one in repairs))  # once more, as the watch shows them then
+        again = frozenset(one.node for one in unreadable).union(left) if self._has_failed else frozenset[str]()
+        if again:
+            self.changed(Scope(again, whole=again))
 
     def _note(self, since: Mapping[Allocation, float], scope: Scope | None) -> None:
         """These wait, of what was looked at."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from typing import Final, Protocol
 
 from controller.allocations.backends import RecordBackend, StoredRecord
@@ -335,7 +336,7 @@ class RecordWriter:
                 raise NotReadyError(f"the record of {node} was not written in time")
             try:
                 known = self._known(node, state, term, is_first=is_first)
-                is_first, is_shown = False, known is not None and known.raw is None
+                is_first, is_shown = False, known is not None and known is not state.known
                 stored = known or self._backend.read(node, min(left, SEND_SECONDS))
                 _check_writable(stored.record, term)
                 there = stored.record.allocations
@@ -361,7 +362,7 @@ class RecordWriter:
                     self._learn(stored.record, self.place, is_written=False)
                 if stored.record.allocations != goal:
                     raise UnreadableRecordError(f"the API server did not keep the record of {node} as it was written")
-                state.known, state.known_term = stored, term
+                state.known, state.known_term = StoredRecord(stored.record, None), term
                 return
             except UnexpectedRecordError:
                 raise
@@ -422,6 +423,8 @@ class RecordWriter:
             raise
         state.sent.clear()  # they were on top of what is no more
         self.writes += 1
+        if written.record.allocations == goal:  # entries that are known already, and not as many once more
+            written = replace(written, record=replace(written.record, allocations=goal))
         self._learn(written.record, self.place, is_written=True)
         return written
 

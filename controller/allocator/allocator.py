@@ -369,6 +369,7 @@ class Allocator(Events):
         with self._changed:
             self._is_leading = False
             self._refusals.clear()
+            self.allocations.end_term_locked()
             self._derive_locked(holds_everywhere=False)
 
     def set_mode(self, mode: Mode) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 from controller.allocator.verbs.events import Events
 from controller.kube import resources
 from controller.kube.resources import Resource
 from controller.model import parse, records
+from controller.model.longhorn import LonghornNode
 from controller.model.reader import Raw
 from controller.model.workload import Pod
 
@@ -28,6 +29,7 @@ class FollowedKind(Generic[F]):
     in_longhorn: bool = False  # lives in Longhorn's namespace, known by its name alone
     is_live: bool = False  # often read live where the store lacks it, by a right to get it; others are listed by name
     is_followed: bool = True  # else it is read live alone, by name
+    sharing: Callable[[F, F], F] | None = None  # as a store's
 
 
 def interesting_pod(raw: Raw) -> Pod | None:
@@ -37,6 +39,12 @@ def interesting_pod(raw: Raw) -> Pod | None:
     return pod if pod.volumes or pod.is_opted_in or pod.shares_volume else None
 
 
+def _with_record_of(old: LonghornNode, new: LonghornNode) -> LonghornNode:
+    if old.record is None or new.record is None:
+        return new
+    return replace(new, record=records.sharing(old.record, new.record))
+
+
 # A kind that the cluster does not have (its CRD is absent) has no objects: its store is in sync, and empty.
 KINDS: Final[tuple[FollowedKind[Any], ...]] = (
     FollowedKind("pod", resources.PODS, interesting_pod, Events.observe_pod, is_live=True),
@@ -44,7 +52,14 @@ KINDS: Final[tuple[FollowedKind[Any], ...]] = (
     FollowedKind("pv", resources.VOLUMES, parse.pv_facts, Events.observe_pv, is_live=True),
     FollowedKind("class", resources.STORAGE_CLASSES, parse.class_facts, Events.observe_class, is_live=True),
     FollowedKind("kube_node", resources.NODES, parse.kube_node_facts, Events.observe_kube_node),
-    FollowedKind("node", resources.LONGHORN_NODES, parse.node_facts, Events.observe_node, in_longhorn=True),
+    FollowedKind(
+        "node",
+        resources.LONGHORN_NODES,
+        parse.node_facts,
+        Events.observe_node,
+        in_longhorn=True,
+        sharing=_with_record_of,
+    ),
     FollowedKind(
         "volume", resources.LONGHORN_VOLUMES, parse.volume_facts, Events.observe_volume, is_live=True, in_longhorn=True
     ),
@@ -62,6 +77,7 @@ KINDS: Final[tuple[FollowedKind[Any], ...]] = (
         records.own_record,
         Events.observe_record,
         in_longhorn=True,
+        sharing=records.sharing,
     ),
     # A cluster may have very many of them, and a few are asked about, once each.
     FollowedKind(

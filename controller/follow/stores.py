@@ -65,15 +65,22 @@ class Stores:
         self._api, self._clock, self._namespace = api, clock, namespace
         self.followed: dict[str, Followed] = {}
         for kind in FOLLOWED:
-            self._follow(kind.name, kind.resource, kind.parse, namespace if kind.in_longhorn else None)
+            followed = namespace if kind.in_longhorn else None
+            self._follow(kind.name, kind.resource, kind.parse, followed, sharing=kind.sharing)
         our_settings = config_map_named(config_map)
         self.config_maps = self._follow("config_map", resources.CONFIG_MAPS, our_settings, namespace, config_map)
         self.longhorn_settings = self._follow("setting", resources.LONGHORN_SETTINGS, setting_value, namespace)
 
     def _follow(
-        self, name: str, resource: Resource, facts: Callable[[Raw], Any], namespace: str | None, only: str | None = None
+        self,
+        name: str,
+        resource: Resource,
+        facts: Callable[[Raw], Any],
+        namespace: str | None,
+        only: str | None = None,
+        sharing: Callable[[Any, Any], Any] | None = None,
     ) -> Store[Any]:
-        store: Store[Any] = Store(name, facts)
+        store: Store[Any] = Store(name, facts, sharing)
         informer = Informer(self._api, resource, store, self._clock, namespace=namespace, name=only)
         self.followed[name] = Followed(name, informer)
         return store

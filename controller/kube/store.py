@@ -55,9 +55,13 @@ class Store(Generic[Facts]):
     Threads: any; one informer writes. Subscribers run in its thread, after the lock is free.
     """
 
-    def __init__(self, kind: str, parse: Callable[[Raw], Facts | None]) -> None:
+    def __init__(
+        self, kind: str, parse: Callable[[Raw], Facts | None], sharing: Callable[[Facts, Facts], Facts] | None = None
+    ) -> None:
+        """`sharing`: the second facts, with parts of the first ones, which they take the place of, where those are
+        equal."""
         self.kind = kind
-        self._parse = parse
+        self._parse, self._sharing = parse, sharing
         self._lock = threading.Lock()  # guards _items and _bad
         self._items: dict[str, Facts] = {}
         self._bad: dict[str, str] = {}
@@ -121,7 +125,10 @@ class Store(Generic[Facts]):
         key = NAMELESS
         try:
             key = key_of(raw)
-            return key, self._parse(raw)
+            found, old = self._parse(raw), self._items.get(key)
+            if found is not None and old is not None and self._sharing is not None:
+                found = self._sharing(old, found)
+            return key, found
         except _UNPARSABLE as error:
             bad[key] = str(error) if isinstance(error, MalformedRequestError) else repr(error)
             _log.warning("bad object kind=%s key=%s problem=%s", self.kind, key, bad[key])

@@ -4,6 +4,7 @@ under `spec.diskAllocations`, by the UUIDs of disks, of the Longhorn Node or of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from controller.errors import MalformedRequestError
@@ -84,6 +85,12 @@ def allocations_in(raw: object, node: str) -> tuple[Allocation, ...]:
                     raise MalformedRequestError(f"{where}.{owner}", "is not a number of bytes")
                 found.append(Allocation(purpose, owner, node, disk, size))
     return tuple(sorted(found))
+
+
+def sharing(old: NodeRecord, new: NodeRecord) -> NodeRecord:
+    """The new record, with the entries of the old one where they are the same, so that they are in memory once."""
+    there = {one: one for one in old.allocations}
+    return replace(new, allocations=tuple(there.get(one, one) for one in new.allocations))
 
 
 def encode_allocations(allocations: Iterable[Allocation]) -> dict[str, Any]:

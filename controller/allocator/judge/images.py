@@ -7,8 +7,9 @@ with the most room is chosen, on a node without a copy if there is one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -24,44 +25,87 @@ from controller.rules.eligibility import DiskRoom, check_disk_kind, check_disk_s
 from controller.rules.reasons import Reason, Rejection
 
 
+class FoundCopy(NamedTuple):
+    """Why not the others: of the disks on the nodes with most room, and how many more there are."""
+
+    obstacles: tuple[Obstacle, ...] = ()
+    more: int = 0
+
+
 def find_image_disk(
-    world: World, ledger: Ledger, image: BackingImage, size_bytes: int, closed: Mapping[str, str]
-) -> tuple[FoundDisk | None, tuple[Obstacle, ...]]:
-    """The disk for a copy of that size, or None and why not the others. `closed`: as for `JoinedDisks`."""
+    world: World, ledger: Ledger, image: BackingImage, size_bytes: int, closed: Mapping[str, str], most: int
+) -> tuple[FoundDisk | None, FoundCopy]:
+    """The disk for a copy of that size, or None and why not `most` of them, and those of the last one's node. `closed`:
+    as for `JoinedDisks`.
+
+    Costs: a look at each node, and at the disks of those that have most room, until the others have less."""
     world.refresh()
-    pending, needs = Pending(world, ledger, frozenset()), _needs(image)
-    with_copy = {
-        name
-        for name, node in world.nodes.items()
-        if not all(world.lacks_image(image, disk.uuid) for disk in node.disks)
-    }
-    found: list[FoundDisk] = []
+    brings = world.disks_with_image(image.name)
+    with_copy = {name for uuid in brings | image.disk_uuids for name in world.nodes_of_disk(uuid)}
+    looks = _ImageLooks(world, Pending(world, ledger, frozenset()), image, size_bytes, closed, brings)
+    nodes = sorted(((name not in with_copy, looks.most_bytes(name), name) for name in world.nodes), reverse=True)
+    best: tuple[tuple[bool, int, str, str], FoundDisk] | None = None
+    for is_without, room_bytes, name in nodes:
+        if best is not None and best[0][:2] >= (is_without, room_bytes):
+            break
+        for one in looks.at(name) if room_bytes >= size_bytes else ():
+            key = (is_without, one.free_bytes, name, one.disk) if isinstance(one, FoundDisk) else None
+            if key is not None and isinstance(one, FoundDisk) and (best is None or best[0] < key):
+                best = key, one
+    if best is not None:
+        return best[1], FoundCopy()
     obstacles: list[Obstacle] = []
-    for name, node in sorted(world.nodes.items()):
-        room = world.room(name)
-        rejection = _check_node(world, node, needs, closed)
+    names = [name for _, _, name in nodes]
+    while names and len(obstacles) < most:
+        obstacles += [one for one in looks.at(names.pop(0)) if isinstance(one, Obstacle)]
+    more = sum(max(1, len(world.nodes[name].disks)) for name in names)
+    return None, FoundCopy(tuple(obstacles), more)
+
+
+@dataclass(frozen=True, slots=True)
+class _ImageLooks:
+    """`brings`: UUIDs of disks that the image comes to with a replica."""
+
+    world: World
+    pending: Pending
+    image: BackingImage
+    size_bytes: int
+    closed: Mapping[str, str]
+    brings: Collection[str]
+
+    def most_bytes(self, name: str) -> int:
+        """No less than any disk of that node has for the copy."""
+        room = self.world.room(name)
+        return max((self._room_bytes(one) for one in room.disks), default=0) if room is not None else 0
+
+    def _room_bytes(self, disk: DiskRoom) -> int:
+        """Promises aside; a replica there has brought the copy already."""
+        return disk.free_bytes + (self.image.real_size_bytes if disk.uuid in self.brings else 0)
+
+    def at(self, name: str) -> Iterator[FoundDisk | Obstacle]:
+        """The disks of that node that take it, and why the others do not."""
+        world, node, room, needs = self.world, self.world.nodes[name], self.world.room(name), _needs(self.image)
+        rejection = _check_node(world, node, needs, self.closed)
         if rejection is not None or room is None:
-            obstacles += [Obstacle(name, "", 0, rejection)] if rejection is not None else []
-            continue
-        loads = {disk.uuid: load for disk, load in zip(room.disks, pending.loads(room), strict=True)}
+            yield from [Obstacle(name, "", 0, rejection)] if rejection is not None else []
+            return
+        loads = {disk.uuid: load for disk, load in zip(room.disks, self.pending.loads(room), strict=True)}
         rooms = {disk.uuid: disk for disk in room.disks}
         for disk in node.disks:
-            rejection = _check_disk(world, disk, rooms.get(disk.uuid), image, needs, size_bytes)
-            if disk.uuid in closed:
-                rejection = Rejection(Reason.RECORD_UNREADABLE, closed[disk.uuid])
-            free = rooms[disk.uuid].free_bytes - loads[disk.uuid] if disk.uuid in rooms else 0
-            free += 0 if world.lacks_image(image, disk.uuid) else image.real_size_bytes  # a replica there brings it
-            if rejection is None and free < size_bytes:
+            there = rooms.get(disk.uuid)
+            rejection = _check_disk(world, disk, there, self.image, needs, self.size_bytes)
+            if disk.uuid in self.closed:
+                rejection = Rejection(Reason.RECORD_UNREADABLE, self.closed[disk.uuid])
+            if rejection is not None or there is None:
+                yield from [Obstacle(name, disk.name, 0, rejection)] if rejection is not None else []
+                continue
+            free = self._room_bytes(there) - loads[disk.uuid]
+            if free < self.size_bytes:
                 text = f"{disk.name}: {bytes_text(max(0, free))} are neither used nor promised"
-                obstacles.append(
-                    Obstacle(name, disk.name, size_bytes - free, Rejection(Reason.INSUFFICIENT_STORAGE, text))
-                )
-            elif rejection is not None:
-                obstacles.append(Obstacle(name, disk.name, 0, rejection))
+                full = Rejection(Reason.INSUFFICIENT_STORAGE, text)
+                yield Obstacle(name, disk.name, self.size_bytes - free, full)
             else:
-                found.append(FoundDisk(name, disk.name, disk.uuid, free, loads[disk.uuid]))
-    best = max(found, key=lambda one: (one.node not in with_copy, one.free_bytes, one.node, one.disk), default=None)
-    return best, tuple(obstacles)
+                yield FoundDisk(name, disk.name, disk.uuid, free, loads[disk.uuid])
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,7 +283,7 @@ class Allocations:
         more room there if the size is another by now. `size_bytes` where Longhorn does not know it yet.
         PreconditionError also when that disk takes no copies now.
 
-        Costs: a look at each disk."""
+        Costs: as `find_image_disk`."""
         with self._active():
             image = self._world.backing_image(name)
             if image is None:
@@ -296,9 +296,9 @@ class Allocations:
                 return self._same_copy(image, known, size)
             question = self._world, self._under_lock.ledger().binding, image, size
             closed = self._closed.of(Purpose.BACKING_IMAGE)
-            choice, obstacles = self._closed.find(closed, lambda more: find_image_disk(*question, more))
+            choice, others = self._closed.find(closed, lambda more: find_image_disk(*question, more, NEAREST))
             if choice is None:
-                return Allotment(obstacles=obstacles, size_bytes=size)
+                return Allotment(obstacles=others.obstacles, more=others.more, size_bytes=size)
             one = Allocation(Purpose.BACKING_IMAGE, name, choice.node, choice.uuid, size)
             return self._give_locked(one)
 
@@ -404,6 +404,10 @@ class Allocations:
         """The record tells what was given before. Costs: a look at each entry."""
         self._began_at = self._clock.now()
         self._world.volumes_touched(self._world.allocated.begin_term())
+
+    def end_term_locked(self) -> None:
+        """Nothing is given away here any more."""
+        self._world.allocated.former = None
 
     def sweep_locked(self, now: float, grace_seconds: float) -> None:
         """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show."""

@@ -259,11 +259,12 @@ class Allocated:
             del self._places[node]
         self._note_problems(node, tuple(places.values()))
         allocations = together(tuple(one.allocations or _NONE for one in places.values()))
-        before = self._records.pop(node, _NONE)
-        if allocations:
-            self._records[node] = allocations
+        before = self._records.get(node, _NONE)
         if before == allocations:
             return None
+        self._records.pop(node, None)
+        if allocations:
+            self._records[node] = allocations
         old, new = set(before), set(allocations)
         was = self._all_of(old ^ new)
         stays = {_place(one) for one in new}

@@ -93,6 +93,20 @@ def test_a_typed_write_that_drops_the_field_is_noticed(api: FakeApiServer) -> No
     assert () == backend.read("n1").record.allocations
 
 
+@pytest.mark.parametrize("was_lost", [False, True], ids=["emptied", "written anew as empty"])
+def test_an_empty_record_survives_a_manager_that_leaves_out_what_is_empty(api: FakeApiServer, was_lost: bool) -> None:
+    backend = LonghornNodeBackend(api, NAMESPACE)
+    backend.write(backend.read("n1"), [entry("r1")], 1)
+    if was_lost:
+        api.patch(LONGHORN_NODES, NAMESPACE, "n1", {"spec": {"diskAllocations": None}})
+    backend.write(backend.read("n1"), (), 1)
+    raw = api.get(LONGHORN_NODES, NAMESPACE, "n1")
+    if not raw["spec"].get("diskAllocations"):
+        raw["spec"].pop("diskAllocations", None)
+    api.replace(LONGHORN_NODES, NAMESPACE, "n1", raw)
+    assert (True, ()) == (backend.read("n1").record.is_readable, backend.read("n1").record.allocations)
+
+
 GARBAGE = [
     "x",
     ["d1"],

@@ -12,7 +12,7 @@ import pytest
 
 from controller.allocations.backends import LonghornNodeBackend, NodeDiskAllocationBackend, StoredRecord
 from controller.allocations.expected import LonghornObjects, expected_among
-from controller.allocations.holder import RecordHolder
+from controller.allocations.holder import LOOK_EVERY_SECONDS, RETRY_SECONDS, RecordHolder
 from controller.allocations.keeper import (
     EVERY_SECONDS,
     FULL_SECONDS,
@@ -717,6 +717,63 @@ def test_a_term_that_somebody_has_set_shows_as_unreadable(term: int, why: str) -
     assert {} == status_of(leader.keeper.figures())["unreadable"]
 
 
+def test_one_node_that_cannot_be_written_makes_no_round_look_at_all() -> None:
+    leader = KeeperStage(MIRROR)
+    for node in NODES:
+        add_replica(leader.api, f"r-{node}", node=node)
+    leader.round(nodes=None)
+    leader.keeper.run_once()
+    add_replica(leader.api, "new", node="n1")
+    leader.api.fail_with(ClusterError("403"), "patch", "replace")
+    leader.clock.advance(FULL_SECONDS)
+    looks = leader.looks
+    scopes = []
+    scope_of = leader.keeper._scope
+    leader.keeper._scope = lambda live: (scopes.append(scope_of(live)), scopes[-1])[1]  # type: ignore[method-assign]
+    for _ in range(4):
+        leader.keeper.run_once()
+        leader.clock.advance(EVERY_SECONDS)
+    assert (looks + 4, [True, False, False, False]) == (leader.looks, [one is None for one in scopes])
+    leader.api.work()
+    leader.keeper.run_once()
+    assert "new" in leader.on_record()
+
+
+@pytest.mark.parametrize("kind", ["unreadable", "gone"])
+def test_what_could_not_be_written_anew_or_removed_is_tried_again(kind: str) -> None:
+    leader = KeeperStage(MIRROR)
+    if kind == "gone":
+        leader.commit(put("r1"))
+        leader.api.delete(LONGHORN_NODES, NAMESPACE, "n1")
+        leader.commit(Drop(Purpose.REPLICA, "r1", "n1", "n1-d1"))
+    else:
+        body = {"metadata": {"name": "n1"}, "spec": {"term": 1, "diskAllocations": "x"}}
+        leader.api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, body)
+    leader.api.fail_with(UnavailableError("503"), "patch", "replace", "delete")
+    leader.round(nodes=None)
+    assert leader.keeper.figures().last_failure
+    leader.api.work()
+    leader.clock.advance(EVERY_SECONDS)
+    leader.keeper.run_once()
+    if kind == "gone":
+        assert leader.backend.read("n1").raw is None
+    else:
+        assert {"unreadable": 1} == leader.repairs
+
+
+def test_without_the_kind_its_place_is_looked_for_once_a_minute_until_there_was_one() -> None:
+    api = longhorn()
+    api.put(CRDS, None, nodes_crd(has_field=False))
+    api.absent.add(NODE_DISK_ALLOCATIONS.plural)
+    holder = RecordHolder(api, NAMESPACE, lambda: 1, VirtualClock(), lambda _problem: None)
+    assert LOOK_EVERY_SECONDS == holder._steps.run_once()
+    assert holder.problem
+    api.absent.clear()
+    assert (LOOK_EVERY_SECONDS, "") == (holder._steps.run_once(), holder.problem)
+    api.absent.add(NODE_DISK_ALLOCATIONS.plural)
+    assert RETRY_SECONDS == holder._steps.run_once()
+
+
 def test_until_the_api_server_has_told_nobody_knows_whether_there_is_a_record() -> None:
     api = longhorn()
     holder = RecordHolder(api, NAMESPACE, lambda: 1, VirtualClock(), lambda _problem: None)
@@ -728,8 +785,8 @@ def test_until_the_api_server_has_told_nobody_knows_whether_there_is_a_record() 
             holder.look()
     api.work()
     api.absent.add(NODE_DISK_ALLOCATIONS.plural)
-    with pytest.raises(NotFoundError):
-        holder.look()
+    holder.look()
+    assert holder.problem
     assert holder.known_writer() is None
 
 
