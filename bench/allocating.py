@@ -1,8 +1,8 @@
 """How long it takes to give room away by name (`python -m bench.allocating`).
 
 First in one process, without a record to write: NODES Longhorn nodes of DISKS disks and ENTRIES allocations on record,
-each with its Replica object; one replica after the other is placed. `bytes` is what an allocation takes beside the
-parsed record.
+each with its Replica object; one replica after the other is placed, and so while WAITING pods hold what they were
+offered. `bytes` is what an allocation takes by bench/allocation_memory.py.
 
 Then on a real API server with as many nodes and entries on record, of replicas that are still to come. Calls of one
 program alternate with bare PATCHes, so that whatever else the machine does hits both alike: each sets one entry of an
@@ -21,15 +21,16 @@ import statistics
 import sys
 import tempfile
 import time
-import tracemalloc
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from bench.allocating_site import CALLERS, ON, TOGETHER, LoadedSite, p99
+from bench.allocation_memory import bytes_of_an_allocation
 from bench.made_up import make_cluster
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
+from controller.allocator.allocator import Allocator
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.cluster.cluster import Cluster, ClusterOptions
@@ -38,7 +39,7 @@ from tests.fakes.builders import GIB, disk, replica, volume
 from tests.waiting import wait_until
 
 NODES, DISKS, ENTRIES = 1_000, 4, 50_000
-DECISIONS = 400
+DECISIONS, WAITING = 400, 200
 ALONE, EXPANSIONS, HAND_OVERS, ROUNDS = 120, 100, 3, 3
 MANY, FILTERS, WARM_UP = 1_000, 300, 20
 OUTPUT = Path("bench-output/allocating.json")
@@ -68,14 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def decision(nodes: int, entries: int) -> dict[str, float]:
-    """Milliseconds of a decision, and bytes of an allocation."""
+    """Milliseconds of a decision, quiet and while pods wait that were offered all nodes; and bytes of an
+    allocation."""
     live = LiveSettings(enabled=True, allocation_authority=DISK_SCHEDULER)
     cluster = make_cluster(live)
     allocator, dice = cluster.allocator, random.Random(1)
     for number in range(nodes):
         name = f"node-{number}"
         cluster.add_node(name, *(disk(f"d{index}", 4000, node=name) for index in range(DISKS)))
-    records = []
     for number in range(nodes):
         name, here = f"node-{number}", []
         for index in range(entries // nodes):
@@ -84,31 +85,40 @@ def decision(nodes: int, entries: int) -> dict[str, float]:
             here.append(Allocation(Purpose.REPLICA, f"{owner}-r", name, f"{name}-{where}", size * GIB))
             allocator.observe_volume(owner, volume(owner, size, locality="disabled"))
             allocator.observe_replica(f"{owner}-r", replica(f"{owner}-r", owner, size, on=name, disk_name=where))
-        records.append(NodeRecord(name, tuple(here)))
-    tracemalloc.start()
-    before, _ = tracemalloc.get_traced_memory()
-    for record in records:
-        allocator.observe_record(record.node, record)
-    after, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    for number in range(DECISIONS):
-        allocator.observe_volume(f"new{number}", volume(f"new{number}", 10, locality="disabled"))
-        allocator.observe_replica(f"new{number}-r", replica(f"new{number}-r", f"new{number}", 10))
-    allocator.sweep()
-    took = []
-    for number in range(DECISIONS):
-        began = time.perf_counter()
-        given = allocator.allocations.place_replica(f"new{number}-r", 60.0)
-        took.append((time.perf_counter() - began) * MILLISECONDS)
-        if not given.allocations:
-            raise RuntimeError(f"nothing was given: {given.obstacles[:3]}")
+        allocator.observe_record(name, NodeRecord(name, tuple(here)))
+    took = decided(allocator, "quiet")
+    names = [f"node-{number}" for number in range(nodes)]
+    for number in range(WAITING):  # half of them for any node, half for the one where they run
+        pod = f"pod{number}"
+        cluster.add_pod(pod, (pod, 20, "roaming" if number % 2 else "longhorn"))
+        cluster.allocator.hold_pod(cluster.pods[pod].uid, names)
+    beside = decided(allocator, "beside")
     return {
         "nodes": nodes,
         "entries": entries,
         "median_ms": statistics.median(took),
         "p99_ms": statistics.quantiles(took, n=100)[98],
-        "bytes": (after - before) / entries,
+        "beside_pods_median_ms": statistics.median(beside),
+        "beside_pods_p99_ms": statistics.quantiles(beside, n=100)[98],
+        "bytes": bytes_of_an_allocation(nodes, entries),
     }
+
+
+def decided(allocator: Allocator, prefix: str) -> list[float]:
+    """How long each decision took, in milliseconds."""
+    for number in range(DECISIONS):
+        name = f"{prefix}{number}"
+        allocator.observe_volume(name, volume(name, 10, locality="disabled"))
+        allocator.observe_replica(f"{name}-r", replica(f"{name}-r", name, 10))
+    allocator.sweep()
+    took = []
+    for number in range(DECISIONS):
+        began = time.perf_counter()
+        given = allocator.allocations.place_replica(f"{prefix}{number}-r", 60.0)
+        took.append((time.perf_counter() - began) * MILLISECONDS)
+        if not given.allocations:
+            raise RuntimeError(f"nothing was given: {given.obstacles[:3]}")
+    return took
 
 
 def with_writes(loaded: LoadedSite) -> dict[str, float]:
@@ -193,6 +203,16 @@ def judged(found: dict[str, Any]) -> list[Verdict]:
     return [
         Verdict(f"decision: median {one['median_ms']:.1f} ms", one["median_ms"] <= 5, "5 ms"),
         Verdict(f"decision: p99 {one['p99_ms']:.1f} ms", one["p99_ms"] <= 20, "20 ms"),
+        Verdict(
+            f"decision beside {WAITING} pods: median {one['beside_pods_median_ms']:.1f} ms",
+            one["beside_pods_median_ms"] <= 5,
+            "5 ms",
+        ),
+        Verdict(
+            f"decision beside {WAITING} pods: p99 {one['beside_pods_p99_ms']:.1f} ms",
+            one["beside_pods_p99_ms"] <= 20,
+            "20 ms",
+        ),
         Verdict(f"an allocation: {one['bytes']:.0f} bytes", one["bytes"] <= 400, "400", is_of_machine=False),
         Verdict(f"call / bare PATCH: {cluster['call_to_patch']:.2f}", cluster["call_to_patch"] <= 1.5, "1.5"),
         Verdict(f"{CALLERS} callers / one: {many:.1f}", many >= 4, "4"),

@@ -62,6 +62,11 @@ def build_record(
         is_in_nodes = isinstance(holder.backend, LonghornNodeBackend)
         return _in_nodes(stores) if is_in_nodes else stores["record"].values()
 
+    def lost() -> Mapping[str, str]:
+        """What is at the other place, and cannot be read there: nothing is given on such a node either."""
+        others = stores["record"].values() if isinstance(holder.backend, LonghornNodeBackend) else _in_nodes(stores)
+        return {one.node: one.problem for one in others if one.problem}
+
     def left() -> Collection[str]:
         is_ours = gate.is_open and is_kept(settings())
         return [one.node for one in stores["record"].values()] if is_ours else ()
@@ -88,7 +93,7 @@ def build_record(
     term = RecordTerm(lease_term, openings, lambda: _latest_term(stores))
     holder = RecordHolder(api, namespace, term, clock, tell_problem, seen, learn, left)
     parts = holder, records, objects, settings, clock
-    keeper = RecordKeeper(*parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, answers=answers)
+    keeper = RecordKeeper(*parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, answers=answers, lost=lost)
     _tell(keeper, stores)
     registry.register(RecordMetrics(keeper.figures, lambda: gate.is_open))
 

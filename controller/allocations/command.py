@@ -23,6 +23,7 @@ from controller.allocations.backends import (
     found_backend,
 )
 from controller.allocations.definition import allocation_crd
+from controller.allocations.expected import LonghornObjects, expected_among, surplus_of
 from controller.allocations.moving import move_records
 from controller.allocations.repair import Repair, plan_repairs, shown_allocations
 from controller.allocations.writer import RecordWriter
@@ -30,7 +31,7 @@ from controller.clock import Clock, SystemClock
 from controller.errors import SchedulerError
 from controller.kube.api import ClientKubeApi, KubeApi
 from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES, LONGHORN_REPLICAS, Resource
-from controller.model.allocations import Allocation
+from controller.model.allocations import Change, Drop, NodeRecord
 from controller.model.parse import backing_image_facts, node_facts, replica_facts
 from controller.process.flags import add_version
 
@@ -65,35 +66,57 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def check(backend: RecordBackend, api: KubeApi, namespace: str) -> int:
-    records = backend.records()
-    problems = _say_problems(records)
-    found = plan_repairs([one.record for one in records], objects_shown(api, namespace))
+    records, objects = backend.records(), objects_of(api, namespace)
+    problems = _say_problems(records) + _say_lost(backend, objects)
+    found = planned([one.record for one in records], objects)
     _say_repairs(found)
     return EXIT_DIFFERS if found or problems else 0
 
 
 def repair(backend: RecordBackend, api: KubeApi, namespace: str, clock: Clock, *, rewrites: bool) -> int:
-    """`rewrites`: what cannot be read is written anew; else it stays as it is, and the exit code says so."""
-    records, shown = backend.records(), objects_shown(api, namespace)
-    term = max((one.record.term for one in records), default=0)
-    problems, writer = _say_problems(records), RecordWriter(backend, lambda: term, clock)
+    """`rewrites`: what cannot be read is written anew; else it stays as it is, and the exit code says so. Each record
+    keeps its term, whoever gave it that."""
+    records, objects = backend.records(), objects_of(api, namespace)
+    problems = _say_problems(records) + _say_lost(backend, objects)
+    terms = {one.record.node: one.record.term for one in records}
+
+    def writer_of(node: str) -> RecordWriter:
+        return RecordWriter(backend, lambda: terms.get(node, 0), clock)
+
     if rewrites:
+        shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
         for node in (stored.record.node for stored in records if stored.record.problem):
-            if writer.rewrite(node, [one for one in shown if one.node == node], clock.now() + REPAIR_SECONDS):
+            mine = [one for one in shown if one.node == node]
+            if writer_of(node).rewrite(node, mine, clock.now() + REPAIR_SECONDS):
                 _say(f"{node}: rewritten")
-        records, problems = backend.records(), 0
-    found = plan_repairs([one.record for one in records], shown)
-    writer.commit([one.change for one in found], clock.now() + REPAIR_SECONDS)
+        records = backend.records()
+        problems = _say_lost(backend, objects)
+    found = planned([one.record for one in records], objects)
+    for frees in (False, True):  # a crash leaves too much on record, never too little
+        by_node: dict[str, list[Change]] = {}
+        for change in (one.change for one in found if isinstance(one.change, Drop) is frees):
+            by_node.setdefault(change.node, []).append(change)
+        for node, changes in sorted(by_node.items()):
+            writer_of(node).commit(changes, clock.now() + REPAIR_SECONDS)
     _say_repairs(found)
     return EXIT_DIFFERS if problems else 0
 
 
-def objects_shown(api: KubeApi, namespace: str) -> list[Allocation]:
-    """What the objects take now; MalformedRequestError where one of them cannot be read."""
-    replicas = [replica_facts(raw) for raw in _listed(api, LONGHORN_REPLICAS, namespace)]
-    images = [backing_image_facts(raw) for raw in _listed(api, LONGHORN_BACKING_IMAGES, namespace)]
-    nodes = [node_facts(raw) for raw in _listed(api, LONGHORN_NODES, namespace)]
-    return shown_allocations(nodes, replicas, images)
+def planned(records: Sequence[NodeRecord], objects: LonghornObjects) -> list[Repair]:
+    """As the leader's, of entries that have waited for long; what replicas wait for that have no disk yet stays."""
+    shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
+    return plan_repairs(records, shown, expected_among(surplus_of(records, shown), objects, shown))
+
+
+def objects_of(api: KubeApi, namespace: str) -> LonghornObjects:
+    """MalformedRequestError where one of them cannot be read. Without the volumes, which say no more of what waits than
+    that it may grow."""
+    return LonghornObjects(
+        nodes=[node_facts(raw) for raw in _listed(api, LONGHORN_NODES, namespace)],
+        replicas=[replica_facts(raw) for raw in _listed(api, LONGHORN_REPLICAS, namespace)],
+        volumes={},
+        images=[backing_image_facts(raw) for raw in _listed(api, LONGHORN_BACKING_IMAGES, namespace)],
+    )
 
 
 def _listed(api: KubeApi, resource: Resource, namespace: str) -> list[dict[str, Any]]:
@@ -112,6 +135,17 @@ def _say_problems(records: Sequence[StoredRecord]) -> int:
     for record in found:
         _say(f"{record.node}: unreadable: {record.problem}")
     return len(found)
+
+
+def _say_lost(backend: RecordBackend, objects: LonghornObjects) -> int:
+    """Longhorn Nodes that have carried a record and do not any more, where the record is kept elsewhere by now."""
+    if isinstance(backend, LonghornNodeBackend):
+        return 0
+    records = (one.record for one in objects.nodes if one.record is not None)
+    lost = [(one.node, one.problem) for one in records if one.problem]
+    for node, problem in lost:
+        _say(f"{node}: unreadable in Longhorn's Node, to be taken off by hand: {problem}")
+    return len(lost)
 
 
 def _say_repairs(found: Sequence[Repair]) -> None:

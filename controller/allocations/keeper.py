@@ -36,6 +36,7 @@ EVERY_SECONDS: Final = 2.0
 FULL_SECONDS: Final = 300.0
 WRITE_SECONDS: Final = 5.0  # for one node's share of a round
 MOST_FAILURES: Final = 3  # in a row: what keeps so many nodes from being written may keep all
+MOST_NEWS: Final = 20_000  # that are kept for the next round; beyond it looks at all
 NAMED: Final = 5  # entries that a line of the log names
 REWRITTEN: Final = "unreadable"  # the reason, beside those of RepairReason
 REASONS: Final = (*(one.value for one in RepairReason), REWRITTEN)
@@ -47,11 +48,12 @@ _Key = tuple[str, tuple[Purpose, str, str]]
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What has changed, and is to be looked at: on `nodes` the entries and objects of these `names`, on those of them
-    in `whole` all."""
+    in `whole` all; and of `images` all copies, wherever."""
 
     nodes: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
     whole: frozenset[str] = frozenset()
+    images: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, entries: Iterable[Allocation | Replica]) -> Scope:
@@ -63,16 +65,18 @@ class Scope:
         return cls(*(frozenset[str]().union(*(getattr(one, name) for one in scopes)) for name in cls.__slots__))
 
     def has(self, one: Allocation) -> bool:
-        return one.node in self.whole or (one.name in self.names and one.node in self.nodes)
+        if one.node in self.whole or (one.name in self.names and one.node in self.nodes):
+            return True
+        return one.purpose is Purpose.BACKING_IMAGE and one.name in self.images
 
     def records_of(self, records: Iterable[NodeRecord]) -> list[NodeRecord]:
         """As much of them as is looked at."""
-        mine = [one for one in records if one.node in self.nodes]
+        mine = [one for one in records if self.images or one.node in self.nodes]
         return [replace(one, allocations=tuple(entry for entry in one.allocations if self.has(entry))) for one in mine]
 
     def objects_of(self, objects: LonghornObjects, records: Iterable[NodeRecord]) -> LonghornObjects:
         """With the replicas and images alone that are looked at, or that are on these records, wherever they are."""
-        names = self.names.union(entry.name for record in records for entry in record.allocations)
+        names = self.names.union(self.images, (entry.name for record in records for entry in record.allocations))
         uuids = {disk.uuid for node in objects.nodes if node.name in self.whole for disk in node.disks}
         replicas = [
             one for one in objects.replicas if one.name in names or one.node in self.whole or one.disk_uuid in uuids
@@ -139,12 +143,14 @@ class RecordKeeper(Part):
         is_leading: Callable[[], bool],
         is_fresh: Callable[[], bool],
         answers: KnownCalls,
+        lost: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`is_fresh`: whether what is seen of the cluster is young enough to write by."""
+        """`is_fresh`: whether what is seen of the cluster is young enough to write by. `lost`: by node, why what stands
+        at another place of the record cannot be read."""
         self._holder, self._records, self._objects = holder, records, objects
         self._settings, self._clock = settings, clock
         self._is_leading, self._is_fresh = is_leading, is_fresh
-        self._answers = answers
+        self._answers, self._lost = answers, lost
         # By name: entries that no object shows, or shows smaller, and since when, or since their caller was told.
         self._since: dict[str, dict[Allocation, float]] = {}
         self._oldest = inf  # none of them is older
@@ -162,7 +168,7 @@ class RecordKeeper(Part):
     def changed(self, scope: Scope | None = None) -> None:
         """Objects or records of that scope are others now; None: any may be."""
         with self._lock:
-            if scope is None:
+            if scope is None or len(self._news or ()) >= MOST_NEWS:
                 self._news = None
             elif self._news is not None:
                 self._news.append(scope)
@@ -179,7 +185,7 @@ class RecordKeeper(Part):
                 self._authority = live.allocation_authority
                 self.changed()
             scope = self._scope(live)
-            if scope is None or scope.nodes:
+            if scope is None or scope.nodes or scope.images:
                 self._round(writer, live, scope)
         return EVERY_SECONDS
 
@@ -208,7 +214,7 @@ class RecordKeeper(Part):
             is_kept(self._settings()),
             len(records),
             sum(len(one.allocations) for one in records),
-            {one.node: problem for one in records if (problem := _problem_of(one, term))},
+            {**self._lost(), **{one.node: problem for one in records if (problem := _problem_of(one, term))}},
             sum(map(len, list(self._since.values()))),
             {reason: self._repairs[reason] for reason in REASONS},
             writer.writes if writer is not None else 0,
@@ -388,7 +394,7 @@ def news_of(kind: str, old: Any, new: Any) -> Scope | None:
         disks = [{disk.uuid for disk in one.disks} if one is not None else set() for one in (old, new)]
         is_same = disks[0] == disks[1]  # else a disk may have come from any node
         return _differing([one.record for one in facts if one.record is not None]) if is_same else None
-    return None if kind == "backing_image" else Scope()
+    return Scope(images=frozenset(one.name for one in facts)) if kind == "backing_image" else Scope()
 
 
 def _differing(records: Sequence[NodeRecord]) -> Scope:

@@ -41,7 +41,7 @@ from controller.errors import (
     UnavailableError,
     UnreadableRecordError,
 )
-from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put
+from controller.model.allocations import Allocation, Change, Drop, Key, NodeRecord, Put, version_number
 from controller.model.records import MAX_ENTRIES
 
 PAUSE_SECONDS: Final = 0.05
@@ -375,10 +375,18 @@ class RecordWriter:
                 raise refused(node, error, state.sent, self._clock.now()) from error
 
     def _known(self, node: str, state: NodeWrites, term: int, *, is_first: bool) -> StoredRecord | None:
-        """What this process has written there last; before that, what the watch shows."""
-        if state.known_term == term:
-            return state.known
-        return self._shown(node) if is_first else None
+        """What this process has written there last; before that, what the watch shows. Where somebody else has written
+        the object since and the watch shows that, it need not come to a conflict."""
+        known = state.known if state.known_term == term else None
+        if state.known_term == term and known is None:
+            return None
+        shown = self._shown(node) if is_first else None
+        if known is None or shown is None:
+            return known or shown
+        if version_number(shown.record.version) <= version_number(known.record.version):
+            return known
+        state.known = shown if replace(shown.record, version=known.record.version) == known.record else None
+        return state.known
 
     @staticmethod
     def _left_of(tickets: Sequence[Ticket], state: NodeWrites, record: NodeRecord, term: int) -> Sequence[Ticket]:

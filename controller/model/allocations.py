@@ -56,6 +56,11 @@ class NodeRecord:
         return not self.problem
 
 
+def version_number(version: str) -> int:
+    """Resource versions of one kind are ordered numbers."""
+    return int(version) if version.isdigit() else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Put:
     """That allocation is on record from now on, with its size, whatever stood there under its key before."""

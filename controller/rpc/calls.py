@@ -98,22 +98,28 @@ def refusals_of(obstacles: Sequence[Obstacle], size_bytes: int, more: int = 0) -
     found = pb.DiskRefusals(size_bytes=int64(size_bytes), more=more + max(0, len(nearest) - MOST_REFUSALS))
     for entry in nearest[:MOST_REFUSALS]:
         shown = refusal_of(entry)
-        shown.message = shown.message[:_MOST_CHARACTERS]
+        if len(shown.message) > _MOST_CHARACTERS:
+            shown.message = shown.message[: _MOST_CHARACTERS - 3] + "..."
         found.refusals.append(shown)
     return found
 
 
 def _sentence(call: str, refusals: pb.DiskRefusals) -> str:
-    is_reuse = call == "ReuseFailedReplica"
     if not refusals.refusals:
+        is_reuse = call == "ReuseFailedReplica"
         return "the volume has no failed replica that could come back" if is_reuse else "there is no disk"
     first = refusals.refusals[0]
     others = len(refusals.refusals) - 1 + refusals.more
     where = " ".join(part for part in (first.node, first.message) if part)
     if first.reason in _STATES:
         return where
-    what = "no failed replica comes back" if is_reuse else "no disk takes it"
-    return f"{what}: {where}" + (f"; {others} more" if others else "")
+    return f"{_IN_VAIN.get(call, 'no disk takes it')}: {where}" + (f"; {others} more" if others else "")
+
+
+_IN_VAIN: Final = {
+    "ReuseFailedReplica": "no failed replica comes back",
+    "ExpandVolume": "the volume cannot become that large",
+}
 
 
 REASONS: Final[dict[Reason, pb.DiskRefusal.Reason]] = {

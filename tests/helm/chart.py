@@ -190,8 +190,8 @@ EXAMPLE_FILES: Final = (
         "replica-placement",
         """
 # For `scheduler-extender-replica-placement: "true"` alone, beside install.yaml and allocation-record.yaml: the right to
-# patch Longhorn's Replicas, and a policy that leaves of this right the place of a Replica that has none. First the
-# policy, then the right. docs/disk-scheduler.md#placing-replicas
+# patch Longhorn's Replicas, and a policy that leaves of this right the place of a Replica that has none.
+# docs/disk-scheduler.md#placing-replicas
 """,
         {"replicaPlacement": {"enabled": True}},
     ),

@@ -53,8 +53,7 @@ _Rank = tuple[int, str]  # of a node among others: the one with the most usable 
 
 
 class _Slot(NamedTuple):
-    """A disk that suits. `usable_bytes` and `spare_bytes` are what Longhorn's preference goes by; the former may be
-    negative here."""
+    """A disk that suits. `usable_bytes` and `spare_bytes` are what Longhorn's preference goes by."""
 
     disk: str
     uuid: str
@@ -66,11 +65,10 @@ class _Slot(NamedTuple):
 
 
 class _Pick(NamedTuple):
-    """The disks of one node that take the replica, by name, and what is usable on each and on all."""
+    """The disks of one node that take the replica, by name, and what is usable on all of them."""
 
     node: str
     slots: tuple[_Slot, ...]
-    usable_bytes: tuple[int, ...]
     total_bytes: int
 
 
@@ -145,8 +143,8 @@ class DiskChooser:
         now_utc: datetime | None = None,
         closed: Mapping[str, str] = MappingProxyType({}),
     ) -> Candidate | None:
-        """The disk that Longhorn is predicted to take for `replica`, joined with what is promised `beside`; None when
-        no disk takes it. Nodes and disks in `closed` take nothing.
+        """The disk that Longhorn is predicted to take for `replica`, of those that have room for it beside what is
+        promised `beside`; None when no disk takes it. Nodes and disks in `closed` take nothing.
 
         Costs: a step for each node that suits, which is short; a longer one, for each of its disks, until a node is
         found that no other can be preferred to, and for each node with a replica of the volume. And a look at each node
@@ -208,8 +206,8 @@ class _Search:
         self._loaded = beside.nodes()
         self._even = joined.even_load()
         self._is_special = self._clones is not None or volume.size_bytes >= EXT_LIMIT_BYTES
-        narrows = narrows_to_attach_node(volume, view.replicas, view.behaviour)
-        self._goes_by_rank = view.behaviour.picks_by_balance_score and not narrows
+        self._near = volume.node_id if narrows_to_attach_node(volume, view.replicas, view.behaviour) else ""
+        self._goes_by_rank = view.behaviour.picks_by_balance_score
 
     def run(self) -> list[_Pick]:
         """The disks of the first group in which there are any."""
@@ -241,6 +239,15 @@ class _Search:
     def _picks(self, nodes: Mapping[str, LonghornNode]) -> list[_Pick]:
         """The disks that take the replica, after the anti-affinity among all of them. Nodes are left out once one is
         found that is preferred to them."""
+        near = {self._near: nodes[self._near]} if self._near in nodes else {}
+        found = self._found(near)[0] if near else []
+        if found:
+            return found
+        found, held = self._found(nodes)
+        return found if found or not self._affinity.disk_soft else held
+
+    def _found(self, nodes: Mapping[str, LonghornNode]) -> tuple[list[_Pick], list[_Pick]]:
+        """Those, and nodes with disks that hold another replica of the volume."""
         by_the_rules = nodes.keys() if self._is_special else {name for name in self._with_own if name in nodes}
         found, held = list[_Pick](), list[_Pick]()
         for name in by_the_rules:
@@ -261,11 +268,11 @@ class _Search:
             if pick.slots:
                 found.append(pick)
                 best = pick if best is None else min(best, pick, key=_rank)
-        return found if found or not self._affinity.disk_soft else held
+        return found, held
 
     def _is_sure(self, best: _Pick) -> bool:
         """Whether it is preferred to every node with a lower rank."""
-        return self._goes_by_rank and max(best.usable_bytes) >= self._volume.size_bytes
+        return self._goes_by_rank and max(one.usable_bytes for one in best.slots) >= self._volume.size_bytes
 
     def _by_figures(self, shelf: _Shelf) -> _Pick:
         """Of a node without a replica of the volume."""
@@ -278,30 +285,27 @@ class _Search:
             return self._beside_promises(shelf)
         full = size + load
         if full > shelf.most_free_bytes:
-            return _pick(name, (), ())
+            return _pick(name, ())
         if full <= shelf.least_free_bytes and required < shelf.least_written_limit_bytes:
-            return _loaded(shelf.whole, load) if load else shelf.whole
+            return shelf.whole
         slots = shelf.whole.slots
-        fits = [at for at, one in enumerate(slots) if full <= one.free_bytes and required < one.written_limit_bytes]
-        return _part(shelf.whole, fits, load)
+        return _pick(name, (one for one in slots if full <= one.free_bytes and required < one.written_limit_bytes))
 
     def _beside_promises(self, shelf: _Shelf) -> _Pick:
         size, required = self._volume.size_bytes, self._volume.actual_size_bytes
-        slots, usable = [], []
-        sums = self._joined.sums(shelf.room)
+        slots, sums = [], self._joined.sums(shelf.room)
         for slot in shelf.whole.slots:
             known = sums[slot.place]
             more = known.promised_bytes + known.image_bytes
             if size <= slot.free_bytes - more and required < slot.written_limit_bytes:
                 slots.append(slot)
-                usable.append(slot.usable_bytes - more)
-        return _pick(shelf.whole.node, slots, usable)
+        return _pick(shelf.whole.node, slots)
 
     def _by_the_rules(self, node: LonghornNode) -> _Pick:
         """Of a node with replicas of the volume, or for a volume that not every disk of its kind may take."""
         volume, view = self._volume, self._view
         disks = {disk.name: disk for disk in self._joined.joined(node).disks}
-        slots, usable = [], []
+        slots = []
         shelf = self._kind.shelves.get(node.name)
         for slot in shelf.whole.slots if shelf is not None else ():
             disk = disks[slot.disk]
@@ -311,8 +315,7 @@ class _Search:
             needs, sizes = self._kind.needs, (volume.size_bytes, volume.actual_size_bytes, scheduled)
             if check_disk_for(disk, needs, *sizes, self._space) is None:
                 slots.append(slot)
-                usable.append(disk.available_bytes - disk.reserved_bytes - disk.scheduled_bytes)
-        return _pick(node.name, slots, usable)
+        return _pick(node.name, slots)
 
 
 def _preferred(picks: Sequence[_Pick], volume: Volume, view: PlacementView) -> Candidate | None:
@@ -325,10 +328,10 @@ def _preferred(picks: Sequence[_Pick], volume: Volume, view: PlacementView) -> C
         rows = ((-slot.spare_bytes, pick.node, slot.disk, slot.uuid) for pick in picks for slot in pick.slots)
         return Candidate(*min(rows)[1:])
     chosen = min(picks, key=_rank)
-    place = chosen.usable_bytes.index(max(chosen.usable_bytes))
-    if chosen.usable_bytes[place] < volume.size_bytes:
-        chosen, place = min(picks, key=lambda pick: pick.node), 0
-    slot = chosen.slots[place]
+    slot = max(chosen.slots, key=lambda one: one.usable_bytes)
+    if slot.usable_bytes < volume.size_bytes:
+        chosen = min(picks, key=lambda pick: pick.node)
+        slot = chosen.slots[0]
     return Candidate(chosen.node, slot.disk, slot.uuid)
 
 
@@ -338,30 +341,23 @@ def _slots(node: LonghornNode, room: NodeRoom, needs: DiskNeeds, world: World) -
     for index, one in enumerate(room.disks):
         if check_disk_kind(one, needs, 0, world.settings.space) is None:
             spare = disks[one.name].available_bytes - disks[one.name].reserved_bytes
-            usable = spare - (one.limit_bytes - one.free_bytes)
+            usable = max(0, spare - (one.limit_bytes - one.free_bytes))
             found.append(_Slot(one.name, one.uuid, one.free_bytes, one.written_limit_bytes, usable, spare, index))
     return sorted(found)
 
 
-def _pick(node: str, slots: Iterable[_Slot], usable_bytes: Iterable[int]) -> _Pick:
-    usable = tuple(max(0, value) for value in usable_bytes)
-    return _Pick(node, tuple(slots), usable, sum(usable))
+def _pick(node: str, slots: Iterable[_Slot]) -> _Pick:
+    slots = tuple(slots)
+    return _Pick(node, slots, sum(slot.usable_bytes for slot in slots))
 
 
 def _rank(pick: _Pick) -> _Rank:
     return -pick.total_bytes, pick.node
 
 
-def _part(pick: _Pick, places: Iterable[int], load_bytes: int = 0) -> _Pick:
-    """Some of its disks, with that much more to come to each."""
-    places = list(places)
-    return _pick(pick.node, (pick.slots[at] for at in places), (pick.usable_bytes[at] - load_bytes for at in places))
-
-
-def _loaded(pick: _Pick, load_bytes: int) -> _Pick:
-    """With that much more to come to each of its disks."""
-    usable = tuple([value - load_bytes if value > load_bytes else 0 for value in pick.usable_bytes])
-    return _Pick(pick.node, pick.slots, usable, sum(usable))
+def _part(pick: _Pick, places: Iterable[int]) -> _Pick:
+    """Some of its disks."""
+    return _pick(pick.node, [pick.slots[at] for at in places])
 
 
 def _shelf(room: NodeRoom, slots: list[_Slot], needs: DiskNeeds, world: World) -> _Shelf:
@@ -369,7 +365,7 @@ def _shelf(room: NodeRoom, slots: list[_Slot], needs: DiskNeeds, world: World) -
     takes_plain = check_node_tags(room.tags, DEFAULT_NEEDS, space)
     if needs != DEFAULT_NEEDS:  # else all do, or they were not here
         takes_plain = takes_plain and all(check_disk_kind(disk, DEFAULT_NEEDS, 0, space) is None for disk in disks)
-    whole = _pick(room.name, slots, (slot.usable_bytes for slot in slots))
+    whole = _pick(room.name, slots)
     return _Shelf(
         room,
         whole,

@@ -3,7 +3,7 @@
 Longhorn's search (controller/rules/candidates.py) goes by the disks' figures. Here a disk's figure is what lies on it
 by every Replica object, as large as it may become by growths that were granted, together with the bytes of all that is
 promised to others and may come to it, and with the volume's backing image where that is absent. Affinity, the order of
-tries and the choice between candidates are Longhorn's.
+tries and the choice between candidates are Longhorn's; that choice goes by what lies there alone.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class JoinedDisks:
         size, behaviour = self._volume.size_bytes, view.behaviour
         search = find_candidates(view, self._volume, replica, among)
         narrowed = prefer_attach_node(search.candidates, self._volume, view.replicas, behaviour)
-        choice = preferred(narrowed, view.nodes, size, behaviour)
+        choice = preferred(narrowed, {one.node: self._counted(nodes[one.node]) for one in narrowed}, size, behaviour)
         return FoundDisks(
             size_bytes=size,
             disks=tuple(self._found(entry) for entry in search.candidates),
@@ -281,6 +281,14 @@ class JoinedDisks:
             known[disk.name] = min(scheduled, _MOST_BYTES)
             self._sums[node.name, disk.name] = made_of
         return replace(node, disks=tuple(self._disk(disk, known.get(disk.name)) for disk in node.disks))
+
+    def _counted(self, node: LonghornNode) -> LonghornNode:
+        """The node, its disks' figures as Longhorn's would be if they told all that lies there. The choice among disks
+        with room goes by these: which of them others will bring more to is not known."""
+        room = self._world.room(node.name)
+        known = {disk.name: disk.limit_bytes - disk.free_bytes for disk in room.disks} if room is not None else {}
+        disks = (replace(one, scheduled_bytes=known.get(one.name, one.scheduled_bytes)) for one in node.disks)
+        return replace(node, disks=tuple(disks))
 
     def _closed_for(self, name: str) -> str:
         """Why nothing is given there, whatever Longhorn's rules say."""

@@ -63,8 +63,7 @@ class DiskQueries:
         if not self._turn.acquire(timeout=max(0.0, seconds)):
             raise NotReadyError("other questions took too long; try again")
         try:
-            world, ledger = self._copy()
-            volume = world.volume(question.volume)
+            world, ledger, volume = self._copy(question.volume)
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
             volume = replace(volume, size_bytes=max(volume.size_bytes, question.size_bytes))
@@ -85,13 +84,15 @@ class DiskQueries:
         with self._lock:
             return volume in self._world.volumes
 
-    def _copy(self) -> tuple[World, Ledger]:
+    def _copy(self, name: str) -> tuple[World, Ledger, Volume | None]:
+        """With that volume as large as its replicas were told, which the copy does not know."""
         with self._lock:
             self._under_lock.is_active()
+            volume = self._world.volume(name)
             world, present = self._world.copy(GrantedBy(lambda: ledger)), self._under_lock.ledger().binding
             promises, known = list(present.promises()), present.bound_known()
         ledger = Ledger.of(promises, known)
-        return world, ledger
+        return world, ledger, volume
 
 
 def bound_replica(volume: Volume, replica: Replica) -> Replica:

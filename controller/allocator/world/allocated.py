@@ -19,8 +19,8 @@ from msgspec.structs import replace as replace_entry
 from controller.allocator.world.entries import Entries
 from controller.allocator.world.extra import Extra, Name
 from controller.allocator.world.placed import Placed
-from controller.allocator.world.readings import NEVER_READ, Ahead, Decided, RecordReading, number, read, together
-from controller.model.allocations import Allocation, NodeRecord, Purpose
+from controller.allocator.world.readings import NEVER_READ, Ahead, Decided, RecordReading, read, together
+from controller.model.allocations import Allocation, NodeRecord, Purpose, version_number
 from controller.model.longhorn import BackingImage, LonghornNode, Replica
 from controller.rules.reasons import Reason, Rejection
 
@@ -231,7 +231,7 @@ class Allocated:
         moved it is in two places, and the larger entry counts. Of one that cannot be read the last reading counts on,
         and older ones than what this process has written do not count."""
         last, ahead = self._places.get(node, {}).get(place, NEVER_READ), self._ahead.get((node, place))
-        if ahead is not None and (record is None or number(record.version) < number(last.version)):
+        if ahead is not None and (record is None or version_number(record.version) < version_number(last.version)):
             self._ahead[node, place] = Ahead(ahead.until, read(record, ahead.shown or NEVER_READ))
             return set()
         self._ahead.pop((node, place), None)
@@ -244,7 +244,7 @@ class Allocated:
         mine = (one for one in self._decisions() if one.allocation.node == node) if is_written else ()
         found = self._end_all([one for one in mine if one.until is not None and one.place == place])
         last, ahead = self._places.get(node, {}).get(place), self._ahead.get((node, place))
-        if last is not None and number(record.version) <= number(last.version):
+        if last is not None and version_number(record.version) <= version_number(last.version):
             return found
         self._ahead[node, place] = Ahead(until, ahead.shown if ahead is not None else last)
         more = self._set(node, place, read(record, last or NEVER_READ), is_written=is_written)

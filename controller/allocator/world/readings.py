@@ -52,11 +52,6 @@ def read(record: NodeRecord | None, last: RecordReading) -> RecordReading | None
     return replace(last, problem=record.problem, version=record.version)
 
 
-def number(version: str) -> int:
-    """Resource versions of one kind are ordered numbers."""
-    return int(version) if version.isdigit() else 0
-
-
 def together(lists: tuple[tuple[Allocation, ...], ...]) -> tuple[Allocation, ...]:
     if len(lists) < 2:  # nearly always
         return lists[0] if lists else ()

@@ -17,6 +17,7 @@ from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import CRDS
 from controller.kube.store import Store
 from controller.model.allocations import NodeRecord
+from controller.model.longhorn import BackingImage
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import disk, node, replica
@@ -88,7 +89,7 @@ def scope(*names: str, nodes: str = "n1", whole: str = "") -> Scope:
         ("node", N1, replace(N1, record=NodeRecord("n1", (R1,))), scope("r1")),
         ("node", N1, replace(N1, allow_scheduling=False), Scope()),
         ("node", N1, node("n1", disk("other")), None),
-        ("backing_image", None, "an image", None),
+        ("backing_image", None, BackingImage("i"), Scope(images=frozenset("i"))),
     ],
 )
 def test_a_change_is_news_of_what_is_another_by_it(

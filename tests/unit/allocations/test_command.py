@@ -9,7 +9,8 @@ import pytest
 
 from controller.allocations import command
 from controller.allocations.backends import NodeDiskAllocationBackend
-from controller.kube.resources import LONGHORN_REPLICAS, NODE_DISK_ALLOCATIONS
+from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, NODE_DISK_ALLOCATIONS
+from controller.model.names import RECORDED_ANNOTATION
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.unit.allocations.stage import NAMESPACE, add_image, add_replica, entry, longhorn, on_record
@@ -57,6 +58,35 @@ def test_a_half_finished_expansion_and_a_lost_object(commands: Commands, capsys:
     assert ["expansion-unfinished=1", "no-entry=1", "object-gone=2"] == said.splitlines()[-3:]
     assert 0 == commands.check()
     assert 4 == commands.backend.read("n1").record.term
+
+
+def test_what_a_replica_waits_for_that_has_no_disk_yet_stays(commands: Commands) -> None:
+    commands.repair()
+    spec = {"volumeName": "v", "volumeSize": "10", "nodeID": "", "diskID": "", "active": True}
+    commands.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "waits"}, "spec": spec})
+    there = commands.backend.read("n1")
+    commands.backend.write(there, [*there.record.allocations, entry("waits")], 4)
+    assert (0, 0) == (commands.check(), commands.repair())
+    assert "waits" in on_record(commands.backend, "n1")
+
+
+def test_each_record_keeps_its_term_whatever_anothers_is(commands: Commands) -> None:
+    commands.repair()
+    late = commands.backend.read("n1")
+    commands.backend.write(late, late.record.allocations, 2**52)
+    other = commands.backend.read("n2")
+    commands.backend.write(other, [entry("ghost", node="n2")], 4)
+    assert 0 == commands.repair()
+    assert {"r2": 20} == on_record(commands.backend, "n2")
+    assert [2**52, 4] == [commands.backend.read(node).record.term for node in ("n1", "n2")]
+
+
+def test_what_a_longhorn_node_has_lost_is_said(commands: Commands, capsys: pytest.CaptureFixture[str]) -> None:
+    commands.repair()
+    mark = {"metadata": {"annotations": {RECORDED_ANNOTATION: "3"}}}
+    commands.api.patch(LONGHORN_NODES, NAMESPACE, "n3", mark)
+    assert (1, 1) == (commands.check(), commands.repair())
+    assert "n3: unreadable in Longhorn's Node" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from controller.allocations.keeper import (
     EVERY_SECONDS,
     FULL_SECONDS,
     MOST_FAILURES,
+    MOST_NEWS,
     WRITE_SECONDS,
     RecordKeeper,
     Scope,
@@ -717,6 +718,41 @@ def test_a_term_that_somebody_has_set_shows_as_unreadable(term: int, why: str) -
     assert {} == status_of(leader.keeper.figures())["unreadable"]
 
 
+def test_a_change_of_an_image_makes_a_look_at_its_copies_alone() -> None:
+    leader = KeeperStage()
+    add_image(leader.api, "i1", 7, "n1-d1")
+    leader.commit(put("r1"), put("r2", node="n2"))
+    leader.round(nodes=None)
+    add_image(leader.api, "i1", 7, "n2-d1")
+    add_replica(leader.api, "r3")
+    scope = Scope(images=frozenset({"i1"}))
+    leader.keeper.changed(scope)
+    leader.keeper.run_once()
+    assert {"r1", "i1"} == on_record(leader.backend, "n1").keys()
+    assert {"r2", "i1"} == on_record(leader.backend, "n2").keys()
+    for _ in range(2):
+        leader.clock.advance(60)
+        leader.keeper.changed(scope)
+        leader.keeper.run_once()
+    assert {"r2", "i1"} >= on_record(leader.backend, "n2").keys()
+    assert "i1" not in on_record(leader.backend, "n1")
+
+
+def test_no_more_news_are_kept_than_a_round_could_look_at() -> None:
+    """As while there is no place for the record, or what is seen is too old."""
+    leader = KeeperStage()
+    leader.round(nodes=None)
+    leader.is_fresh = False
+    add_replica(leader.api, "r1")
+    for number in range(MOST_NEWS + 10):
+        leader.keeper.changed(Scope.of([entry(f"r{number}", node="n2")]))
+    leader.keeper.run_once()
+    assert not leader.keeper._news
+    leader.is_fresh = True
+    leader.keeper.run_once()
+    assert {"r1": 10} == leader.on_record()
+
+
 def test_one_node_that_cannot_be_written_makes_no_round_look_at_all() -> None:
     leader = KeeperStage(MIRROR)
     for node in NODES:
@@ -727,9 +763,13 @@ def test_one_node_that_cannot_be_written_makes_no_round_look_at_all() -> None:
     leader.api.fail_with(ClusterError("403"), "patch", "replace")
     leader.clock.advance(FULL_SECONDS)
     looks = leader.looks
-    scopes = []
-    scope_of = leader.keeper._scope
-    leader.keeper._scope = lambda live: (scopes.append(scope_of(live)), scopes[-1])[1]  # type: ignore[method-assign]
+    scopes, scope_of = list[Scope | None](), leader.keeper._scope
+
+    def noted(live: LiveSettings) -> Scope | None:
+        scopes.append(scope_of(live))
+        return scopes[-1]
+
+    leader.keeper._scope = noted  # type: ignore[method-assign]
     for _ in range(4):
         leader.keeper.run_once()
         leader.clock.advance(EVERY_SECONDS)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.judge.chooser import DiskChooser
-from controller.allocator.judge.joined import JoinedDisks
+from controller.allocator.judge.joined import DiskSum, JoinedDisks
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import Kind, OneOf, Places, Promise, Roams, Source, State, Verb
 from controller.allocator.world.world import World
@@ -23,11 +23,12 @@ from controller.plan.complaints import InputError, Notes
 from controller.plan.input import decode_document
 from controller.plan.world import world_of
 from controller.rules.candidates import Candidate
-from controller.rules.eligibility import EXT_LIMIT_BYTES
+from controller.rules.eligibility import EXT_LIMIT_BYTES, NodeRoom
 from tests.fakes.builders import TestCluster, disk, node, replica, volume
 from tests.fakes.rooms import OPEN
 from tests.oracle.mix import world_of as oracle_world
 from tests.oracle.worlds import NOW, VOLUME
+from tests.unit.allocator.giving import SECONDS, cluster_of, image
 
 SEED = 41
 WORLDS = 400
@@ -216,3 +217,26 @@ def test_where_no_disk_of_the_best_node_has_that_much_usable_the_first_of_all_di
     world.put_replica("v-r-1", replica("v-r-1", "v", 50))
     chosen = DiskChooser(world).choose(one, world.replicas_of("v")["v-r-1"], Ledger())
     assert chosen is not None and ("n1", "d1") == (chosen.node, chosen.disk)
+
+
+@pytest.mark.parametrize("locality", ["disabled", "best-effort"])
+@pytest.mark.parametrize("waits", [0, 10])
+@pytest.mark.parametrize("has_image", [False, True])
+def test_pods_that_wait_make_no_look_at_every_node(
+    monkeypatch: pytest.MonkeyPatch, locality: str, waits: int, has_image: bool
+) -> None:
+    cluster = cluster_of(**{f"n{number}": 4000 for number in range(40)})
+    if has_image:
+        image(cluster, 20)
+    for number in range(waits):
+        cluster.ask(f"p{number}", 20, *(f"n{number}" for number in range(40)))
+    name = cluster.show("v", 10, locality=locality, node_id="n7", backing_image="i" if has_image else "")
+    looks, sums = [], JoinedDisks.sums
+
+    def counted(self: JoinedDisks, room: NodeRoom) -> list[DiskSum]:
+        looks.append(room.name)
+        return sums(self, room)
+
+    monkeypatch.setattr(JoinedDisks, "sums", counted)
+    assert cluster.allocator.allocations.place_replica(name, SECONDS).allocations
+    assert len(looks) <= 4

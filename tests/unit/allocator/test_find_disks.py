@@ -213,10 +213,10 @@ def test_a_question_waits_for_the_one_before_no_longer_than_its_time(monkeypatch
     is_in, may_go = threading.Event(), threading.Event()
     real = queries._copy
 
-    def slow() -> Any:
+    def slow(volume: str) -> Any:
         is_in.set()
         assert may_go.wait(10)
-        return real()
+        return real(volume)
 
     monkeypatch.setattr(queries, "_copy", slow)
     first = threading.Thread(target=find, args=(cluster,))

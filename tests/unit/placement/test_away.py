@@ -9,6 +9,7 @@ import pytest
 
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.allocator.verbs.answers import WRITES_SECONDS
+from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotReadyError, PreconditionError
 from controller.kube.resources import LONGHORN_NODES
@@ -153,6 +154,8 @@ def test_where_there_is_no_room_for_one_as_large_that_is_said() -> None:
     given = leader.giving.place("v", second, SECONDS)
     assert ((), 60 * GIB) == (given.allocations, given.size_bytes)
     assert given.obstacles
+    found = leader.cluster.allocator.disks.find(DiskQuestion("v", second), SECONDS)
+    assert ((), 60 * GIB) == (found.disks, found.size_bytes)
 
 
 def test_in_a_zone_of_a_replica_that_is_away_it_is_given_none() -> None:

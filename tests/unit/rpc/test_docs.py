@@ -14,7 +14,7 @@ import pytest
 
 from certs.authority import LeafSpec
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.client import DiskSchedulerClient
+from controller.rpc.client import DiskSchedulerClient, MountedMaterial
 from controller.rpc.command import main
 from controller.rules import library
 from controller.rules.affinity import Try
@@ -59,22 +59,23 @@ def test_the_client_example_runs_and_has_ten_lines(
 
 
 def test_the_example_that_allocates_runs(
-    chain: Chain, leader: Leader, record: FakeRecord, capsys: pytest.CaptureFixture[str]
+    leader: Leader, folder: Path, record: FakeRecord, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    example = compile(PYTHON[1], "example", "exec")
-    made = chain.leaf(LeafSpec(DISK_CLIENT, DAY, is_client=True))
+    placed = PYTHON[1].replace('f"{NAME}:9504"', repr(leader.address))
+    assert 1 == placed.count(leader.address)
+    example, names = compile(placed, "example", "exec"), {"NAME": NAME, "FILES": folder}
     leader.cluster.add_nodes(n1=100)
     show(leader, "pvc-1", 60)
-    with DiskSchedulerClient(leader.address, NAME, lambda: made) as client:
-        exec(example, {"leader": client})
-        assert "n1 n1-d1\n" == capsys.readouterr().out
+    exec(example, names)
+    assert "n1 n1-d1\n" == capsys.readouterr().out
+    with DiskSchedulerClient(leader.address, NAME, MountedMaterial(folder)) as client:
         client.deallocate_replica("pvc-1-r-1")
-        show(leader, "pvc-1", 160)
-        exec(example, {"leader": client})
-        assert re.match(rf"n1 d1 {60 * GIB} \w+", capsys.readouterr().out)
-        leader.checks.is_leading = False
-        exec(example, {"leader": client})
-        assert "ask again\n" == capsys.readouterr().out
+    show(leader, "pvc-1", 160)
+    exec(example, names)
+    assert re.match(rf"n1 d1 {60 * GIB} \w+", capsys.readouterr().out)
+    leader.checks.is_leading = False
+    exec(example, names)
+    assert "ask again\n" == capsys.readouterr().out
 
 
 def test_the_value_with_refusals_is_one() -> None:

@@ -1,0 +1,83 @@
+"""What an allocation takes in a leader that has written each node's record in its term (used by bench.allocating)."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from dataclasses import replace
+from typing import Any, Final
+
+from bench.made_up import make_cluster
+from controller.allocations.backends import NodeDiskAllocationBackend
+from controller.allocations.writer import RecordWriter
+from controller.follow.feed import follow
+from controller.follow.kinds import FOLLOWED
+from controller.kube.resources import NODE_DISK_ALLOCATIONS
+from controller.kube.store import Store
+from controller.model.allocations import Allocation, NodeRecord, Purpose, Put
+from controller.settings import DISK_SCHEDULER, LiveSettings
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.builders import GIB, disk
+from tests.fakes.clock import VirtualClock
+
+NAMESPACE: Final = "longhorn-system"
+DISKS: Final = 4
+SECONDS: Final = 5.0
+
+
+class _Sent(FakeApiServer):
+    """Whose answers share nothing with what it keeps, as those that came over a connection."""
+
+    def get(self, *args: Any, **more: Any) -> Any:
+        return json.loads(json.dumps(super().get(*args, **more)))
+
+    def patch(self, *args: Any, **more: Any) -> Any:
+        return json.loads(json.dumps(super().patch(*args, **more)))
+
+    def list_page(self, *args: Any, **more: Any) -> Any:
+        page = super().list_page(*args, **more)
+        return replace(page, items=json.loads(json.dumps(page.items)))
+
+
+def bytes_of_an_allocation(nodes: int, entries: int) -> float:
+    """With all that the watch's store, the allocator and the writer keep of it, the names among that."""
+    api, clock = _Sent(), VirtualClock()
+    cluster = make_cluster(LiveSettings(enabled=True, allocation_authority=DISK_SCHEDULER))
+    for number in range(nodes):
+        name = f"node-{number}"
+        cluster.add_node(name, *(disk(f"d{index}", 4000, node=name) for index in range(DISKS)))
+    kind = next(one for one in FOLLOWED if one.name == "record")
+    gc.collect()
+    tracemalloc.start()
+    store: Store[NodeRecord] = Store("record", kind.parse, kind.sharing)
+    follow(kind, store, cluster.allocator)
+    writer = RecordWriter(
+        NodeDiskAllocationBackend(api, NAMESPACE),
+        lambda: 2,
+        clock,
+        seen=lambda node: store.get(f"{NAMESPACE}/{node}"),
+        learn=cluster.allocator.allocations.learn,
+    )
+    for number in range(nodes):
+        disks: dict[str, dict[str, dict[str, int]]] = {}
+        for index in range(entries // nodes):
+            sizes = disks.setdefault(f"node-{number}-d{index % DISKS}", {"replicas": {}})["replicas"]
+            sizes[f"pvc-{number:08d}-{index:08d}-0000-0000-000000000000-r-0a1b2c3d"] = (10 + index) * GIB
+        spec = {"term": 1, "diskAllocations": disks}
+        api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": f"node-{number}"}, "spec": spec})
+    _see(api, store)
+    for number in range(nodes):
+        one = Allocation(Purpose.REPLICA, "new", f"node-{number}", f"node-{number}-d0", GIB)
+        writer.commit([Put(one)], clock.now() + SECONDS)
+    _see(api, store)
+    api.objects.clear()
+    api.log.clear()
+    gc.collect()
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return taken / entries
+
+
+def _see(api: FakeApiServer, store: Store[NodeRecord]) -> None:
+    store.replace(api.list_page(NODE_DISK_ALLOCATIONS, NAMESPACE).items)
