@@ -23,11 +23,11 @@ class AnsweredCalls:
 
     def __init__(self, lock: threading.Condition, clock: Clock, allocated: Allocated) -> None:
         self._lock, self._clock, self._allocated = lock, clock, allocated
-        self._told = Lately[Allocation]()  # when last, for the grace
+        self._told = Lately[Allocation]()  # when last
         self._freed_at = Lately[tuple[str, Key]]()  # by node, when last
 
     def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
-        """When callers were told of those entries last, if within the grace; infinity of what is being written for one
+        """When callers were told of those entries last, if lately; infinity of what is being written for one
         now. In lots that let others in."""
         rest, found = iter(entries), dict[Allocation, float]()
         is_written = self._allocated.is_being_written
@@ -38,7 +38,7 @@ class AnsweredCalls:
         return found
 
     def is_told(self, one: Allocation) -> bool:
-        """Whether somebody was told of it within the grace, and since it was last to be freed, or is about to be."""
+        """Whether somebody was told of it lately, and since it was last to be freed, or is about to be."""
         with self._lock:
             return one in self._told or self._allocated.is_being_written(one)
 
@@ -70,5 +70,5 @@ class AnsweredCalls:
 
     def sweep_locked(self, now: float, grace_seconds: float) -> None:
         """Costs: a look at what was told a grace ago, or freed a minute and a half ago."""
-        self._told.forget(now, grace_seconds)
+        self._told.forget(now, max(grace_seconds, WRITES_SECONDS))
         self._freed_at.forget(now, FREED_SECONDS)

@@ -225,6 +225,7 @@ def test_the_placer_gives_up_nothing_that_a_caller_was_told_lately() -> None:
     leader.round(3)
     assert ({name: "closed-disk"}, {name: "n1"}) == (leader.reasons(), cell.on_record())
     leader.round(WRITES_SECONDS - 4)
+    leader.cluster.allocator.sweep()
     assert {name: "n1"} == cell.on_record()
     leader.round(3).round(3)
     assert {} == cell.on_record()
