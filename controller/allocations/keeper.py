@@ -176,11 +176,13 @@ class RecordKeeper(Part):
     def run_once(self) -> float:
         live = self._settings()
         if not (self._is_leading() and is_kept(live)):
-            self._since, self._oldest = {}, inf
+            self._since, self._oldest, self._away = {}, inf, {}
             self.changed()
             return EVERY_SECONDS
         writer = self._holder.writer()
-        if writer is not None and self._is_fresh():
+        if writer is None or not self._is_fresh():
+            self._away = {}  # nobody has seen whether they were back meanwhile
+        else:
             if live.allocation_authority != self._authority:
                 self._authority = live.allocation_authority
                 self.changed()
@@ -264,7 +266,7 @@ class RecordKeeper(Part):
 
     def _note(self, since: Mapping[Allocation, float], scope: Scope | None) -> None:
         """These wait, of what was looked at."""
-        names = scope.names if scope is not None and not scope.whole else list(self._since)
+        names = scope.names | scope.images if scope is not None and not scope.whole else frozenset(self._since)
         for name in names:
             there = self._since.pop(name, {})
             left = {one: began for one, began in there.items() if scope is not None and not scope.has(one)}

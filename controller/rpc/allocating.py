@@ -102,8 +102,11 @@ class DiskAllocator:
 
     def schedule_replica(self, request: pb.ScheduleReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name", "volume_name")
-        may_write = self._places() or self._allocations.known.may_be_written(request.replica_name)
-        given = self.place(request.volume_name, request.replica_name, seconds, frees=not may_write)
+        name = request.replica_name
+        may_write = self._places() or self._allocations.known.may_be_written(name)
+        self._allocations.answers.asks(name)
+        given = self.place(request.volume_name, name, seconds, frees=not may_write)
+        self._allocations.answers.asks(name)
         return self._one(given, pb.ScheduleReplicaReply)
 
     def place(self, volume: str, replica: str, seconds: float, *, frees: bool = True) -> Allotment:

@@ -35,8 +35,8 @@ class FoundCopy(NamedTuple):
 def find_image_disk(
     world: World, ledger: Ledger, image: BackingImage, size_bytes: int, closed: Mapping[str, str], most: int
 ) -> tuple[FoundDisk | None, FoundCopy]:
-    """The disk for a copy of that size, or None and why not `most` of them, and those of the last one's node. `closed`:
-    as for `JoinedDisks`.
+    """The disk for a copy of that size, or None and why not `most` of them, and those of the last one's node, and those
+    where it is in doubt what is on record. `closed`: as for `JoinedDisks`.
 
     Costs: a look at each node, and at the disks of those that have most room, until the others have less."""
     world.refresh()
@@ -55,8 +55,9 @@ def find_image_disk(
     if best is not None:
         return best[1], FoundCopy()
     obstacles: list[Obstacle] = []
-    names = [name for _, _, name in nodes]
-    while names and len(obstacles) < most:
+    doubted = world.allocated.doubted_nodes()
+    names = sorted((name for _, _, name in nodes), key=lambda name: (name not in doubted, looks.is_closed(name)))
+    while names and (len(obstacles) < most or names[0] in doubted):
         obstacles += [one for one in looks.at(names.pop(0)) if isinstance(one, Obstacle)]
     more = sum(max(1, len(world.nodes[name].disks)) for name in names)
     return None, FoundCopy(tuple(obstacles), more)
@@ -77,6 +78,10 @@ class _ImageLooks:
         """No less than any disk of that node has for the copy."""
         room = self.world.room(name)
         return max((self._room_bytes(one) for one in room.disks), default=0) if room is not None else 0
+
+    def is_closed(self, name: str) -> bool:
+        """Whether that node takes no copies, whatever its disks."""
+        return _check_node(self.world, self.world.nodes[name], _needs(self.image), self.closed) is not None
 
     def _room_bytes(self, disk: DiskRoom) -> int:
         """Promises aside; a replica there has brought the copy already."""

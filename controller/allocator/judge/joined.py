@@ -165,10 +165,10 @@ class JoinedDisks:
             tried=search.tried,
         )
 
-    def find_nearest(self, asked: Replica, most: int) -> FoundDisks:
+    def find_nearest(self, asked: Replica, most: int, besides: Collection[str] = ()) -> FoundDisks:
         """As `find`, where no disk takes it: obstacles are told of the nodes with the `most` disks that have most room,
-        promises aside, and of those with replicas of the volume. A text with its figures for each disk of thousands
-        costs far more than to see that none takes it."""
+        promises aside, of those with replicas of the volume, and of those `besides`. A text with its figures for each
+        disk of thousands costs far more than to see that none takes it."""
         world, view = self._world, self.unjoined(asked)
         replica = next(one for one in view.replicas if one.name == asked.name)
         reached = [name for name in reached_nodes(view, self._volume, replica) if not self._closed_for(name)]
@@ -178,7 +178,7 @@ class JoinedDisks:
         near.update(islice((name for name in world.nodes if name not in near), max(0, most - len(near))))
         uuids = {one.disk_uuid for one in view.replicas if one.disk_uuid}
         own = {one.node for one in view.replicas}.union(*(world.nodes_of_disk(uuid) for uuid in uuids))
-        near |= own & world.nodes.keys()
+        near |= own.union(besides) & world.nodes.keys()
         found = self.find(asked, near)
         if check_search(self._volume, replica, view.backing_image) is not None:
             return found

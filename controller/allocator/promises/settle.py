@@ -17,7 +17,7 @@ from controller.allocator.promises.holds import Holds
 from controller.allocator.promises.journal import SCHEDULING_WAIT, Journal
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
-from controller.allocator.promises.own import OWN, own_copies
+from controller.allocator.promises.own import OWN, own_copies, roaming_places
 from controller.allocator.promises.promise import NOWHERE, Kind, OneOf, Places, Promise, Roams, Source, State, Verb
 from controller.allocator.promises.users import Users
 from controller.allocator.world.suitable import takes_all_now, takes_now
@@ -136,15 +136,17 @@ class Settler:
         ends not."""
         record = self._given_back(record.as_asked)
         places: Places = record.places
+        may_lapse = bool(self._world.allocated.lapsing(demand.volume))
         if record.kind is Kind.ROAMING or not isinstance(places, OneOf):
             still_asks = demand.is_roaming if record.kind is Kind.ROAMING else not demand.placed_nodes
+            if may_lapse and demand.is_roaming and isinstance(places, Roams):  # for those that were given no disk
+                places = roaming_places(self._world, demand, demand.copies)
         elif places.nodes is None:
             still_asks = True
             places = replace(places, excluded=demand.home_nodes)
         else:
             left = places.nodes - demand.home_nodes
             still_asks, places = bool(left), places if left == places.nodes else OneOf(left)
-        may_lapse = bool(self._world.allocated.lapsing(demand.volume))
         if not (still_asks or may_lapse):
             self._assuming.drop(Verb.CONFIRM, record, now)
             return

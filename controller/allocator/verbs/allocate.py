@@ -192,8 +192,7 @@ class Allocations:
             bound = affinity if affinity != replica.hard_node_affinity else ""
             there = held(self._world, lambda: self._beside(volume), volume, replica).place
             if there in (HeldPlace.ELSEWHERE, HeldPlace.CLOSED):
-                is_told = self.answers.may_write_locked(self._world.allocated.shown_of(name))
-                there = HeldPlace.TOLD if is_told else there
+                there = HeldPlace.TOLD if self.answers.may_write_locked(name) else there
             return PlacementTurn(volume.name, not_yet, bound, there)
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:

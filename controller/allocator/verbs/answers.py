@@ -23,11 +23,12 @@ class AnsweredCalls:
 
     def __init__(self, lock: threading.Condition, clock: Clock, allocated: Allocated) -> None:
         self._lock, self._clock, self._allocated = lock, clock, allocated
-        self._told = Lately[Allocation]()  # when last
+        self._told = Lately[Allocation]()  # when last, for the grace
         self._freed_at = Lately[tuple[str, Key]]()  # by node, when last
+        self._asked = Lately[str]()  # replicas of which a caller was told the disk, when last
 
     def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
-        """When callers were told of those entries last, if lately; infinity of what is being written for one
+        """When callers were told of those entries last, if within the grace; infinity of what is being written for one
         now. In lots that let others in."""
         rest, found = iter(entries), dict[Allocation, float]()
         is_written = self._allocated.is_being_written
@@ -38,7 +39,7 @@ class AnsweredCalls:
         return found
 
     def is_told(self, one: Allocation) -> bool:
-        """Whether somebody was told of it lately, and since it was last to be freed, or is about to be."""
+        """Whether somebody was told of it within the grace, and since it was last to be freed, or is about to be."""
         with self._lock:
             return one in self._told or self._allocated.is_being_written(one)
 
@@ -55,11 +56,15 @@ class AnsweredCalls:
         for one in entries:
             self._told.note(one, self._clock.now())
 
-    def may_write_locked(self, entries: Iterable[Allocation]) -> bool:
-        """Whether somebody was told of one of them so lately that it may be writing that."""
-        since = self._clock.now() - WRITES_SECONDS
-        told = (self._told.get(each) for one in entries for each in self._allocated.every(one))
-        return any(at is not None and at > since for at in told)
+    def asks(self, replica: str) -> None:
+        """Somebody asks for that replica's disk, or is told it now, and may write it."""
+        with self._lock:
+            self._asked.note(replica, self._clock.now())
+
+    def may_write_locked(self, replica: str) -> bool:
+        """Whether somebody may be writing the disk that it was told of lately."""
+        at = self._asked.get(replica)
+        return at is not None and self._clock.now() - at < WRITES_SECONDS
 
     def freed_locked(self, entries: Iterable[Allocation]) -> None:
         """They are to go from the record."""
@@ -70,5 +75,6 @@ class AnsweredCalls:
 
     def sweep_locked(self, now: float, grace_seconds: float) -> None:
         """Costs: a look at what was told a grace ago, or freed a minute and a half ago."""
-        self._told.forget(now, max(grace_seconds, WRITES_SECONDS))
+        self._told.forget(now, grace_seconds)
         self._freed_at.forget(now, FREED_SECONDS)
+        self._asked.forget(now, WRITES_SECONDS)

@@ -63,14 +63,14 @@ class DiskQueries:
         if not self._turn.acquire(timeout=max(0.0, seconds)):
             raise NotReadyError("other questions took too long; try again")
         try:
-            world, ledger, volume = self._copy(question.volume)
+            world, ledger, volume, doubted = self._copy(question.volume)
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
             volume = replace(volume, size_bytes=max(volume.size_bytes, question.size_bytes))
             replica = _replica(world, volume, question)
             every = JoinedDisks(world, ledger, volume, now_utc, closed)
             if nearest:
-                return every.find_nearest(replica, nearest)
+                return every.find_nearest(replica, nearest, doubted)
             found = every.find(replica)
             views = every.tries() if world.allocated.counts else ()
             tries = (found if view is every else view.find(replica) for view in views)
@@ -84,15 +84,16 @@ class DiskQueries:
         with self._lock:
             return volume in self._world.volumes
 
-    def _copy(self, name: str) -> tuple[World, Ledger, Volume | None]:
-        """With that volume as large as its replicas were told, which the copy does not know."""
+    def _copy(self, name: str) -> tuple[World, Ledger, Volume | None, frozenset[str]]:
+        """With what the copy does not know: that volume as large as its replicas were told, and the nodes where it is
+        in doubt what is on record."""
         with self._lock:
             self._under_lock.is_active()
-            volume = self._world.volume(name)
+            volume, doubted = self._world.volume(name), self._world.allocated.doubted_nodes()
             world, present = self._world.copy(GrantedBy(lambda: ledger)), self._under_lock.ledger().binding
             promises, known = list(present.promises()), present.bound_known()
         ledger = Ledger.of(promises, known)
-        return world, ledger, volume
+        return world, ledger, volume, doubted
 
 
 def bound_replica(volume: Volume, replica: Replica) -> Replica:

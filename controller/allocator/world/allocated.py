@@ -196,6 +196,10 @@ class Allocated:
                 found[self.place_of(one.allocation)] += one.allocation.size_bytes
         return found
 
+    def doubted_nodes(self) -> frozenset[str]:
+        """Costs: the same."""
+        return frozenset(node for node, _ in self.doubted())
+
     def place_of(self, allocation: Allocation) -> tuple[str, str]:
         """The node and the name of the disk that it is on, though that may be on another node by now; "" and "" when no
         node shows it."""

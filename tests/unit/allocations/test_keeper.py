@@ -245,6 +245,11 @@ def test_an_entry_on_a_disk_that_no_node_shows_any_more_goes_after_the_grace() -
     leader.round()
     leader.api.delete(LONGHORN_NODES, NAMESPACE, "n1")
     leader.round()
+    leader.is_fresh = False  # it may be back meanwhile
+    leader.round(59)
+    leader.is_fresh = True
+    leader.round(1)
+    assert {"r1": 10} == leader.on_record()
     leader.round(30, nodes=["n2"])
     leader.round(29)
     assert {"r1": 10} == leader.on_record()
@@ -721,7 +726,8 @@ def test_a_term_that_somebody_has_set_shows_as_unreadable(term: int, why: str) -
 def test_a_change_of_an_image_makes_a_look_at_its_copies_alone() -> None:
     leader = KeeperStage()
     add_image(leader.api, "i1", 7, "n1-d1")
-    leader.commit(put("r1"), put("r2", node="n2"))
+    for name, node in (("r1", "n1"), ("r2", "n2")):
+        add_replica(leader.api, name, node=node)
     leader.round(nodes=None)
     add_image(leader.api, "i1", 7, "n2-d1")
     add_replica(leader.api, "r3")
@@ -730,11 +736,19 @@ def test_a_change_of_an_image_makes_a_look_at_its_copies_alone() -> None:
     leader.keeper.run_once()
     assert {"r1", "i1"} == on_record(leader.backend, "n1").keys()
     assert {"r2", "i1"} == on_record(leader.backend, "n2").keys()
-    for _ in range(2):
-        leader.clock.advance(60)
+    assert 1 == leader.keeper.figures().waiting  # of n1, beside what replicas wait for
+    add_image(leader.api, "i1", 7, "n1-d1", "n2-d1")
+    leader.keeper.changed(scope)
+    leader.keeper.run_once()
+    assert 0 == leader.keeper.figures().waiting
+    add_image(leader.api, "i1", 7, "n2-d1")
+    for seconds in (0, 59):
+        leader.clock.advance(seconds)
         leader.keeper.changed(scope)
         leader.keeper.run_once()
-    assert {"r2", "i1"} >= on_record(leader.backend, "n2").keys()
+    assert "i1" in on_record(leader.backend, "n1")
+    leader.clock.advance(1)
+    leader.keeper.run_once()
     assert "i1" not in on_record(leader.backend, "n1")
 
 

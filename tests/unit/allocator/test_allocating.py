@@ -16,7 +16,6 @@ from controller.allocator.judge.joined import FoundDisks
 from controller.allocator.outcome import Decision, Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS
 from controller.allocator.verbs.allotment import Allotment, LookFirstError
-from controller.allocator.verbs.answers import WRITES_SECONDS
 from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import UNKNOWN_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError
@@ -25,7 +24,7 @@ from controller.model.records import MAX_ENTRIES
 from controller.rules import eligibility
 from controller.rules.demand import Missing
 from controller.rules.reasons import Reason, Rejection
-from controller.settings import DISK_SCHEDULER, LONGHORN
+from controller.settings import DISK_SCHEDULER, LONGHORN, LiveSettings
 from tests.fakes.builders import GIB, disk, node, replica, volume
 from tests.fakes.counting import counted
 from tests.fakes.rooms import OPEN
@@ -98,7 +97,7 @@ def test_the_same_call_gives_the_same_disk_once_and_has_it_written_until_its_obj
     assert 140 == cluster.free_gib("n1") + cluster.free_gib("n2")
 
 
-def test_when_a_caller_was_told_is_known_for_a_while_also_once_it_is_on_record() -> None:
+def test_when_a_caller_was_told_is_known_for_the_grace_also_once_it_is_on_record() -> None:
     cluster = cluster_of(n1=100)
     cluster.show("v", 60)
     mine = cluster.allocator.allocations
@@ -109,7 +108,7 @@ def test_when_a_caller_was_told_is_known_for_a_while_also_once_it_is_on_record()
     cluster.write(given)
     told = {one: cluster.clock.now()}
     assert told == mine.answers.told_at([one, *others])
-    cluster.pass_time(int(WRITES_SECONDS) - 1)
+    cluster.pass_time(LiveSettings().allocation_grace_seconds - 1)
     assert told == mine.answers.told_at([one])
     cluster.pass_time(2)
     assert {} == mine.answers.told_at([one])
@@ -123,7 +122,7 @@ def test_who_is_told_once_more_is_known_for_longer_than_who_was_told_after_the_f
         cluster.schedule(f"{name}-r-1")
         cluster.pass_time(10)
     (again,) = cluster.schedule("v-r-1").allocations
-    cluster.pass_time(int(WRITES_SECONDS) - 1)
+    cluster.pass_time(LiveSettings().allocation_grace_seconds - 1)
     (other,) = cluster.allocator._world.allocated.of(Purpose.REPLICA, "w-r-1")
     assert {again} == mine.answers.told_at([again, other]).keys()
 
@@ -1001,3 +1000,20 @@ def test_those_who_give_room_away_queue_for_their_turn_and_not_for_the_lock() ->
     cluster.write(allocations.place_replica(name, SECONDS))
     cluster.write(allocations.release_replica(name))
     assert (True, 6) == (all(turns), len(turns))
+
+
+@pytest.mark.parametrize("others", [10, 45])
+@pytest.mark.parametrize("is_image", [False, True])
+def test_whom_a_doubt_alone_keeps_from_a_disk_hears_of_it(is_image: bool, others: int) -> None:
+    """Among more disks than those that are told of, with more room than the one in doubt."""
+    cluster = cluster_of(a=100, **{f"n{number}": 50 for number in range(others)})
+    allocations = cluster.allocator.allocations
+    given = allocations.place_replica(cluster.show("v", 60), SECONDS)
+    assert "a" == given.allocations[0].node
+    allocations.failed(given)
+    image(cluster, 60)
+    name = cluster.show("w", 60)
+    found = allocations.place_image("i") if is_image else allocations.place_replica(name, SECONDS)
+    assert not found.allocations
+    with pytest.raises(NotReadyError, match="it is not known whether a write took the room on disk 'd1' of node a"):
+        allocations.check_doubts(found.obstacles)

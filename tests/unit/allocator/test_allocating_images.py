@@ -14,7 +14,7 @@ from controller.errors import PreconditionError
 from controller.model.allocations import Allocation, Purpose, Put
 from controller.model.longhorn import LonghornNode
 from controller.rules.reasons import Reason
-from tests.fakes.builders import GIB
+from tests.fakes.builders import GIB, node
 from tests.unit.allocator.giving import Allocating, cluster_of, image, place, why
 
 
@@ -196,3 +196,13 @@ def test_a_copy_that_is_given_the_disk_of_a_replica_needs_no_further_room() -> N
 def test_a_node_without_a_replica_that_brings_one_is_preferred_for_a_copy() -> None:
     cluster = made_on_image(10, n1=200, n2=100)
     assert ("n2", "d1") == place(placed_copy(cluster))
+
+
+def test_of_many_nodes_those_that_take_copies_are_told_of_first() -> None:
+    cluster = cluster_of(near=50)
+    for number in range(45):
+        cluster.put_node(replace(node(f"closed{number}", free_gib=1000), allow_scheduling=False))
+    image(cluster, 60)
+    refused = cluster.allocator.allocations.place_image("i")
+    assert "near" == refused.obstacles[0].node
+    assert 46 == len(refused.obstacles) + refused.more

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from controller.allocator.promises.promise import Roams
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.allocator.verbs.allotment import Allotment
 from controller.allocator.verbs.grow import GrowthRequest
@@ -217,3 +218,29 @@ def test_what_a_replica_of_that_name_lay_on_tells_nothing_of_the_next_one() -> N
     assert {} == cluster.pending()
     cluster.allocator.observe_replica(f"{name}-r-1", None)
     assert {} == cluster.pending()
+
+
+@pytest.mark.parametrize("asks_again", [False, True])
+@pytest.mark.parametrize("has_event", [False, True])
+def test_of_two_copies_that_may_land_anywhere_the_one_without_a_disk_counts_once(
+    has_event: bool, asks_again: bool
+) -> None:
+    """And not where the other one was given a disk that it does not show yet."""
+    cluster = cluster_of(n1=130, n2=100, n3=100)
+    assert cluster.ask("pod", 60, "n1", "n2", "n3", class_name="roaming")
+    name = cluster.provision("pod", locality="disabled", created=EPOCH, copies=2)
+    cluster.schedule(f"{name}-r-1")
+    assert 70 == cluster.free_gib("n1")
+    if asks_again:
+        assert cluster.offered("pod", "n1", "n2", "n3")
+    if has_event:
+        cluster.change_pod("pod", priority=1)
+    (places,) = (one.places for one in cluster.allocator._ledger.promises() if one.claimant == "pod-pod")
+    assert isinstance(places, Roams)
+    assert (1, {"n1"}) == (places.copies, set(places.excluded))
+    assert {"n1"} == cluster.ask("small", 20, "n1")
+    cluster.write(cluster.allocator.allocations.release_replica(f"{name}-r-1"))
+    cluster.change_pod("pod", priority=2)
+    (places,) = (one.places for one in cluster.allocator._ledger.promises() if one.claimant == "pod-pod")
+    assert isinstance(places, Roams)
+    assert (2 if asks_again else 1, set()) == (places.copies, set(places.excluded))

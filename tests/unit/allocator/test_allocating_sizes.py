@@ -49,7 +49,7 @@ def test_it_is_as_large_as_its_volume_whatever_its_own_object_says() -> None:
 
 def outgrows(cluster: Allocating) -> None:
     """Its place may be being written at that moment, so it goes only when somebody says so."""
-    assert HeldPlace.TOLD is held(cluster)
+    assert HeldPlace.CLOSED is held(cluster)
     with pytest.raises(LookFirstError):
         cluster.allocator.allocations.place_replica("v-r-1", SECONDS, is_looked_at=False)
     with pytest.raises(PreconditionError, match="more than there is room for"):

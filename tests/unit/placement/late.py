@@ -54,6 +54,14 @@ def free(leader: PlacingLeader, replica: str) -> None:
     leader.giving.deallocate_replica(pb.DeallocateReplicaRequest(replica_name=replica), SECONDS)
 
 
+def schedule(leader: PlacingLeader, volume: str, replica: str) -> pb.Allocation:
+    request = pb.ScheduleReplicaRequest(volume_name=volume, replica_name=replica)
+    served = leader.giving.schedule_replica(request, SECONDS)
+    assert served.reply is not None
+    allocation: pb.Allocation = served.reply.allocation
+    return allocation
+
+
 def expand(leader: PlacingLeader, volume: str, gib: int) -> Served:
     return leader.giving.expand_volume(pb.ExpandVolumeRequest(volume_name=volume, size_bytes=gib * GIB), SECONDS)
 

@@ -26,20 +26,13 @@ from tests.unit.placement.late import (
     late_beside_a_pod,
     let_pass,
     put_image,
+    schedule,
     succeeds,
 )
 from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell, change_node
 
 OFF = replace(ON, replica_placement=False)
 LEADERS = pytest.mark.parametrize("is_next", [False, True], ids=["the same leader", "the next leader"])
-
-
-def schedule(leader: PlacingLeader, volume: str, replica: str) -> pb.Allocation:
-    request = pb.ScheduleReplicaRequest(volume_name=volume, replica_name=replica)
-    served = leader.giving.schedule_replica(request, SECONDS)
-    assert served.reply is not None
-    allocation: pb.Allocation = served.reply.allocation
-    return allocation
 
 
 # Two entries
