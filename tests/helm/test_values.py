@@ -44,8 +44,7 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
         "replica-placement",
     )
     settings |= dict.fromkeys(flags, True)
-    parts: Values = {"allocationRecord": {"enabled": True}, "replicaPlacement": {"enabled": True}}
-    documents = yaml.safe_load_all(helm.rendered({"settings": settings, **parts}))
+    documents = yaml.safe_load_all(helm.rendered({"settings": settings}))
     (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")
     assert {name: str(value).lower() for name, value in settings.items()} == {
         name.removeprefix(PREFIX): value for name, value in made_of_it["data"].items()
@@ -172,8 +171,6 @@ CONTRADICTIONS: list[tuple[Values, str]] = [
     ({"secondScheduler": {"enabled": True, "replicas": 1}}, "secondScheduler.podDisruptionBudget.minAvailable"),
     ({"secondScheduler": {"enabled": True, "name": "default-scheduler"}}, "secondScheduler.name"),
     ({"allocationRecord": {"inLonghornNodes": True}}, "allocationRecord.inLonghornNodes"),
-    ({"settings": {"allocation-authority": "disk-scheduler"}}, "settings.allocation-authority"),
-    ({"settings": {"replica-placement": True}}, "settings.replica-placement"),
 ]
 
 

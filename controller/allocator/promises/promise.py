@@ -161,6 +161,8 @@ class Promise:
         """No less than the bytes that it may come to take in all."""
         if isinstance(self.places, OnDisks):
             return self.places.bytes_by_node().total()
+        if self.places == NOWHERE:
+            return 0
         return self.size_bytes * (self.places.copies if isinstance(self.places, Roams) else 1)
 
     @property

@@ -346,7 +346,11 @@ class Settler:
             self._doubt(record, now)
             demand = self._world.demand_of(record.volume)
             held = self._ledger.get(record.volume, record.claimant)
-            if held is not None and demand is not None:
+            if held is None or demand is None:
+                continue
+            if self._world.allocated.lapsing(demand.volume) and demand.placed_nodes:  # nobody moves it any more
+                self._ledger.put(Verb.HOLD, replace(held, places=NOWHERE, asked=held.as_asked.places))
+            else:
                 self._withdraw(held, demand, now)
 
     def _may_be_up(self, record: Promise) -> bool:

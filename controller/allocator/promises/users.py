@@ -13,7 +13,7 @@ from typing import Final
 
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
-from controller.allocator.promises.promise import Source, State
+from controller.allocator.promises.promise import NOWHERE, Source, State
 from controller.allocator.world.world import World
 from controller.model.workload import Claim, Pod
 from controller.rules.demand import VolumeDemand
@@ -85,6 +85,8 @@ class Users:
             other = self._world.pods.get(promise.claimant)
             if promise.claimant == pod.uid or promise.source not in (Source.FILTER, Source.CHOICE):
                 continue
+            if promise.places == NOWHERE:
+                continue  # its volume was given its disk
             if other is not None and other.node_name:
                 continue  # it goes
             is_there = other is not None and not other.is_over

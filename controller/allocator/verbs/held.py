@@ -57,17 +57,19 @@ def check_one_place(world: World, replica: str) -> None:
 
 def check_others(world: World, volume: Volume, replica: str) -> None:
     """NotReadyError where the rules keep it apart from another replica of its volume that has no disk yet, and it is
-    not known where that one is to lie: in which zone, while no node shows its disk, or on which of several."""
+    not known where that one is to lie: in which zone, or on which disk of its node, while no node shows that disk; or
+    on which of several."""
     allocated, affinity = world.allocated, Affinity.of(volume, world.settings)
     if affinity.shares_nodes:
         return
     for name, other in world.replicas_of(volume.name).items():
         shown = allocated.shown_replica(name) or other
-        if name == replica or shown.is_placed or not allocated.of(Purpose.REPLICA, name):
-            continue
-        there = allocated.held_of(name)
-        is_unclear = len(there) > 1 and not allocated.is_ours(there[0])
-        if is_unclear or not (there or affinity.zone_soft):
+        entries = () if name == replica or shown.is_placed else allocated.of(Purpose.REPLICA, name)
+        there = allocated.held_of(name) if entries else []
+        is_open = any(map(allocated.is_being_written, there[1:]))  # another answer may be the last one
+        is_unclear = len(there) > 1 and (is_open or not allocated.is_ours(there[0]))
+        is_away = not there and (not affinity.zone_soft or any(one.node in world.nodes for one in entries))
+        if entries and (is_unclear or is_away):
             where = "several disks" if there else "a disk that no node shows now"
             raise NotReadyError(f"replica {name!r} of the same volume was given {where}; try again")
 

@@ -224,17 +224,8 @@ spec:
 {{- if and $values.bind.enabled (eq $values.tls.mode "insecure-plain-http") }}
 {{- fail "bind.enabled: over plain HTTP anybody who reaches the port could have pods bound; use TLS" }}
 {{- end }}
-{{- $settings := $values.settings }}
-{{- if not $values.allocationRecord.enabled }}
-{{- if $values.allocationRecord.inLonghornNodes }}
+{{- if and $values.allocationRecord.inLonghornNodes (not $values.allocationRecord.enabled) }}
 {{- fail "allocationRecord.inLonghornNodes: needs allocationRecord.enabled" }}
-{{- end }}
-{{- if eq (get $settings "allocation-authority" | toString) "disk-scheduler" }}
-{{- fail "settings.allocation-authority: needs allocationRecord.enabled" }}
-{{- end }}
-{{- end }}
-{{- if and (eq (get $settings "replica-placement" | toString) "true") (not $values.replicaPlacement.enabled) }}
-{{- fail "settings.replica-placement: needs replicaPlacement.enabled" }}
 {{- end }}
 {{- if and $values.networkPolicy.enabled (not $values.networkPolicy.controlPlaneCIDRs) }}
 {{- fail "networkPolicy.controlPlaneCIDRs: say where kube-scheduler and kube-apiserver call from" }}

@@ -10,7 +10,7 @@ from controller.allocator.promises.promise import Roams
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.allocator.verbs.allotment import Allotment
 from controller.allocator.verbs.grow import GrowthRequest
-from controller.model.allocations import NodeRecord
+from controller.model.allocations import Allocation, NodeRecord, Purpose
 from tests.fakes.builders import EPOCH, GIB
 from tests.unit.allocator.giving import SECONDS, Allocating, cluster_of
 
@@ -244,3 +244,38 @@ def test_of_two_copies_that_may_land_anywhere_the_one_without_a_disk_counts_once
     (places,) = (one.places for one in cluster.allocator._ledger.promises() if one.claimant == "pod-pod")
     assert isinstance(places, Roams)
     assert (2 if asks_again else 1, set()) == (places.copies, set(places.excluded))
+
+
+def test_a_claim_that_counts_nowhere_is_not_charged_to_its_namespace() -> None:
+    cluster = cluster_of(n1=1000)  # of which it may have 100
+    cluster.add_pod("pod", ("pod", 60, "roaming"))
+    cluster.select_node("pod", "n1")
+    name = cluster.provision("pod", locality="disabled", created=EPOCH)
+    cluster.schedule(f"{name}-r-1")
+    assert {} == cluster.pending()
+    cluster.add_pod("next", ("next", 60, "roaming"))
+    cluster.select_node("next", "n1")
+    assert 60 == sum(cluster.pending().values())
+
+
+@pytest.mark.parametrize("is_freed", [False, True])
+def test_what_a_pod_that_is_gone_was_to_move_to_counts_no_more(is_freed: bool) -> None:
+    """Its volume's replica was given another node, and shows no disk yet."""
+    cluster, name = offered(n1=100, n2=100)
+    cluster.bind("pod", "n1")
+    there = Allocation(Purpose.REPLICA, f"{name}-r-1", "n2", "n2-d1", 60 * GIB)
+    cluster.allocator.observe_record("n2", NodeRecord("n2", (there,), version="9"))
+    assert {"n1": 60} == cluster.pending()  # where the pod runs
+    cluster.drop_pod("pod")
+    assert {} == cluster.pending()
+    if is_freed:
+        cluster.allocator.observe_record("n2", NodeRecord("n2", version="99"))
+        assert {"n1": 60} == cluster.pending()  # it may be up there
+
+
+def test_another_pod_of_the_claim_waits_for_none_whose_volume_was_given_its_disk() -> None:
+    cluster, name = offered()
+    cluster.schedule(f"{name}-r-1")
+    cluster.add_pod("other")
+    cluster.change_pod("other", volumes=cluster.pods["pod"].volumes)
+    assert {"n1"} == cluster.offered("other", "n1")

@@ -191,6 +191,36 @@ def test_the_place_of_the_last_answer_counts_whatever_was_decided_since() -> Non
     assert "n1" == node_of(leader, "v", name)
 
 
+def test_another_replica_waits_while_its_disk_alone_is_away() -> None:
+    """On a node with two."""
+    cell = ReplicaCell(n1=100)
+    cell.put_volume("v", 10, numberOfReplicas=2)
+    first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
+    leader = PlacingLeader(cell, live=OFF)
+    assert "n1" == node_of(leader, "v", first)
+    raw = cell.api.get(LONGHORN_NODES, NAMESPACE, "n1")
+    status = raw["status"]["diskStatus"]["d1"]
+    other = {**raw["status"]["diskStatus"], "d1": {**status, "diskUUID": "other"}}
+    cell.api.put(LONGHORN_NODES, NAMESPACE, {**raw, "status": {**raw["status"], "diskStatus": other}})
+    with pytest.raises(NotReadyError, match="was given a disk that no node shows now"):
+        node_of(leader, "v", second)
+
+
+def test_another_replica_waits_while_it_is_not_known_which_answer_is_the_last() -> None:
+    cell = ReplicaCell(n1=200, n2=150)
+    cell.put_volume("v", 10, numberOfReplicas=2)
+    first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
+    leader = PlacingLeader(cell, live=OFF)
+    late = Late(leader, lambda: leader.giving.place("v", first, SECONDS))
+    show = hide(leader.see(), "n1")
+    assert "n2" == node_of(leader, "v", first)
+    show()
+    with pytest.raises(NotReadyError, match="was given several disks"):
+        node_of(leader, "v", second)
+    late.let_go()
+    assert ("n1", "n2") == (node_of(leader, "v", first), node_of(leader, "v", second))
+
+
 def test_the_copy_of_an_image_that_was_told_last_is_told_again() -> None:
     cell = ReplicaCell(n1=100, n2=90)
     put_image(cell, 10)
