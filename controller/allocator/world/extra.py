@@ -27,7 +27,7 @@ class Extra:
         """For questions only."""
         other = Extra(self._touch)
         other._on_disk = {uuid: entries.copy() for uuid, entries in self._on_disk.items()}
-        other._images = self._images.copy()
+        other._places, other._images = self._places.copy(), self._images.copy()
         return other
 
     def on(self, disk_uuid: str) -> Iterable[Allocation]:
