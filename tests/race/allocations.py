@@ -22,6 +22,7 @@ from tests.race.service import Given, Told
 from tests.race.world import Key, RaceWorld
 
 PATIENCE_SECONDS: Final = 50.0  # from an answer that no object stands for yet until its caller has shown it, or never
+NO_ROOM: Final = "more than there is room for"  # of a place that was given before
 
 
 def replica_key(name: str) -> Key:
@@ -160,6 +161,7 @@ class Allocations:
         self._world = world
         self.landings = Landings(world)
         self.given: dict[Key, HeldRoom] = {}
+        self._told_in: dict[Key, int] = {}  # the term: another leader looks whether there is room
         self.grown: dict[str, Grown] = {}  # volumes for which more was given than they have
 
     @property
@@ -195,7 +197,9 @@ class Allocations:
             is_refused = told.is_answered and entry.name in world.replicas and not world.replicas[entry.name].node
             text = f"{entry.name} was promised room on {was_due}: {told.reasons}"
             world.check(not (is_refused and was_due and self._still_due(entry)), text)
-            is_denied = told.is_answered and key in self.given and not self._may_be_closed(self.given[key])
+            is_judged_anew = self._told_in.get(key) != world.term and NO_ROOM in told.reasons
+            is_known = told.is_answered and key in self.given
+            is_denied = is_known and not (is_judged_anew or self._may_be_closed(self.given[key]))
             world.check(not is_denied, f"{entry.name} was given a disk: {told.reasons}")
             return
         world.check(len(told.given) == 1, f"{entry.name} is given {told.given}")
@@ -209,6 +213,7 @@ class Allocations:
             world.check(not is_missed, f"{entry.name} was promised room on {was_due}, and is given {one.node}")
             size = entry.size_bytes if entry.is_placed else one.size_bytes
             self._hold(key, replace(one, size_bytes=size), None)
+        self._told_in[key] = world.term
         self._check_promises_of(entry, one)
         self._check_size_of(entry, one, told)
 
