@@ -293,6 +293,7 @@ def test_longhorns_nodes_carry_the_record_and_one_that_a_manager_drops_is_told(
     assert 1 == repaired(knowing_nodes, "unreadable")
 
 
+@pytest.mark.long
 def test_a_leader_that_dies_between_its_writes_has_its_work_ended_by_the_next(site: Site, leader: Controller) -> None:
     """Adoption on many nodes, killed after the first ones. The record never has more than the objects show."""
     configure(site, LONGHORN)

@@ -82,6 +82,7 @@ def test_a_pod_finds_the_node_that_the_sample_of_its_scheduler_did_not_show(
         scene.controllers[-1].wait_ledger_empty()
 
 
+@pytest.mark.long
 def test_an_annotation_wakes_as_well(scene: Scene, make_cell: MakeCell) -> None:
     allow_patching(scene)
     scene.set_settings(wake_with_annotation="true")

@@ -29,7 +29,7 @@ def test_some_random_documents(target: PlanTarget, plan: FuzzedPlan) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, suppress_health_check=UNHURRIED)
+@settings(max_examples=80, suppress_health_check=UNHURRIED)
 @given(plan=plans())
 def test_many_random_documents(target: PlanTarget, plan: FuzzedPlan) -> None:
     target.throw(plan)

@@ -248,7 +248,7 @@ class LongWay(Judge):
         self._plain = None
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(worlds(), ledgers(), st.lists(st.integers(1, 20), min_size=1, max_size=4))
 def test_the_short_cuts_judge_as_the_long_way_does(world: World, ledger: Ledger, sizes: list[int]) -> None:
     demands = [local(size, f"v{index}") for index, size in enumerate(sizes)]
