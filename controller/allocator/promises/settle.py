@@ -67,7 +67,8 @@ class Settler:
     def pod_changed(self, pod: Pod, now: float) -> None:
         """The pod came or changed: a claim that it uses may now be shared, or no longer."""
         for claim in self._world.claims_of(pod):
-            if claim.selected_node and not claim.volume_name:
+            has_own = self._ledger.get(claim.uid, CLAIM) is not None
+            if claim.selected_node and (has_own or not claim.volume_name):
                 self.claims.settle(claim, now)
         self.settle_pod(pod, now)
         self._settle_users(pod, now)

@@ -279,3 +279,19 @@ def test_another_pod_of_the_claim_waits_for_none_whose_volume_was_given_its_disk
     cluster.add_pod("other")
     cluster.change_pod("other", volumes=cluster.pods["pod"].volumes)
     assert {"n1"} == cluster.offered("other", "n1")
+
+
+def test_what_a_claim_is_promised_by_its_owners_word_ends_when_its_pod_is_bound_elsewhere() -> None:
+    """Also where the claim was seen as bound before, while another user of it might have gone there."""
+    cluster = cluster_of(n1=1000, n2=1000)
+    cluster.add_pod("pod", ("pod", 60, "longhorn"))
+    cluster.select_node("pod", "n1")
+    name = f"pvc-{cluster.claims['pod'].uid}"
+    cluster.show(name, 60, locality="best-effort", node_id="n1")
+    cluster.place(name, "n2", 60)
+    assert {"n1": 60} == cluster.pending()
+    cluster.provision("pod", locality="best-effort", created=EPOCH)
+    cluster.place(name, "n2", 60)
+    assert {"n1": 60} == cluster.pending()
+    cluster.bind("pod", "n2")
+    assert {} == cluster.pending()
