@@ -111,7 +111,7 @@ class HistoryFollower(Reflector):
             raise TimeoutError(f"{self.kind.path}: not listed yet")
         # A list brings the API server's cache up to its present version; a bookmark of a watch, which comes in the
         # watch's own order, then proves that nothing older is still on its way.
-        target = int(self._api.list(self.kind.path, limit=1)["metadata"]["resourceVersion"])
+        target = self._present_version(deadline)
         with self._moved:
             self._probes += 1
             self._interrupt.set()
@@ -121,6 +121,16 @@ class HistoryFollower(Reflector):
             finally:
                 self._probes -= 1
         return target
+
+    def _present_version(self, deadline: float) -> int:
+        """Of many kinds that are asked for at once, each over a connection of its own, one may find none at first."""
+        while True:
+            try:
+                return int(self._api.list(self.kind.path, limit=1)["metadata"]["resourceVersion"])
+            except ApiError as error:
+                if not error.unavailable or self._stop.is_set() or time.monotonic() >= deadline:
+                    raise
+                self._stop.wait(RETRY_SECONDS)
 
     def _relist(self) -> None:
         answer = self._api.list(self.kind.path)

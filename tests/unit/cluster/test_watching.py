@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -160,6 +161,26 @@ def test_a_recorder_that_lost_its_place_says_so(serve: Any, tmp_path: Path) -> N
     _, api = serve([(5, []), (9, [obj("a", 8)])], [[("ERROR", gone)]])
     lines = _record(api, tmp_path, 3)
     assert [(line["type"], line["rv"]) for line in lines] == [("START", 5), ("LISTED", 8), ("GAP", 9)]
+
+
+def test_a_connection_that_fails_does_not_end_what_waits_for_the_recorder(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, api = serve([(5, []), (6, [])], [[("BOOKMARK", obj("", 6))]])
+    follower = HistoryFollower(api, PODS, Writer(tmp_path / "history.jsonl"))
+    assert follower.started.wait(DEADLINE)
+    listed, failures = api.list, [ApiError(0, "ConnectionError", "tlsv1 alert decode error")]
+
+    def fail_once(*args: Any, **query: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return listed(*args, **query)
+
+    monkeypatch.setattr(api, "list", fail_once)
+    try:
+        assert follower.catch_up(time.monotonic() + DEADLINE) == 6
+    finally:
+        follower.stop()
 
 
 def _record(api: ApiClient, folder: Path, count: int) -> list[dict[str, Any]]:
