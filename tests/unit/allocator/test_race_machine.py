@@ -9,7 +9,7 @@ from tests.unit.allocator.race_machine import RaceMachine
 
 TestRace = RaceMachine.TestCase
 TestRace.settings = settings(
-    max_examples=100, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 TestAllocating = AllocatingMachine.TestCase

@@ -7,18 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from controller.allocator.world.reach import MOST_RECORDS, RECORD_SECONDS
+from controller.allocator.world import reach
+from controller.allocator.world.reach import RECORD_SECONDS
 from controller.model.longhorn import BackingImage, InstanceManager, LonghornNode, LonghornSettings, SpacePolicy
 from controller.model.workload import KubeNode
 from controller.settings import LiveSettings
 from tests.fakes.builders import GIB, TestCluster, disk, node, observe, replica
 
+MOST = 200  # changes that are remembered
 N1 = node("n1", disk("a", 100), disk("b", 50))
 Change = Callable[[LonghornNode], LonghornNode]
 
 
 @pytest.fixture
-def cluster() -> TestCluster:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> TestCluster:
+    monkeypatch.setattr(reach, "MOST_RECORDS", MOST)
     cluster = TestCluster()
     cluster.add_node("n1", *N1.disks)
     cluster.clock.advance(RECORD_SECONDS)
@@ -128,10 +131,10 @@ def test_they_are_forgotten_after_ten_minutes_and_never_too_many(cluster: TestCl
     cluster.clock.advance(1)
     assert not records(cluster)
 
-    for number in range(MOST_RECORDS):
+    for number in range(MOST):
         cluster.put_node(on_a(schedulable=bool(number % 2))(N1))
         cluster.put_node(on_a(schedulable=not number % 2)(N1))
-    assert MOST_RECORDS == len(records(cluster))
+    assert MOST == len(records(cluster))
 
 
 def test_a_node_that_can_run_engines_again_or_that_kubernetes_has_again_is_opened(cluster: TestCluster) -> None:
