@@ -18,11 +18,12 @@ from controller.kube.store import Store
 from controller.model.allocations import Allocation, NodeRecord, Purpose, Put
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.builders import GIB, disk
+from tests.fakes.builders import GIB, disk, replica, volume
 from tests.fakes.clock import VirtualClock
 
 NAMESPACE: Final = "longhorn-system"
 DISKS: Final = 4
+SIZES: Final = (10, 20, 50)  # GiB
 SECONDS: Final = 5.0
 
 
@@ -41,12 +42,19 @@ class _Sent(FakeApiServer):
 
 
 def bytes_of_an_allocation(nodes: int, entries: int) -> float:
-    """With all that the watch's store, the allocator and the writer keep of it, the names among that."""
+    """With all that the watch's store, the allocator and the writer keep of it, the names among that; its Replica
+    object is there anyway."""
     api, clock = _Sent(), VirtualClock()
     cluster = make_cluster(LiveSettings(enabled=True, allocation_authority=DISK_SCHEDULER))
     for number in range(nodes):
         name = f"node-{number}"
         cluster.add_node(name, *(disk(f"d{index}", 4000, node=name) for index in range(DISKS)))
+        for index in range(entries // nodes):
+            volume_name, size = f"pvc-{number:08d}-{index:08d}-0000-0000-000000000000", SIZES[index % len(SIZES)]
+            there = replica(f"{volume_name}-r-0a1b2c3d", volume_name, size, on=name, disk_name=f"d{index % DISKS}")
+            cluster.allocator.observe_volume(volume_name, volume(volume_name, size, locality="disabled"))
+            cluster.allocator.observe_replica(there.name, there)
+    cluster.allocator.sweep()
     kind = next(one for one in FOLLOWED if one.name == "record")
     gc.collect()
     tracemalloc.start()
@@ -63,7 +71,8 @@ def bytes_of_an_allocation(nodes: int, entries: int) -> float:
         disks: dict[str, dict[str, dict[str, int]]] = {}
         for index in range(entries // nodes):
             sizes = disks.setdefault(f"node-{number}-d{index % DISKS}", {"replicas": {}})["replicas"]
-            sizes[f"pvc-{number:08d}-{index:08d}-0000-0000-000000000000-r-0a1b2c3d"] = (10 + index) * GIB
+            size = SIZES[index % len(SIZES)] * GIB
+            sizes[f"pvc-{number:08d}-{index:08d}-0000-0000-000000000000-r-0a1b2c3d"] = size
         spec = {"term": 1, "diskAllocations": disks}
         api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": f"node-{number}"}, "spec": spec})
     _see(api, store)
