@@ -62,7 +62,7 @@ def build_record(
         is_in_nodes = isinstance(holder.backend, LonghornNodeBackend)
         return _in_nodes(stores) if is_in_nodes else stores["record"].values()
 
-    def lost() -> Mapping[str, str]:
+    def lost_records() -> Mapping[str, str]:
         """What is at the other place, and cannot be read there: nothing is given on such a node either."""
         others = stores["record"].values() if isinstance(holder.backend, LonghornNodeBackend) else _in_nodes(stores)
         return {one.node: one.problem for one in others if one.problem}
@@ -93,7 +93,9 @@ def build_record(
     term = RecordTerm(lease_term, openings, lambda: _latest_term(stores))
     holder = RecordHolder(api, namespace, term, clock, tell_problem, seen, learn, left)
     parts = holder, records, objects, settings, clock
-    keeper = RecordKeeper(*parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, answers=answers, lost=lost)
+    keeper = RecordKeeper(
+        *parts, is_leading=lambda: gate.is_open, is_fresh=is_fresh, answers=answers, lost_records=lost_records
+    )
     _tell(keeper, stores)
     registry.register(RecordMetrics(keeper.figures, lambda: gate.is_open))
 

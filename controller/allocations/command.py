@@ -25,13 +25,13 @@ from controller.allocations.backends import (
 from controller.allocations.definition import allocation_crd
 from controller.allocations.expected import LonghornObjects, expected_among, surplus_of
 from controller.allocations.moving import move_records
-from controller.allocations.repair import Repair, plan_repairs, shown_allocations
+from controller.allocations.repair import Repair, by_node, plan_repairs
 from controller.allocations.writer import RecordWriter
 from controller.clock import Clock, SystemClock
 from controller.errors import SchedulerError
 from controller.kube.api import ClientKubeApi, KubeApi
 from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES, LONGHORN_REPLICAS, Resource
-from controller.model.allocations import Change, Drop, NodeRecord
+from controller.model.allocations import Drop, NodeRecord
 from controller.model.parse import backing_image_facts, node_facts, replica_facts
 from controller.process.flags import add_version
 
@@ -84,7 +84,7 @@ def repair(backend: RecordBackend, api: KubeApi, namespace: str, clock: Clock, *
         return RecordWriter(backend, lambda: terms.get(node, 0), clock)
 
     if rewrites:
-        shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
+        shown = objects.shown()
         for node in (stored.record.node for stored in records if stored.record.problem):
             mine = [one for one in shown if one.node == node]
             if writer_of(node).rewrite(node, mine, clock.now() + REPAIR_SECONDS):
@@ -93,18 +93,15 @@ def repair(backend: RecordBackend, api: KubeApi, namespace: str, clock: Clock, *
         problems = _say_lost(backend, objects)
     found = planned([one.record for one in records], objects)
     for frees in (False, True):  # a crash leaves too much on record, never too little
-        by_node: dict[str, list[Change]] = {}
-        for change in (one.change for one in found if isinstance(one.change, Drop) is frees):
-            by_node.setdefault(change.node, []).append(change)
-        for node, changes in sorted(by_node.items()):
-            writer_of(node).commit(changes, clock.now() + REPAIR_SECONDS)
+        for node, members in by_node(one for one in found if isinstance(one.change, Drop) is frees):
+            writer_of(node).commit([one.change for one in members], clock.now() + REPAIR_SECONDS)
     _say_repairs(found)
     return EXIT_DIFFERS if problems else 0
 
 
 def planned(records: Sequence[NodeRecord], objects: LonghornObjects) -> list[Repair]:
     """As the leader's, of entries that have waited for long; what replicas wait for that have no disk yet stays."""
-    shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
+    shown = objects.shown()
     return plan_repairs(records, shown, expected_among(surplus_of(records, shown), objects, shown))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as replace_entry
 
+from controller.allocations.repair import shown_allocations
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.model.longhorn import BackingImage, LonghornNode, Replica, Volume
 
@@ -19,6 +20,10 @@ class LonghornObjects:
     replicas: Sequence[Replica]
     volumes: Mapping[str, Volume]
     images: Sequence[BackingImage]
+
+    def shown(self) -> list[Allocation]:
+        """As `shown_allocations`."""
+        return shown_allocations(self.nodes, self.replicas, self.images)
 
 
 def surplus_of(records: Iterable[NodeRecord], shown: Iterable[Allocation]) -> set[Allocation]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final, Protocol
@@ -23,7 +23,7 @@ from controller.allocations.expected import (
     wanted_bytes,
 )
 from controller.allocations.holder import RecordHolder
-from controller.allocations.repair import Repair, RepairReason, plan_repairs, shown_allocations
+from controller.allocations.repair import Repair, RepairReason, by_node, plan_repairs
 from controller.allocations.writer import RecordWriter
 from controller.clock import Clock
 from controller.errors import NotLeaderError, SchedulerError
@@ -143,14 +143,14 @@ class RecordKeeper(Part):
         is_leading: Callable[[], bool],
         is_fresh: Callable[[], bool],
         answers: KnownCalls,
-        lost: Callable[[], Mapping[str, str]] = dict,
+        lost_records: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """`is_fresh`: whether what is seen of the cluster is young enough to write by. `lost`: by node, why what stands
-        at another place of the record cannot be read."""
+        """`is_fresh`: whether what is seen of the cluster is young enough to write by. `lost_records`: by node, why
+        what stands at another place of the record cannot be read."""
         self._holder, self._records, self._objects = holder, records, objects
         self._settings, self._clock = settings, clock
         self._is_leading, self._is_fresh = is_leading, is_fresh
-        self._answers, self._lost = answers, lost
+        self._answers, self._lost_records = answers, lost_records
         # By name: entries that no object shows, or shows smaller, and since when, or since their caller was told.
         self._since: dict[str, dict[Allocation, float]] = {}
         self._oldest = inf  # none of them is older
@@ -216,7 +216,7 @@ class RecordKeeper(Part):
             is_kept(self._settings()),
             len(records),
             sum(len(one.allocations) for one in records),
-            {**self._lost(), **{one.node: problem for one in records if (problem := _problem_of(one, term))}},
+            {**self._lost_records(), **{one.node: problem for one in records if (problem := _problem_of(one, term))}},
             sum(map(len, list(self._since.values()))),
             {reason: self._repairs[reason] for reason in REASONS},
             writer.writes if writer is not None else 0,
@@ -236,7 +236,7 @@ class RecordKeeper(Part):
             records = scope.records_of(records)
             objects = scope.objects_of(objects, records)
         records = [_as_written_in(term, one) for one in records]
-        shown = shown_allocations(objects.nodes, objects.replicas, objects.images)
+        shown = objects.shown()
         mine = shown if scope is None else [one for one in shown if scope.has(one)]
         now = self._clock.now()
         waiting = waiting_among(records, objects)
@@ -326,7 +326,7 @@ class RecordKeeper(Part):
         unwritten = set[tuple[Purpose, str]]()
         for frees in (False, True):
             in_a_row, members = 0, [one for one in repairs if isinstance(one.change, Drop) == frees]
-            for node, found in _by_node(members, self._failed_at[frees]):
+            for node, found in by_node(members, self._failed_at[frees]):
                 mine = [one for one in found if (one.allocation.purpose, one.allocation.name) not in unwritten]
                 if self.worker.is_stopping or not self._is_leading():
                     return
@@ -407,14 +407,6 @@ def _differing(records: Sequence[NodeRecord]) -> Scope:
     entries = [set(one.allocations) for one in records]
     common = entries[0] & entries[1] if len(records) == 2 else set()
     return Scope(nodes, frozenset(one.name for one in set[Allocation]().union(*entries) - common))
-
-
-def _by_node(repairs: Iterable[Repair], after: str) -> Iterator[tuple[str, list[Repair]]]:
-    """By their names, from the one that follows `after`, and that one last."""
-    found: dict[str, list[Repair]] = {}
-    for one in repairs:
-        found.setdefault(one.change.node, []).append(one)
-    yield from sorted(found.items(), key=lambda row: (row[0] <= after, row[0]))
 
 
 def _left_of_nodes_gone(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -104,6 +104,14 @@ def plan_repairs(
             reason = RepairReason.DISK_GONE if old in lost and not has_moved else reason
             repairs.append(Repair(reason, old, Drop(old.purpose, old.name, old.node, old.disk_uuid)))
     return sorted(repairs, key=lambda one: (one.allocation.node, one.allocation.key, one.reason))
+
+
+def by_node(repairs: Iterable[Repair], after: str = "") -> Iterator[tuple[str, list[Repair]]]:
+    """By their names, from the one that follows `after`, and that one last."""
+    found: dict[str, list[Repair]] = {}
+    for one in repairs:
+        found.setdefault(one.change.node, []).append(one)
+    yield from sorted(found.items(), key=lambda row: (row[0] <= after, row[0]))
 
 
 def _is_unsized(one: Allocation) -> bool:

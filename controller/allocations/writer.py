@@ -377,15 +377,13 @@ class RecordWriter:
     def _known(self, node: str, state: NodeWrites, term: int, *, is_first: bool) -> StoredRecord | None:
         """What this process has written there last; before that, what the watch shows. Where somebody else has written
         the object since and the watch shows that, it need not come to a conflict."""
-        known = state.known if state.known_term == term else None
-        if state.known_term == term and known is None:
-            return None
-        shown = self._shown(node) if is_first else None
+        known, shown = state.known, self._shown(node) if is_first else None
+        if state.known_term != term:
+            return shown
         if known is None or shown is None:
-            return known or shown
-        if version_number(shown.record.version) <= version_number(known.record.version):
             return known
-        state.known = shown if replace(shown.record, version=known.record.version) == known.record else None
+        if version_number(shown.record.version) > version_number(known.record.version):
+            state.known = shown if replace(shown.record, version=known.record.version) == known.record else None
         return state.known
 
     @staticmethod

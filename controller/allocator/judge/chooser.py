@@ -252,10 +252,10 @@ class _Search:
         found, held = list[_Pick](), list[_Pick]()
         for name in by_the_rules:
             pick = self._by_the_rules(nodes[name])
-            clean = tuple(at for at, slot in enumerate(pick.slots) if slot.uuid not in self._holding)
+            clean = [slot for slot in pick.slots if slot.uuid not in self._holding]
             if len(clean) < len(pick.slots):
                 held.append(pick)
-                pick = _part(pick, clean)
+                pick = _pick(name, clean)
             if pick.slots:
                 found.append(pick)
         best = min(found, key=_rank, default=None)
@@ -353,11 +353,6 @@ def _pick(node: str, slots: Iterable[_Slot]) -> _Pick:
 
 def _rank(pick: _Pick) -> _Rank:
     return -pick.total_bytes, pick.node
-
-
-def _part(pick: _Pick, places: Iterable[int]) -> _Pick:
-    """Some of its disks."""
-    return _pick(pick.node, [pick.slots[at] for at in places])
 
 
 def _shelf(room: NodeRoom, slots: list[_Slot], needs: DiskNeeds, world: World) -> _Shelf:

@@ -25,7 +25,7 @@ from controller.rules.eligibility import DiskRoom, check_disk_kind, check_disk_s
 from controller.rules.reasons import Reason, Rejection
 
 
-class FoundCopy(NamedTuple):
+class OtherDisks(NamedTuple):
     """Why not the others: of the disks on the nodes with most room, and how many more there are."""
 
     obstacles: tuple[Obstacle, ...] = ()
@@ -34,7 +34,7 @@ class FoundCopy(NamedTuple):
 
 def find_image_disk(
     world: World, ledger: Ledger, image: BackingImage, size_bytes: int, closed: Mapping[str, str], most: int
-) -> tuple[FoundDisk | None, FoundCopy]:
+) -> tuple[FoundDisk | None, OtherDisks]:
     """The disk for a copy of that size, or None and why not `most` of them, and those of the last one's node, and those
     where it is in doubt what is on record. `closed`: as for `JoinedDisks`.
 
@@ -44,23 +44,25 @@ def find_image_disk(
     with_copy = {name for uuid in brings | image.disk_uuids for name in world.nodes_of_disk(uuid)}
     looks = _ImageLooks(world, Pending(world, ledger, frozenset()), image, size_bytes, closed, brings)
     nodes = sorted(((name not in with_copy, looks.most_bytes(name), name) for name in world.nodes), reverse=True)
-    best: tuple[tuple[bool, int, str, str], FoundDisk] | None = None
+    best: FoundDisk | None = None
+
+    def rank(one: FoundDisk) -> tuple[bool, int, str, str]:
+        return one.node not in with_copy, one.free_bytes, one.node, one.disk
+
     for is_without, room_bytes, name in nodes:
-        if best is not None and best[0][:2] >= (is_without, room_bytes):
+        if best is not None and rank(best)[:2] >= (is_without, room_bytes):
             break
-        for one in looks.at(name) if room_bytes >= size_bytes else ():
-            key = (is_without, one.free_bytes, name, one.disk) if isinstance(one, FoundDisk) else None
-            if key is not None and isinstance(one, FoundDisk) and (best is None or best[0] < key):
-                best = key, one
+        disks = [one for one in looks.at(name) if isinstance(one, FoundDisk)] if room_bytes >= size_bytes else []
+        best = max(disks if best is None else [best, *disks], key=rank, default=None)
     if best is not None:
-        return best[1], FoundCopy()
+        return best, OtherDisks()
     obstacles: list[Obstacle] = []
     doubted = world.allocated.doubted_nodes()
     names = sorted((name for _, _, name in nodes), key=lambda name: (name not in doubted, looks.is_closed(name)))
     while names and (len(obstacles) < most or names[0] in doubted):
         obstacles += [one for one in looks.at(names.pop(0)) if isinstance(one, Obstacle)]
     more = sum(max(1, len(world.nodes[name].disks)) for name in names)
-    return None, FoundCopy(tuple(obstacles), more)
+    return None, OtherDisks(tuple(obstacles), more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,9 @@ class _ImageLooks:
         """The disks of that node that take it, and why the others do not."""
         world, node, room, needs = self.world, self.world.nodes[name], self.world.room(name), _needs(self.image)
         rejection = _check_node(world, node, needs, self.closed)
+        if rejection is not None:
+            yield Obstacle(name, "", 0, rejection)
         if rejection is not None or room is None:
-            yield from [Obstacle(name, "", 0, rejection)] if rejection is not None else []
             return
         loads = {disk.uuid: load for disk, load in zip(room.disks, self.pending.loads(room), strict=True)}
         rooms = {disk.uuid: disk for disk in room.disks}
@@ -101,8 +104,9 @@ class _ImageLooks:
             rejection = _check_disk(world, disk, there, self.image, needs, self.size_bytes)
             if disk.uuid in self.closed:
                 rejection = Rejection(Reason.RECORD_UNREADABLE, self.closed[disk.uuid])
+            if rejection is not None:
+                yield Obstacle(name, disk.name, 0, rejection)
             if rejection is not None or there is None:
-                yield from [Obstacle(name, disk.name, 0, rejection)] if rejection is not None else []
                 continue
             free = self._room_bytes(there) - loads[disk.uuid]
             if free < self.size_bytes:

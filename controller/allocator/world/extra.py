@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from controller.model.allocations import Allocation, Purpose
+from controller.model.allocations import Allocation, Purpose, largest
 
 Name = tuple[Purpose, str]
 _NOTHING: Final[dict[Name, Allocation]] = {}
@@ -53,15 +53,11 @@ class Extra:
                 del self._on_disk[uuid]
             self._touch(uuid)
         self._images.pop(name, None)
-        largest = dict[str, Allocation]()  # two of a disk: on records of the node where it was, and of its present one
-        for one in entries:
-            uuid = one.disk_uuid
-            if uuid not in largest or largest[uuid].size_bytes < one.size_bytes:
-                largest[uuid] = one
-        for uuid, one in largest.items():
-            self._on_disk.setdefault(uuid, {})[name] = one
-            self._touch(uuid)
-        if largest:
-            self._places[name] = tuple(largest)
+        found = largest(entries).values()  # two of a disk: on records of the node where it was, and of its present one
+        for one in found:
+            self._on_disk.setdefault(one.disk_uuid, {})[name] = one
+            self._touch(one.disk_uuid)
+        if found:
+            self._places[name] = tuple(one.disk_uuid for one in found)
             if image:
                 self._images[name] = image

@@ -108,6 +108,10 @@ class KeeperStage:
         assert writer is not None
         writer.commit(changes, self.clock.now() + 5)
 
+    def show_unplaced(self, name: str) -> None:
+        """A Replica that waits for a disk."""
+        self.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": name}, "spec": UNPLACED})
+
     def round(self, after_seconds: float = 0.0, nodes: Iterable[str] | None = NODES) -> None:
         self.clock.advance(after_seconds)
         self.keeper.changed(None if nodes is None else Scope(frozenset(nodes), whole=frozenset(nodes)))
@@ -207,7 +211,7 @@ def test_the_grace_begins_anew_when_the_same_is_given_once_more() -> None:
 def test_an_entry_of_a_replica_without_a_disk_stays_as_long_as_that() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))
-    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": UNPLACED})
+    leader.show_unplaced("r1")
     leader.round()
     leader.round(1000)
     assert {"r1": 10} == leader.on_record()
@@ -220,7 +224,7 @@ def test_an_entry_of_a_replica_without_a_disk_becomes_as_small_as_its_volume_aft
     """It was to grow, and nobody made it."""
     leader = KeeperStage()
     leader.commit(put("r1", 60))
-    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": UNPLACED})
+    leader.show_unplaced("r1")
     with_a_volume(leader, 10)
     leader.round()
     leader.round(59)
@@ -233,7 +237,7 @@ def test_an_entry_on_a_disk_that_no_node_shows_any_more_goes_after_the_grace() -
     """The replica waits for another one."""
     leader = KeeperStage()
     leader.commit(put("r1"))
-    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": UNPLACED})
+    leader.show_unplaced("r1")
     with_a_volume(leader, 10)
     leader.round()
     leader.round(120)
@@ -261,7 +265,7 @@ def test_an_entry_on_a_disk_that_no_node_shows_any_more_goes_after_the_grace() -
 def test_what_a_caller_was_told_of_a_disk_that_is_gone_stays_for_the_grace() -> None:
     leader = KeeperStage()
     leader.commit(put("r1"))
-    leader.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": "r1"}, "spec": UNPLACED})
+    leader.show_unplaced("r1")
     with_a_volume(leader, 10)
     leader.api.delete(LONGHORN_NODES, NAMESPACE, "n1")
     leader.round()

@@ -4,6 +4,7 @@ show what happened whenever they are told to."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
@@ -26,6 +27,7 @@ from tests.unit.rpc.leaders import Checks
 
 NAMESPACE = "longhorn-system"
 ON = LiveSettings(enabled=True, allocation_authority=DISK_SCHEDULER, replica_placement=True)
+OFF = replace(ON, replica_placement=False)
 TRUE = {"status": "True"}
 Raw = dict[str, Any]
 

@@ -4,7 +4,6 @@ answered, share its write, or free what it is about to be told."""
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from controller.errors import PreconditionError
 from controller.kube.resources import LONGHORN_NODES
 from tests.unit.placement.late import SECONDS, Late, copy_image, free, free_copy, free_gib, let_pass, put_image, start
-from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
+from tests.unit.placement.stage import NAMESPACE, OFF, PlacingLeader, ReplicaCell
 from tests.waiting import wait_until
 
 
@@ -54,7 +53,7 @@ def test_a_replica_that_the_leader_is_about_to_write_to_its_disk_is_not_dealloca
     leader.finds = True
     with pytest.raises(PreconditionError, match="replica-placement writes it to the disk that it was given"):
         free(leader, name)
-    leader.live = replace(ON, replica_placement=False)
+    leader.live = OFF
     free(leader, name)
     assert {} == cell.on_record()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -26,9 +25,7 @@ from tests.unit.placement.late import (
     refuse,
     schedule,
 )
-from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell, change_node
-
-OFF = replace(ON, replica_placement=False)
+from tests.unit.placement.stage import NAMESPACE, OFF, PlacingLeader, ReplicaCell, change_node
 
 
 def hide(leader: PlacingLeader, node: str) -> Callable[[], object]:

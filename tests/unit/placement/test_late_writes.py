@@ -4,7 +4,6 @@ meanwhile."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ from tests.unit.placement.late import (
     refuse,
     switch,
 )
-from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell
+from tests.unit.placement.stage import NAMESPACE, OFF, PlacingLeader, ReplicaCell
 
 
 @pytest.mark.parametrize("is_copy", [False, True])
@@ -257,7 +256,7 @@ def test_nor_may_it_be_freed_at_once_when_placing_is_switched_off() -> None:
     leader = PlacingLeader(cell)
     leader.finds = True
     delay_placement(leader)
-    leader.live = replace(ON, replica_placement=False)
+    leader.live = OFF
     let_pass(leader, DOUBT_SECONDS - 1)
     leader.placer.run_once()
     with pytest.raises(PreconditionError, match="frees that by itself"):

@@ -34,7 +34,7 @@ from controller.process.common_metrics import PREFIX
 from controller.settings import LONGHORN, PLACES_NOTHING
 from tests.fakes.builders import GIB
 from tests.fakes.clock import TickingClock
-from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell, failing
+from tests.unit.placement.stage import NAMESPACE, OFF, ON, PlacingLeader, ReplicaCell, failing
 
 DEGRADED = {"robustness": "degraded", "lastDegradedAt": "2026-01-01T00:00:00Z", "state": "attached"}
 DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -72,7 +72,7 @@ def test_disks_are_filled_exactly_and_never_over() -> None:
 def test_switched_off_nothing_is_written() -> None:
     cell = ReplicaCell(n1=100)
     name = cell.add("v")
-    leader = PlacingLeader(cell, live=replace(ON, replica_placement=False)).round()
+    leader = PlacingLeader(cell, live=OFF).round()
     assert ("", {}, False, "") == (
         cell.node_of(name),
         cell.on_record(),

@@ -3,7 +3,6 @@ leader before, rules that changed since."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -29,9 +28,8 @@ from tests.unit.placement.late import (
     schedule,
     succeeds,
 )
-from tests.unit.placement.stage import NAMESPACE, ON, PlacingLeader, ReplicaCell, change_node
+from tests.unit.placement.stage import NAMESPACE, OFF, PlacingLeader, ReplicaCell, change_node
 
-OFF = replace(ON, replica_placement=False)
 LEADERS = pytest.mark.parametrize("is_next", [False, True], ids=["the same leader", "the next leader"])
 
 
