@@ -62,7 +62,6 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     ),
     "controller.allocator.judge.sets": (_CLUSTER, _FIT, _TRANSCRIPTS, _EVERYDAY),
     "controller.allocator.judge.shape": (_FIT, _SCORING, *_PACKING),
-    "controller.allocator.judge.plain": (_FIT, _SCORING, *_PACKING),
     "controller.election.elector": ("unit/election/test_elector",),
     "webhook.pod_opt_in": ("unit/webhook/test_pod_opt_in",),
     "certs.rotation": ("unit/certs/test_rotation",),

@@ -42,7 +42,7 @@ class Discretion:
         for name in () if self._is_needless else names:
             if len(found) >= most or self._judge.budget.is_spent():
                 break
-            if (self._foresees or not self._judge.is_loaded_at_a_glance(name)) and self.covers(name):
+            if self.covers(name):
                 found.append(name)
         return found
 

@@ -11,7 +11,7 @@ rest). Only sure nodes are offered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -19,8 +19,7 @@ from typing import Final
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.kept import leaves_what_is_kept
 from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
-from controller.allocator.judge.pending import Newcomer, Pending, item_of_demand, roaming_item_of
-from controller.allocator.judge.plain import PlainPod
+from controller.allocator.judge.pending import Newcomer, Pending, is_plain_demand, item_of_demand, roaming_item_of
 from controller.allocator.judge.sets import SetJudge, WantedCopies
 from controller.allocator.judge.shape import Shape, shape_of
 from controller.allocator.judge.verdict import (
@@ -81,7 +80,9 @@ class Judge:
         own = frozenset(demand.key for demand in demands)
         self.pending = Pending(world, ledger, own, newcomer, is_local=bool(self.local))
         self._own_roaming: list[tuple[VolumeDemand, RoamingItem]] | None = None
-        self._plain = PlainPod.of(world, self.demands, self.pending)
+        is_plain = all(is_plain_demand(world, one) and not (one.is_pinned or one.home_nodes) for one in self.local)
+        self._largest_plain = max((demand.size_bytes for demand in self.local), default=0) if is_plain else 0
+        self._gaps = frozenset[str]().union(*(world.engine_gaps(demand.needs) for demand in self.local))
 
     def of(self, demand: VolumeDemand) -> Judge:
         """One for that demand alone, of the same moment and within the same budget; nobody in particular asks."""
@@ -139,16 +140,6 @@ class Judge:
                 closed.update(dict.fromkeys(members, judgement))
         return found, closed
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether most nodes cost no more than a look at a summary."""
-        return self._plain is not None
-
-    @property
-    def least_best(self) -> int:
-        """Bytes that some disk must have, if any node is to take the pod; for a plain pod only, else 0."""
-        return self._plain.largest if self._plain is not None else 0
-
     def _by_topology(self, names: Sequence[str], is_zonal: bool) -> dict[tuple[str, str], list[str]]:
         groups: dict[tuple[str, str], list[str]] = {}
         for name in names:
@@ -171,28 +162,20 @@ class Judge:
         return [name for name in names if name in home and self.judge(name).verdict is Verdict.SURE]
 
     def sure_among(self, names: Sequence[str]) -> tuple[list[str], dict[str, Judgement]]:
-        """The verdict on each of `names`, the sure ones apart; the easy ones cost no more than a look at a summary."""
-        if self._plain is None:
-            found: Mapping[str, Judgement | None] = dict.fromkeys(names)
-        else:
-            found = self._open_kept(self._plain.easy(names, self.now - YOUNG_HOLD_SECONDS))
-        sure = [name for name, known in found.items() if known is SURE]
-        if len(sure) == len(found):  # often, and quickly told
-            return sure, {}
-        sure, refused = [], {}
-        for name, known in found.items():
-            judgement = known or self.judge(name)
+        """Returns the sure ones of `names`, and the verdict on each of the others."""
+        sure, refused = list[str](), dict[str, Judgement]()
+        for name in dict.fromkeys(names):
+            judgement = FULL if self._is_too_small(name) else self.judge(name)
             if judgement is SURE:  # the one that says so
                 sure.append(name)
             else:
                 refused[name] = judgement
         return sure, refused
 
-    def _open_kept(self, found: dict[str, Judgement | None]) -> dict[str, Judgement | None]:
-        for name in self.pending.kept:
-            if found.get(name) is SURE:
-                found[name] = None
-        return found
+    def _is_too_small(self, name: str) -> bool:
+        """Returns whether a summary says that no disk there has room for the pod's largest local volume. That is so on
+        most nodes of a full cluster, and every pod that waits for room asks about all of them again."""
+        return self.world.best.get(name, self._largest_plain) < self._largest_plain and name not in self._gaps
 
     def judge(self, name: str) -> Judgement:
         """The verdict on node `name` for all local volumes of the pod together."""
@@ -244,11 +227,11 @@ class Judge:
         return self.shape(name, wanted) if wanted else None
 
     def _judge_shape(self, shape: Shape) -> Judgement:
-        room, own = shape.room, self._own_bytes(shape)
-        rows = list(zip(room.disks, own, self.pending.loads(room), strict=True))
-        if all(not more or more + load <= disk.free_bytes for disk, more, load in rows) and all(
-            any(item.size_bytes <= room.disks[disk].free_bytes for disk in item.all_disks) for item in shape.items
-        ):
+        room = shape.room
+        if not all(any(item.size_bytes <= shape.free[disk] for disk in item.all_disks) for item in shape.items):
+            return FULL
+        rows = list(zip(room.disks, self._own_bytes(shape), self.pending.loads(room), strict=True))
+        if all(not more or more + load <= disk.free_bytes for disk, more, load in rows):
             return SURE
         steps = Steps(PACK_STEPS, self.budget)
         if pack(shape.items, shape.free, steps) is None:
@@ -321,15 +304,8 @@ class Judge:
         rows = zip(shape.room.disks, self._own_bytes(shape), self.pending.loads(shape.room), strict=True)
         return any(own and (load or disk.reach_bytes > disk.free_bytes) for disk, own, load in rows)
 
-    def is_loaded_at_a_glance(self, name: str) -> bool:
-        """Whether a summary shows that `is_loaded` holds for all local volumes there."""
-        return self._plain is not None and self._plain.is_loaded(name)
-
     def is_robust(self, name: str) -> bool:
         """Whether the sums hold there for the pod's own volumes, promises aside."""
-        known = self._plain.is_robust(name) if self._plain is not None else None
-        if known is not None:
-            return known
         shape = self.shape_on(name)
         if not isinstance(shape, Shape):
             return shape is None

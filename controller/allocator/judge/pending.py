@@ -358,6 +358,18 @@ def _is_plain(bound: BoundItems) -> bool:
     return bound.largest_bytes < EXT_LIMIT_BYTES and all(map(is_plain_need, bound.needs))
 
 
+def is_plain_demand(world: World, demand: VolumeDemand) -> bool:
+    """Whether the volume is new and every disk with room for it that takes plain volumes takes it."""
+    return (
+        not world.replicas_of(demand.volume)
+        and not demand.required_bytes
+        and demand.clone_disks is None
+        and demand.size_bytes < EXT_LIMIT_BYTES
+        and is_plain_need(demand.needs)
+        and demand.image is None
+    )
+
+
 def is_plain_need(needs: DiskNeeds) -> bool:
     """Whether nothing is asked for but room; the engine image is a matter of nodes, not of disks."""
     return needs is DEFAULT_NEEDS or (

@@ -19,7 +19,6 @@ from controller.allocator.promises.ledger import Ledger
 from controller.rules.demand import VolumeDemand
 
 LOT: Final = 32  # nodes that are judged at once; enough offers may make the rest needless
-PLAIN_LOT: Final = 512  # the same where most nodes cost no more than a look at a summary
 
 
 def in_order(
@@ -72,13 +71,13 @@ class NodeSearch:
     ) -> bool:
         """Whether it is complete: enough was found (asked after each lot, with what is sure of it), or every node was
         looked at. False: `is_over` said so before. At least one lot is looked at."""
-        size, begin = PLAIN_LOT if judge.is_plain else LOT, 0
+        begin = 0
         while begin < len(self.rest):
             if begin and is_over():
                 self.rest = self.rest[begin:]
                 return False
-            sure, refused = judge.sure_among(self.rest[begin : begin + size])
-            begin += size
+            sure, refused = judge.sure_among(self.rest[begin : begin + LOT])
+            begin += LOT
             self.sure += sure
             self.refused.update(refused)
             if is_enough(sure):

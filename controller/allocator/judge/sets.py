@@ -15,16 +15,14 @@ from typing import Final, NamedTuple
 from controller.allocator.judge.budget import Budget
 from controller.allocator.judge.closing import Closing, most_closed, most_taken
 from controller.allocator.judge.packing import Item
-from controller.allocator.judge.pending import Pending, is_plain_need, item_of_demand, roaming_item_of
-from controller.allocator.judge.plain import Beside
+from controller.allocator.judge.pending import Pending, is_plain_demand, item_of_demand, roaming_item_of
 from controller.allocator.judge.shape import item_of
 from controller.allocator.judge.verdict import CONTENDED, LATE, OWN_VOLUMES, SURE, WAITABLE, Judgement, Verdict
-from controller.allocator.promises.sums import Sums
 from controller.allocator.world.suitable import check_candidate, usage_of
 from controller.allocator.world.world import World
 from controller.rules.affinity import Affinity, copies_per_disk
 from controller.rules.demand import VolumeDemand
-from controller.rules.eligibility import EXT_LIMIT_BYTES, DiskRoom, NodeRoom, check_disk_kind, check_node_tags
+from controller.rules.eligibility import DiskRoom, NodeRoom, check_disk_kind, check_node_tags
 from controller.rules.reasons import Reason
 
 NO_ROOM: Final = Judgement(Verdict.FULL, Reason.NO_ROOM_IN_CLUSTER)
@@ -49,14 +47,7 @@ class Sites:
         self._world, self._demand = world, demand
         self.affinity = Affinity.of(demand.facts, world.settings)
         self._usage = usage_of(world, demand, now_utc)
-        self.is_plain = (
-            not world.replicas_of(demand.volume)
-            and not demand.required_bytes
-            and demand.clone_disks is None
-            and demand.size_bytes < EXT_LIMIT_BYTES
-            and is_plain_need(demand.needs)
-            and demand.image is None
-        )
+        self.is_plain = is_plain_demand(world, demand)
         self.gaps = world.engine_gaps(demand.needs)
         self._kinds: dict[object, bool] = {}
 
@@ -238,7 +229,6 @@ class SetJudge:
         size, pending = wanted.demand.size_bytes, self._pending
         is_quiet = not (pending.has_others() or self._world.uneven)
         roaming, is_exact = pending.most_roaming()
-        goes = Beside(Sums([(size, size)]), roaming)
         # Nothing is lenient: what does not go together decides.
         is_strict = is_exact and (not self._excess_pct or pending.allows_no_excess)
         is_contended = False
@@ -255,7 +245,7 @@ class SetJudge:
             found = seen.get(free)
             if found is None:
                 able = [room for room in free if room >= size]
-                found = seen[free] = len(able), is_quiet or all(goes[room] for room in able)
+                found = seen[free] = len(able), is_quiet or all(size + roaming.upto(room) <= room for room in able)
             if not found[1]:
                 if not is_strict:
                     closer.add(name)

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from itertools import chain
 from typing import Final
 
-from controller.allocator.judge.nearby import nodes_for_copy
 from controller.allocator.judge.node import Judge
 from controller.allocator.judge.search import within
+from controller.allocator.judge.verdict import LATE
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.world.world import World
 from controller.rules.demand import VolumeDemand
@@ -110,12 +111,21 @@ def _preferred(judge: Judge, demands: Sequence[VolumeDemand], names: Sequence[st
         return None
     suited = dict.fromkeys(names, 0)
     for demand in preferring:
-        found = nodes_for_copy(judge, demand, names)
+        found = _nodes_for_copy(judge, demand, names)
         if found is None:
             return None
         for name in found:
             suited[name] += 1
     return [PREFERRED * (suited[name] / len(preferring)) for name in names]
+
+
+def _nodes_for_copy(judge: Judge, demand: VolumeDemand, names: Sequence[str]) -> list[str] | None:
+    """Returns those of `names` that have a usable replica of the volume, or surely room for one beside all that is
+    promised to others; None when the judge's budget was spent before all of them were looked at."""
+    usable = demand.usable_nodes
+    copy = replace(demand, is_local=True, is_roaming=False, home_nodes=frozenset[str]())
+    sure, refused = judge.of(copy).sure_among([name for name in names if name not in usable])
+    return None if LATE in refused.values() else [name for name in names if name in usable] + sure
 
 
 def _robust(judge: Judge, demands: Sequence[VolumeDemand], names: Sequence[str]) -> list[float] | None:

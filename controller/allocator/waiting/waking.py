@@ -169,9 +169,6 @@ class WakePlan:
             return ""
         shape = (*where, *map(_exact, demands))
         judge = self._judge(view, pod, demands)
-        if judge.is_plain and max(view.world.best.values(), default=-1) < judge.least_best:
-            self._full.add(where, demands, is_full=True)
-            return ""
         looking = self._looking
         if looking is None:
             known = None if is_nominated else self._open.get(shape)

@@ -23,7 +23,6 @@ from controller.rules.demand import VolumeDemand
 from controller.settings import LiveSettings
 from tests.fakes.builders import EPOCH, TestCluster, disk, node, promise, replica, volume
 from tests.fakes.clock import TickingClock
-from tests.fakes.counting import counted
 from tests.fakes.rooms import local, roaming, room, world_of
 
 
@@ -240,25 +239,15 @@ def test_the_points_are_those_of_the_plain_computation(data: st.DataObject) -> N
         assert {name: score_plainly(judge, ledger, name, strategy) for name in names} == found
 
 
-class LongWay(Judge):
-    """Without the short cuts for plain volumes."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._plain = None
-
-
 @settings(max_examples=400, deadline=None)
 @given(worlds(), ledgers(), st.lists(st.integers(1, 20), min_size=1, max_size=4))
-def test_the_short_cuts_judge_as_the_long_way_does(world: World, ledger: Ledger, sizes: list[int]) -> None:
-    demands = [local(size, f"v{index}") for index, size in enumerate(sizes)]
-    short, long = Judge(world, ledger, demands, 10.0), LongWay(world, ledger, demands, 10.0)
+def test_many_nodes_are_judged_as_each_of_them_alone(world: World, ledger: Ledger, sizes: list[int]) -> None:
+    judge = Judge(world, ledger, [local(size, f"v{index}") for index, size in enumerate(sizes)], 10.0)
 
-    expected = {name: long.judge(name) for name in NODES}
+    expected = {name: judge.judge(name) for name in NODES}
 
-    sure, refused = short.sure_among(NODES)
+    sure, refused = judge.sure_among(NODES)
     assert expected == {**dict.fromkeys(sure, SURE), **refused}
-    assert expected == {name: short.judge(name) for name in NODES}
 
 
 # The budget
@@ -273,10 +262,9 @@ def many(count: int, *frees: int) -> World:
 
 SLOW = [
     pytest.param([local(40, "a"), local(30, "b")], Strategy.OFF, (70, 29), id="robustness"),
-    pytest.param([local(40, "a", required_bytes=1)], Strategy.OFF, (50,), id="robustness, by a closer look"),
-    pytest.param([preferring(40, required_bytes=1)], Strategy.OFF, (50,), id="preferred room"),
+    pytest.param([preferring(40)], Strategy.OFF, (50,), id="preferred room"),
     pytest.param([local(40)], Strategy.SPREAD, (90,), id="the strategy"),
-    pytest.param([local(40, "a"), preferring(40, "b", required_bytes=1)], Strategy.SPREAD, (90,), id="all of them"),
+    pytest.param([local(40, "a"), preferring(40, "b")], Strategy.SPREAD, (90,), id="all of them"),
 ]
 
 
@@ -302,7 +290,7 @@ def test_nothing_is_looked_at_closely_once_the_budget_is_spent(monkeypatch: pyte
     for method in ("is_robust", "judge_room", "shape"):
         monkeypatch.setattr(Judge, method, lambda *_, method=method: seen.append(method))
     clock = TickingClock(1)
-    demands = [local(40, "a"), *(preferring(40, f"p{index}", required_bytes=1) for index in range(4))]
+    demands = [local(40, "a"), *(preferring(40, f"p{index}") for index in range(4))]
     judge = Judge(many(200, 50), Ledger(), demands, 0.0, budget=Budget.of(clock, 0))
 
     score_nodes(judge, Ledger(), demands, list(judge.world.nodes), Strategy.SPREAD)
@@ -316,28 +304,6 @@ def test_data_counts_however_little_time_there_is() -> None:
     judge.budget.is_spent()
 
     assert {"n0": 0, "n1": 4} == score_nodes(judge, Ledger(), [demand], ["n0", "n1"], Strategy.SPREAD)
-
-
-# Effort: looks and searches are counted, not timed
-
-
-@pytest.mark.parametrize("volumes", [1, 4])
-def test_new_plain_volumes_need_no_closer_look(volumes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    closer = counted(monkeypatch, Judge, "shape", "judge_room", "wanted_on")
-    demands = [preferring(10 + index, f"p{index}") for index in range(volumes)]
-    judge = Judge(many(50, 60), Ledger(), demands, 0.0)
-
-    assert {2} == set(score_nodes(judge, Ledger(), demands, list(judge.world.nodes), Strategy.OFF).values())
-    assert not closer
-
-
-def test_plain_nodes_are_robust_by_their_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    closer = counted(monkeypatch, Judge, "shape")
-    demands = [local(40, "a"), local(30, "b")]
-    judge = Judge(many(50, 70, 29), Ledger(), demands, 0.0)
-
-    assert {2} == set(score_nodes(judge, Ledger(), demands, list(judge.world.nodes), Strategy.OFF).values())
-    assert not closer
 
 
 def test_a_node_where_longhorn_will_rebuild_a_copy_is_less_free() -> None:
