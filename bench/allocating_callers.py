@@ -13,10 +13,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from controller.rpc.client import DiskSchedulerClient, MountedMaterial
 from tests.cluster.client import ApiClient
 from tests.e2e.disk_callers import NAME, answer, asked
 from tests.e2e.manager_writes import make_volume
+from tests.fakes.rpc_client import DiskSchedulerClient, MountedMaterial
 from tests.longhorn.options import GIB
 
 

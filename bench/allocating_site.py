@@ -13,7 +13,6 @@ from contextlib import closing
 from http.client import HTTPException
 from typing import Any, Final
 
-from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.components import LOOPBACK
 from tests.e2e import workloads
@@ -25,6 +24,7 @@ from tests.e2e.harness import CLASSES, CONFIG_MAP
 from tests.e2e.manager_writes import make_replica, make_volume
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE, SERVER_NAME
+from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient, MountedMaterial
 from tests.longhorn.longhorn import add_node, disk_uuid
 from tests.longhorn.options import GIB, DiskOptions
 from tests.waiting import wait_until

@@ -130,9 +130,9 @@ class NewReplica:
     recheck_seconds: float = 0.0
 
 
-def plan_new_replica(view: PlacementView, volume: Volume, hard_node_affinity: str = "") -> NewReplica:
+def plan_new_replica(view: PlacementView, volume: Volume) -> NewReplica:
     """Whether a missing replica is replaced at once, or time is left for a failed one to come back."""
-    if volume.robustness != "degraded" or hard_node_affinity:
+    if volume.robustness != "degraded":
         return NewReplica(True)
     if not any(replica.is_potentially_reusable for replica in view.replicas):
         return NewReplica(True)

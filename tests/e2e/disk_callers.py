@@ -24,9 +24,9 @@ from typing import Any, Final
 import grpc
 
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial, NoRoomError
 from tests.cluster.client import ApiClient
 from tests.e2e.manager_writes import drop_volume, make_volume, write_given
+from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient, MountedMaterial, NoRoomError
 
 NAME: Final = "longhorn-replica-scheduler.longhorn-system.svc"
 SECONDS: Final = 150.0  # more than a minute after a change of leader, which expansions wait for

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial, NoRoomError
 from tests.cluster.client import Object
 from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_callers import NAME
@@ -19,6 +18,7 @@ from tests.e2e.disk_site import CLIENT, SERVICE_PORT, caller_certificate, instal
 from tests.e2e.harness import Scene
 from tests.e2e.manager_writes import made_object
 from tests.e2e.scheduling import NAMESPACE
+from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient, MountedMaterial, NoRoomError
 from tests.longhorn import paths
 from tests.longhorn.longhorn import disk_uuid
 from tests.longhorn.options import GIB, LonghornOptions

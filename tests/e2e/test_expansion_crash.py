@@ -13,7 +13,6 @@ from typing import Final
 import grpc
 import pytest
 
-from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial
 from tests.cluster.client import Object
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e.disk_callers import NAME
@@ -23,6 +22,7 @@ from tests.e2e.neighbours import ForeignWebhook
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.webhooks import VALIDATING
+from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient, MountedMaterial
 from tests.longhorn.options import GIB
 from tests.waiting import wait_until
 

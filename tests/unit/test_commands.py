@@ -12,7 +12,6 @@ import yaml
 import certs.cli
 import controller.cli
 import controller.plan.command
-import controller.rpc.command
 import webhook.cli
 from controller.errors import ConfigError
 from controller.kube.api import ClientKubeApi
@@ -23,7 +22,6 @@ PROGRAMS: list[Main] = [
     webhook.cli.main,
     certs.cli.main,
     controller.plan.command.main,
-    controller.rpc.command.main,
 ]
 CLUSTER = {"server": "https://127.0.0.1:1"}
 GOOD: dict[str, Any] = {
@@ -60,7 +58,6 @@ def test_every_program_tells_its_version(main: Main, capsys: pytest.CaptureFixtu
         (controller.cli.main, "remove-webhooks"),
         (webhook.cli.main, "run"),
         (certs.cli.main, "show"),
-        (controller.rpc.command.main, "find-disk-candidates v --secret s"),
     ],
 )
 def test_a_kubeconfig_that_is_none_is_named_with_its_path(

@@ -13,7 +13,6 @@ import certs.cli
 import controller.allocations.command
 import controller.cli
 import controller.plan.command
-import controller.rpc.command
 import webhook.cli
 from tests.unit.pages import FENCE, PAGES, ROOT, links_of, page_id
 
@@ -28,7 +27,6 @@ PROGRAMS: dict[str, Main] = {
     "python -m controller": controller.cli.main,
     "python -m controller.allocations": controller.allocations.command.main,
     "python -m controller.plan": controller.plan.command.main,
-    "python -m controller.rpc": controller.rpc.command.main,
     "python -m certs": certs.cli.main,
 }
 ALIASES = {"render": "longhorn-scheduler-extender render-scheduler-config"}  # of docs/kube-scheduler.md

@@ -183,20 +183,19 @@ def test_a_linked_clones_replica_needs_its_source_on_the_same_disk() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "affinity", "expected"),
+    ("change", "expected"),
     [
-        ({"robustness": "healthy"}, "", NewReplica(True)),
-        ({"robustness": "degraded"}, "n1", NewReplica(True)),
-        ({"last_degraded_at": "2026-01-01T11:49:59Z"}, "", NewReplica(True)),
-        ({"last_degraded_at": "2026-01-01T11:50:00Z"}, "", NewReplica(True)),
-        ({"last_degraded_at": "2026-01-01T11:50:01Z"}, "", NewReplica(False, 2)),
-        ({"last_degraded_at": "2026-01-01T11:59:00Z"}, "", NewReplica(False, 541)),
+        ({"robustness": "healthy"}, NewReplica(True)),
+        ({"last_degraded_at": "2026-01-01T11:49:59Z"}, NewReplica(True)),
+        ({"last_degraded_at": "2026-01-01T11:50:00Z"}, NewReplica(True)),
+        ({"last_degraded_at": "2026-01-01T11:50:01Z"}, NewReplica(False, 2)),
+        ({"last_degraded_at": "2026-01-01T11:59:00Z"}, NewReplica(False, 541)),
     ],
 )
-def test_a_new_replica_waits_for_a_failed_one(change: dict[str, str], affinity: str, expected: NewReplica) -> None:
+def test_a_new_replica_waits_for_a_failed_one(change: dict[str, str], expected: NewReplica) -> None:
     fields: dict[str, Any] = {"robustness": "degraded", "last_degraded_at": "2026-01-01T11:59:00Z", **change}
     seen = view(node("n1"), replicas=[failed("a", "n1")])
-    assert expected == plan_new_replica(seen, volume(**fields), affinity)
+    assert expected == plan_new_replica(seen, volume(**fields))
 
 
 def test_without_a_time_to_wait_from_a_new_replica_is_made_at_once() -> None:

@@ -15,8 +15,8 @@ from controller.errors import (
     PreconditionError,
     UnreadableRecordError,
 )
-from controller.rpc.client import CallFailedError, DiskSchedulerClient
 from controller.rpc.credentials import StrangerError
+from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient
 from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, Checks, Leader
 from tests.unit.serving.tls_files import DAY
 

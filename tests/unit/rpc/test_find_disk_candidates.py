@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,16 +13,12 @@ from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
 from controller.allocator.outcome import Mode
 from controller.errors import ConfigError, NotReadyError, UnavailableError
-from controller.kube.resources import SECRETS
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.client import CallFailedError, DiskSchedulerClient, MountedMaterial
-from controller.rpc.command import main
 from controller.rules.reasons import Reason
 from controller.serving.tls import Material
 from controller.settings import ProcessSettings
-from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, replica, volume
-from tests.fakes.clock import VirtualClock
+from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient
 from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, Leader
 from tests.unit.serving.tls_files import DAY
 
@@ -189,68 +182,6 @@ def test_the_webhooks_own_name_is_no_name_for_it() -> None:
             pod_name="p", pod_ip="10.0.0.1", tls_mode="self", disk_scheduler_clients=f"a, {CLIENT_SUBJECT}"
         ).checked()
     assert "" == named.checked().disk_scheduler_clients
-
-
-# By hand
-
-
-def folder_of(material: Material, folder: Path) -> str:
-    for name, data in zip(
-        ("tls.crt", "tls.key", "ca.crt"), (material.certificate, material.key, material.client_ca), strict=True
-    ):
-        (folder / name).write_bytes(data)
-    return str(folder)
-
-
-def test_the_command_prints_the_answer(
-    chain: Chain, contended: Leader, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = folder_of(leaf(chain, DISK_CLIENT), tmp_path)
-    where = ["--certificate-dir", folder, "--address", contended.address]
-    assert 0 == main(["find-disk-candidates", "v", "--replica", "v-r-1", *where])
-    answer = json.loads(capsys.readouterr().out)
-    assert [("n1", "CONTENDED")] == [(entry["node"], entry["reason"]) for entry in answer["refusals"]]
-    assert "n2" == answer["preferred"]["node"]
-
-    assert 1 == main(["find-disk-candidates", "w", *where])
-    assert capsys.readouterr().err.startswith("NOT_FOUND: ")
-    assert 2 == main(["find-disk-candidates", "v", "--certificate-dir", str(tmp_path / "none")])
-    assert "tls.crt" in capsys.readouterr().err
-
-
-def test_the_command_takes_the_webhooks_certificate_from_its_secret(
-    chain: Chain, contended: Leader, capsys: pytest.CaptureFixture[str]
-) -> None:
-    api = FakeApiServer()
-    parts = {"tls.crt": chain.client.certificate, "tls.key": chain.client.key, "ca.crt": chain.client.client_ca}
-    data = {name: base64.b64encode(part).decode() for name, part in parts.items()}
-    api.create(SECRETS, "longhorn-system", {"metadata": {"name": "s"}, "data": data})
-    api.create(SECRETS, "longhorn-system", {"metadata": {"name": "less"}, "data": {"tls.crt": ""}})
-    where = ["--address", contended.address, "--dry-run"]
-    words = ["hold-expansion", "v", str(100 * GIB), *where]
-    assert 0 == main([*words, "--secret", "s"], connect=lambda _: api)
-    assert "verdict" in json.loads(capsys.readouterr().out)
-    assert 2 == main([*words, "--secret", "less"], connect=lambda _: api)
-    assert "longhorn-system/less has no tls.key" in capsys.readouterr().err
-    assert 2 == main([*words, "--secret", "none"], connect=lambda _: api)
-
-
-def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tls\.crt"):
-        MountedMaterial(tmp_path)()
-
-
-def test_files_that_were_renewed_are_taken_up_a_second_later(tmp_path: Path) -> None:
-    for name in ("tls.crt", "tls.key", "ca.crt"):
-        (tmp_path / name).write_bytes(b"old")
-    clock = VirtualClock()
-    current = MountedMaterial(tmp_path, clock.now)
-    assert current().certificate == b"old"
-    (tmp_path / "tls.crt").write_bytes(b"new")
-    clock.advance(0.9)
-    assert current().certificate == b"old"
-    clock.advance(0.1)
-    assert current().certificate == b"new"
 
 
 def test_without_a_certificate_nothing_is_called() -> None:

@@ -1,4 +1,4 @@
-"""A client of the leader's DiskScheduler service, for programs in Python.
+"""A client of the leader's DiskScheduler service, for tests and benches.
 
 It shows a client certificate and believes the server by its name. Certificates may change while it lives: each new
 connection takes what holds then.
