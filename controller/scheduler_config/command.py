@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives import serialization
 
 from controller.errors import ConfigError
 from controller.kube.resources import Resource
-from controller.model.names import SECOND_SCHEDULER
 from controller.scheduler_config.config import Rendered, merged_config, new_config
 from controller.scheduler_config.fragments import fragments_of, header_of, machine_patch
 from controller.scheduler_config.from_cluster import Get, client_certificate, service_address
@@ -33,7 +32,6 @@ from controller.scheduler_config.options import (
     parse_timeout,
     require,
 )
-from controller.scheduler_config.second import manifest
 
 NAME: Final = "render-scheduler-config"
 PARTS: Final = ("all", "config", "wiring")
@@ -103,7 +101,7 @@ def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
         "--scheduler-name",
         default="",
         metavar="NAME",
-        help=f"name of the profile that asks the extender (with --for second: {SECOND_SCHEDULER})",
+        help="name of the profile that asks the extender (default: that of kube-scheduler)",
     )
     add(
         "--kubeconfig",
@@ -121,12 +119,6 @@ def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
         "--leader-elect",
         action=argparse.BooleanOptionalAction,
         help="of several kube-schedulers only an elected one schedules (default)",
-    )
-    add("--image", default="", help="with --for second: image of kube-scheduler, in the cluster's version")
-    add(
-        "--no-managed-resources",
-        action="store_true",
-        help="with --for second: send all pods of this scheduler to the extender",
     )
 
 
@@ -187,11 +179,6 @@ def render(
     read, get = read or _read, get or _from(arguments.cluster_kubeconfig)
     options = _options(arguments, read, get, tell).checked()
     require(
-        not (arguments.merge and options.is_second),
-        "--merge",
-        "is not possible with --for second: a second kube-scheduler has a file of its own",
-    )
-    require(
         not (arguments.merge and options.platform.is_talos),
         "--merge",
         "is not possible for Talos, which merges patches of its machine configuration itself",
@@ -201,15 +188,13 @@ def render(
         title, fragments = options.platform.title, fragments_of(options)
         require(bool(fragments), "--part", f"wiring does not exist for {title}; leave --part out")
         return Rendered(_stream(fragment.text for fragment in fragments))
-    header = header_of(options, is_merged=bool(merge)) if not options.is_second else ""
+    header = header_of(options, is_merged=bool(merge))
     if merge:
         rendered = merged_config(_text(read, "--merge", merge), merge, options)
     else:
         rendered = new_config(options, header)
     text = rendered.text
-    if options.is_second and part != "config":
-        text = manifest(options, text)
-    elif options.platform.is_talos:
+    if options.platform.is_talos:
         text = machine_patch(options, text)
     others = _stream(fragment.text for fragment in fragments_of(options)) if part == "all" else ""
     return Rendered(text, rendered.notes, others)
@@ -259,8 +244,6 @@ def _options(
         kubeconfig=arguments.kubeconfig,
         config_path=arguments.config_path,
         leader_elect=arguments.leader_elect,
-        manages_resource=not arguments.no_managed_resources,
-        image=arguments.image,
     )
 
 

@@ -136,9 +136,6 @@ def _set_election(draft: Draft) -> None:
     had = election.get("leaderElect")
     wanted = options.leader_elect if options.leader_elect is not None else (True if had is None else had)
     draft.put(election, "leaderElect", wanted, 1)
-    if options.is_second:
-        draft.put(election, "resourceName", options.scheduler_name, 1)
-        draft.put(election, "resourceNamespace", options.namespace, 1)
     _keep(draft, "leaderElection", election)
 
 

@@ -40,10 +40,6 @@ WHY: Final = {
         "For the pods that name these schedulers in spec.schedulerName. Without a list, kube-scheduler has the\n"
         "profile default-scheduler by itself; a list has to name it, or all other pods stay pending."
     ),
-    "ignoredResources": (
-        "No node offers the flag resource. Usually managedResources below says so; without that list,\n"
-        "pods that request it would never fit."
-    ),
     "extenders": "Extenders are called one after the other; this one does not affect the others.",
     "filterVerb": "Tells which nodes have room for all Longhorn volumes of the pod, and holds that room.",
     "prioritizeVerb": "Prefers nodes with the pod's data, and nodes that surely fit (0 to 10).",
@@ -70,7 +66,6 @@ WHY: Final = {
     "httpTimeout": "At most 4s: an answer of a leader that has lost its Lease must not be used.",
     "longTimeout": "More than 4s: an answer of a leader that has lost its Lease may be used.",
     "managedResources": "Only pods that request this resource are sent to the extender,",
-    "noResources": "(No managedResources: every pod of this scheduler is sent to the extender.)",
     "ignoredByScheduler": "and no node needs to offer it.",
 }
 

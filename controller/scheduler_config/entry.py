@@ -143,14 +143,10 @@ def _entry(draft: Draft, choices: _Choices) -> CommentedMap:
     put("nodeCacheCapable", True)
     put("ignorable", choices.ignorable, "ignored" if choices.ignorable else "")
     long = options.timeout_milliseconds > 4_000
-    why_timeout = WHY["longTimeout" if long else "httpTimeout"]
-    if not options.manages_resource:
-        why_timeout += f"\n{WHY['noResources']}"
-    tree.put(entry, "httpTimeout", options.timeout, why_timeout, column)
-    if options.manages_resource:
-        resource = CommentedMap(name=EXTENDER_RESOURCE)
-        tree.put(resource, "ignoredByScheduler", True, WHY["ignoredByScheduler"], 2 * column)
-        put("managedResources", CommentedSeq([resource]))
+    put("httpTimeout", options.timeout, "longTimeout" if long else "httpTimeout")
+    resource = CommentedMap(name=EXTENDER_RESOURCE)
+    tree.put(resource, "ignoredByScheduler", True, WHY["ignoredByScheduler"], 2 * column)
+    put("managedResources", CommentedSeq([resource]))
     return entry
 
 

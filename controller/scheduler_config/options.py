@@ -10,7 +10,6 @@ from typing import Final
 import yaml
 
 from controller.errors import ConfigError
-from controller.model.names import DEFAULT_SCHEDULER, SECOND_SCHEDULER
 
 SERVICE: Final = "longhorn-scheduler-extender"
 DEFAULT_PORT: Final = 9504
@@ -21,7 +20,6 @@ LONGEST_TIMEOUT_MILLISECONDS: Final = 4_000
 """Lease duration less renew deadline: an answer that takes longer may come from a leader that has lost its Lease."""
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_IMAGE: Final = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?")
 _TIMEOUT: Final = re.compile(r"(?P<number>\d{1,9})(?P<unit>ms|s)?")
 
 
@@ -35,7 +33,6 @@ class Platform:
     config_path: str  # where kube-scheduler finds the configuration; empty: not ours to say
     on_host_network: bool = False  # its resolver knows no names of Services
     has_profiling_off: bool = False  # by a flag, which a configuration file puts out of force
-    inside: str = ""  # of what the configuration is a part, and no file of its own; empty: it is one
 
     @property
     def is_talos(self) -> bool:
@@ -70,12 +67,9 @@ PLATFORMS: Final = {
         ),
         # The kubeconfig is Talos's to say.
         *(
-            Platform(
-                name, "Talos", "", "", on_host_network=True, has_profiling_off=True, inside="machine configuration"
-            )
+            Platform(name, "Talos", "", "", on_host_network=True, has_profiling_off=True)
             for name in ("talos", "talos-document")
         ),
-        Platform("second", "a second kube-scheduler", "", "/etc/kube-scheduler/config.yaml", inside="Secret"),
         Platform("plain", "kube-scheduler", "/etc/kubernetes/scheduler.conf", ""),
     )
 }
@@ -120,8 +114,6 @@ class Options:
     kubeconfig: str = ""
     config_path: str = ""
     leader_elect: bool | None = None
-    manages_resource: bool = True
-    image: str = ""  # of a second kube-scheduler
 
     @property
     def server_name(self) -> str:
@@ -146,21 +138,13 @@ class Options:
     def path(self) -> str:
         return self.config_path or self.platform.config_path
 
-    @property
-    def is_second(self) -> bool:
-        return self.platform.name == "second"
-
     def checked(self) -> Options:
         """Itself with all defaults in place; ConfigError names the first option that cannot work."""
         self._check_address()
         self._check_numbers()
         self._check_names()
         self._check_platform()
-        return replace(
-            self,
-            config_path=self.path,
-            scheduler_name=self.scheduler_name or (SECOND_SCHEDULER if self.is_second else ""),
-        )
+        return replace(self, config_path=self.path)
 
     def _check_address(self) -> None:
         require(_is_name(self.namespace, subdomain=False), "--namespace", f"is not a namespace: {self.namespace!r}")
@@ -197,40 +181,19 @@ class Options:
             require(not path or _is_path(path), option, f"is not an absolute path: {path!r}")
 
     def _check_platform(self) -> None:
-        title, inside = self.platform.title, self.platform.inside
+        title = self.platform.title
         require(
-            not (inside and isinstance(self.certificates, CertificateDirectory)),
+            not (self.platform.is_talos and isinstance(self.certificates, CertificateDirectory)),
             "--certificate-dir",
-            f"is not for {title}, whose configuration is inside a {inside}",
+            f"is not for {title}, whose configuration is inside a machine configuration",
         )
         require(
             not (self.platform.is_talos and self.kubeconfig),
             "--kubeconfig",
             f"is not for {title}, which sets it by itself",
         )
-        if self.is_second:
-            require(
-                bool(_IMAGE.fullmatch(self.image)),
-                "--image",
-                f"is {self.image!r}; a second kube-scheduler needs the image of the cluster's own version, such as "
-                "registry.k8s.io/kube-scheduler:v1.36.3",
-            )
-            require(not self.kubeconfig, "--kubeconfig", f"is not for {title}: it uses its pod's service account")
-            require(
-                self.scheduler_name != DEFAULT_SCHEDULER,
-                "--scheduler-name",
-                "is default-scheduler, the name of the cluster's own kube-scheduler: both would place the same pods. "
-                "Give another name",
-            )
-        else:
-            require(not self.image, "--image", f"is for a second kube-scheduler only, not for {title}")
-            require(
-                self.manages_resource,
-                "--no-managed-resources",
-                "is for a second kube-scheduler only: every pod of the cluster would be sent to the extender",
-            )
         require(
-            not self.config_path or (bool(self.platform.config_path) and not self.is_second),
+            not self.config_path or bool(self.platform.config_path),
             "--config-path",
             f"is not for {title}",
         )

@@ -10,9 +10,9 @@ from typing import Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from controller.model.names import DEFAULT_SCHEDULER, EXTENDER_RESOURCE
+from controller.model.names import DEFAULT_SCHEDULER
 from controller.scheduler_config import tree
-from controller.scheduler_config.draft import WHY, Draft
+from controller.scheduler_config.draft import Draft
 
 DEFAULT_ORDER: Final = "PrioritySort"
 """The plugin that orders the queue where nothing else is said."""
@@ -36,17 +36,11 @@ def set_profile(draft: Draft) -> None:
 
 def _list_profiles(draft: Draft, wanted: str) -> None:
     profile = CommentedMap(schedulerName=wanted)
-    if draft.options.is_second or wanted == DEFAULT_SCHEDULER:
+    if wanted == DEFAULT_SCHEDULER:
         draft.put(draft.document, "profiles", CommentedSeq([profile]), 0)
     else:
         both = CommentedSeq([CommentedMap(schedulerName=DEFAULT_SCHEDULER), profile])
         draft.put(draft.document, "profiles", both, 0, "bothProfiles")
-    if not draft.options.manages_resource:
-        args = CommentedMap(ignoredResources=CommentedSeq([EXTENDER_RESOURCE]))
-        fit = CommentedMap({"name": "NodeResourcesFit", "args": args})
-        profile["pluginConfig"] = CommentedSeq([fit])
-        column = 2 * draft.layout.sequence + draft.layout.mapping
-        args.yaml_set_comment_before_after_key("ignoredResources", before=WHY["ignoredResources"], indent=column)
 
 
 def _names(draft: Draft, profiles: CommentedSeq) -> list[str]:

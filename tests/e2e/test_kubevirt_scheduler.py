@@ -26,7 +26,7 @@ MakeCell = Callable[..., Cell]
 @pytest.fixture(scope="module", autouse=True)
 def scheduler(shared_scene: Scene) -> Iterator[None]:
     """With a log of all scores."""
-    config = second(shared_scene, NAME, "--no-managed-resources")
+    config = second(shared_scene, NAME, all_pods=True)
     shared_scene.cluster.start_scheduler(config, name=NAME, flags={"v": "10"})
     yield
     shared_scene.cluster.stop_scheduler(NAME)

@@ -21,7 +21,7 @@ from tests.cluster.kubeconfig import write_kubeconfig
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.neighbours import Neighbour, passes_everything
 from tests.e2e.scheduling import NAMESPACE
-from tests.e2e.second_scheduler import second, where
+from tests.e2e.second_scheduler import second
 from tests.unit.scheduler_config.asking import ask
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -37,6 +37,12 @@ def cell(make_cell: MakeCell) -> Cell:
     cell = make_cell(nodes=2, fillers=0)
     cell.allow_scheduling(cell.nodes[0], allowed=False)
     return cell
+
+
+def where(scene: Scene) -> list[str]:
+    """Words of the command that lead to this scene."""
+    host, port = scene.address
+    return ["--service-address", host, "--port", str(port), "--cluster-kubeconfig", str(scene.kubeconfig)]
 
 
 def kubeconfig(scene: Scene) -> str:
@@ -121,8 +127,7 @@ def test_a_second_scheduler_works_with_the_rights_that_its_manifest_gives_it(
     scene: Scene, cell: Cell, start_scheduler: StartScheduler, form: str
 ) -> None:
     name = f"second-{form}"
-    words = ["--no-managed-resources"] if form.startswith("no") else []
-    start_scheduler(name, second(scene, name, *words))
+    start_scheduler(name, second(scene, name, all_pods=form.startswith("no")))
     bind_a_pod(scene, cell, name)
     lease = scene.api.get(f"{LEASE}/{name}")
     assert lease["spec"]["holderIdentity"]

@@ -196,6 +196,14 @@ EXAMPLE_FILES: Final = (
         {"replicaPlacement": {"enabled": True}},
     ),
     Example(
+        "second-scheduler.yaml",
+        "second-scheduler",
+        """
+# A second kube-scheduler, beside install.yaml. Set its image to your cluster's version. docs/kube-scheduler.md
+""",
+        {"secondScheduler": {"enabled": True}},
+    ),
+    Example(
         "status-access.yaml",
         "status-access",
         """

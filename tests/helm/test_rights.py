@@ -167,17 +167,15 @@ def test_no_other_image_than_those_that_are_named(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("values", [{}, COMBINATIONS["control planes"]["secondScheduler"]], ids=["defaults", "all"])
-def test_the_second_scheduler_is_configured_as_the_program_would(helm: Helm, values: Values) -> None:
+def test_the_second_scheduler_asks_as_the_program_would_have_it(helm: Helm, values: Values) -> None:
     """But for certificates, which are files here."""
-    second = {"enabled": True, **values}
+    second = {"enabled": True, "name": "longhorn-scheduler", **values}
     (config,) = (
-        one["data"]["config.yaml"]
+        yaml.safe_load(one["data"]["config.yaml"])
         for one in objects(helm, {"secondScheduler": second, "tls": {"mode": "insecure-plain-http"}}, "ConfigMap")
         if "config.yaml" in one["data"]
     )
-    words = ["--for", "second", "--part", "config", "--insecure-plain-http", "--image", "any"]
-    words += ["--scheduler-name", second["name"]] if "name" in second else []
-    words += ["--no-managed-resources"] if second.get("allPods") else []
+    words = ["--for", "plain", "--part", "config", "--insecure-plain-http"]
     words += ["--ignorable"] if second.get("ignorable") else []
     words += ["--http-timeout", second.get("httpTimeout", "4s")]
     words += ["--qps", str(second.get("qps", 500)), "--burst", str(second.get("burst", 1000))]
@@ -185,8 +183,15 @@ def test_the_second_scheduler_is_configured_as_the_program_would(helm: Helm, val
     add_parser(commands.add_subparsers())
     arguments = commands.parse_args(["render-scheduler-config", *words])
     wanted = yaml.safe_load(render(arguments, lambda _: None).text)
+    del wanted["clientConnection"]["kubeconfig"]  # its pod's service account
+    wanted["leaderElection"] |= {"resourceName": second["name"], "resourceNamespace": "longhorn-system"}
     wanted["percentageOfNodesToScore"] = second.get("percentageOfNodesToScore", 100)
-    assert wanted == yaml.safe_load(config)
+    wanted["profiles"] = [{"schedulerName": second["name"]}]
+    if second.get("allPods"):
+        (resource,) = wanted["extenders"][0].pop("managedResources")
+        fit = {"name": "NodeResourcesFit", "args": {"ignoredResources": [resource["name"]]}}
+        wanted["profiles"][0]["pluginConfig"] = [fit]
+    assert wanted == config
 
 
 def test_over_tls_the_second_scheduler_shows_the_certificate_of_its_secret(helm: Helm) -> None:

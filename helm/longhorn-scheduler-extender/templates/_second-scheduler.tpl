@@ -1,4 +1,4 @@
-{{/* The second scheduler's configuration: as render-scheduler-config --for second writes it, with files for keys. */}}
+{{/* The second scheduler's configuration: it asks as render-scheduler-config has it, with files for keys. */}}
 {{- define "lse.secondSchedulerConfig" -}}
 {{- $values := .Values.secondScheduler }}
 {{- $tls := ne .Values.tls.mode "insecure-plain-http" }}

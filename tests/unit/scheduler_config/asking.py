@@ -24,7 +24,6 @@ from controller.scheduler_config.config import Rendered
 from controller.scheduler_config.options import SERVICE
 
 GOLDEN = Path(__file__).parent / "golden"
-IMAGE = "registry.k8s.io/kube-scheduler:v1.36.3"
 CASES: dict[str, list[str]] = {
     "plain": [],
     "kubeadm": [],
@@ -32,7 +31,6 @@ CASES: dict[str, list[str]] = {
     "rke2": ["--service-address", "fd00:10::7", "--ignorable", "--certificate-dir", "/etc/extender"],
     "talos": [],
     "talos-document": ["--insecure-plain-http"],
-    "second": ["--image", IMAGE, "--large-cluster"],
 }
 CLUSTER_IP = "10.96.0.7"
 Get = Callable[[Resource, str, str], dict[str, Any]]

@@ -16,7 +16,6 @@ import yaml
 from certs.authority import LeafSpec, make_authority, sign
 from controller.errors import ConfigError, NotFoundError, UnavailableError
 from controller.kube.resources import Resource
-from controller.model.names import EXTENDER_RESOURCE
 from controller.scheduler_config.command import printed
 from controller.settings import LIVE_FIELDS
 from tests.e2e.scheduling import with_changes
@@ -24,7 +23,6 @@ from tests.unit.pages import yaml_blocks
 from tests.unit.scheduler_config.asking import (
     CASES,
     CLUSTER_IP,
-    IMAGE,
     ask,
     cluster,
     config,
@@ -151,58 +149,6 @@ def test_talos_warns_of_a_key_only_where_there_is_one(platform: str) -> None:
     for words, is_told in (((), True), (("--insecure-plain-http",), False)):
         text = ask("--for", platform, *ADDRESS, *words).text
         assert is_told == ("it holds a private key:\n" in text)
-
-
-# The second scheduler
-
-
-def second(*words: str) -> dict[str, dict[str, Any]]:
-    found = documents(ask("--for", "second", "--image", IMAGE, *words).text)
-    return {f"{document['kind']}/{document['metadata']['name']}": document for document in found}
-
-
-def test_a_second_scheduler_has_a_name_an_account_and_a_lease_of_its_own() -> None:
-    objects = second("--scheduler-name", "ks2", "--namespace", "storage")
-    assert {
-        "ServiceAccount/ks2",
-        "ClusterRoleBinding/ks2-kube-scheduler",
-        "ClusterRoleBinding/ks2-volume-scheduler",
-        "RoleBinding/ks2-authentication-reader",
-        "Role/ks2",
-        "RoleBinding/ks2",
-        "Secret/ks2",
-        "Deployment/ks2",
-    } == set(objects)
-    found = yaml.safe_load(objects["Secret/ks2"]["stringData"]["config.yaml"])
-    assert [{"schedulerName": "ks2"}] == found["profiles"]
-    assert {"leaderElect": True, "resourceName": "ks2", "resourceNamespace": "storage"} == found["leaderElection"]
-    assert "kubeconfig" not in found["clientConnection"]
-    assert ["ks2"] == objects["Role/ks2"]["rules"][0]["resourceNames"]
-    subjects = [objects[name]["subjects"] for name in objects if "Binding" in name]
-    assert [[{"kind": "ServiceAccount", "name": "ks2", "namespace": "storage"}]] * 4 == subjects
-
-
-def test_another_configuration_makes_other_pods() -> None:
-    def annotations(*words: str) -> Any:
-        return second(*words)["Deployment/longhorn-scheduler"]["spec"]["template"]["metadata"]["annotations"]
-
-    assert annotations() == annotations()
-    assert annotations() != annotations("--qps", "400")
-
-
-def test_without_election_there_is_one_copy_that_is_gone_before_the_next() -> None:
-    spec = second("--no-leader-elect")["Deployment/longhorn-scheduler"]["spec"]
-    assert (1, {"type": "Recreate"}) == (spec["replicas"], spec["strategy"])
-    spec = second()["Deployment/longhorn-scheduler"]["spec"]
-    assert (2, None) == (spec["replicas"], spec.get("strategy"))
-
-
-def test_without_managed_resources_pods_that_carry_the_resource_still_fit() -> None:
-    found = config("--for", "second", "--image", IMAGE, "--no-managed-resources")
-    assert "managedResources" not in found["extenders"][0]
-    (profile,) = found["profiles"]
-    fit = {"name": "NodeResourcesFit", "args": {"ignoredResources": [EXTENDER_RESOURCE]}}
-    assert [fit] == profile["pluginConfig"]
 
 
 # Options
@@ -438,7 +384,6 @@ REFUSED = {
     ],
     "--certificate-dir": [
         "plain --certificate-dir relative",
-        f"second --image {IMAGE} --certificate-dir /a",
         "talos --certificate-dir /a",
     ],
     "--http-timeout": ["plain --http-timeout 0", "plain --http-timeout=-1s", "plain --http-timeout 1m"],
@@ -446,23 +391,18 @@ REFUSED = {
     "--burst": ["plain --burst -1", "plain --qps 2000"],
     "--scheduler-name": [
         *(f"plain --scheduler-name {name}" for name in ("A", "yes", "off", "n", "0755", "12")),
-        f"second --image {IMAGE} --scheduler-name default-scheduler",
     ],
     "--kubeconfig": [
         "plain --kubeconfig relative",
-        f"second --image {IMAGE} --kubeconfig /a",
         "talos-document --kubeconfig /a",
     ],
     "--config-path": [
         "kubeadm --service-address 10.96.0.7 --config-path /a:b",
         "plain --config-path /a",
-        f"second --image {IMAGE} --config-path /a",
         "talos --config-path /a",
     ],
-    "--image": [f"plain --image {IMAGE}", "second", "second --image 'a b'", "second --image a:"],
-    "--no-managed-resources": ["plain --no-managed-resources"],
     "--part": ["plain --part wiring", "talos --part wiring"],
-    "--merge": [f"second --image {IMAGE} --merge x", "talos --merge x", "plain --merge /does/not/exist"],
+    "--merge": ["talos --merge x", "plain --merge /does/not/exist"],
 }
 
 
