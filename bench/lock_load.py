@@ -14,7 +14,7 @@ from typing import Final
 from bench.lock_held import is_stalled
 from bench.lock_world import SAMPLE, TAG, MadeUp
 from bench.stalls import Stalls
-from controller.allocator.waiting.refusals import Wakeup
+from controller.allocator.outcome import Wakeup
 from controller.workers.sweeper import SWEEP_EVERY_SECONDS
 from controller.workers.waker import PAUSE_SECONDS
 

@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from controller.allocator.verbs.shares import ServedPod
-from controller.allocator.waiting.refusals import Wakeup
+from controller.allocator.outcome import ServedPod, Wakeup
 from controller.clock import Clock
 from controller.model.times import utc_time
 from controller.process.worker import Part, Worker

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Mode, PodKnowledge
-from controller.allocator.world.absences import UnknownObjectError
+from controller.allocator.outcome import Mode, PodKnowledge, UnknownObjectError
 from controller.clock import Clock
 from controller.errors import ClusterError, NotReadyError, NotSyncedError, SchedulerError
 from controller.follow.live import LiveReads

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Final
 
 from controller.allocator.judge.node import Judge
-from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot
+from controller.allocator.outcome import Decision, Due, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot, Wakeup
 from controller.allocator.promises.binding import new_ledger
-from controller.allocator.promises.ends import Due, Ends
+from controller.allocator.promises.ends import Ends
 from controller.allocator.promises.growths import GrantedBy
 from controller.allocator.promises.holds import kept_for
 from controller.allocator.promises.journal import ClaimTale, Journal
@@ -28,13 +28,12 @@ from controller.allocator.promises.settle import Settler
 from controller.allocator.promises.views import promise_views, snapshot_of
 from controller.allocator.verbs.account import account_of, account_of_tie
 from controller.allocator.verbs.allocate import Allocations
-from controller.allocator.verbs.events import Apply, Events
 from controller.allocator.verbs.filter import Filtering, newcomer_of
 from controller.allocator.verbs.find import DiskQueries
 from controller.allocator.verbs.grow import Expansions, UnderLock
-from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Observing
+from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Apply, Events, Observing
 from controller.allocator.verbs.shares import ServedVolumes
-from controller.allocator.waiting.refusals import Refusals, Wakeup
+from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.waiting.waking import WakePlan
 from controller.allocator.world.absences import ABSENT_SECONDS, known_demands
 from controller.allocator.world.world import World

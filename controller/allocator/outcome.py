@@ -6,8 +6,12 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 
+from controller.errors import NotSyncedError
+from controller.model.allocations import Allocation, Change, NodeRecord, Put
 from controller.model.workload import Pod
-from controller.rules.reasons import Reason
+from controller.rules.demand import Missing
+from controller.rules.placing import NotYet
+from controller.rules.reasons import Reason, Rejection
 
 
 class Mode(StrEnum):
@@ -136,3 +140,110 @@ class Snapshot:
     counters: Mapping[str, int]
     reach_changes: tuple[ReachView, ...]
     disks_over: tuple[DiskOver, ...]
+
+
+class UnknownObjectError(NotSyncedError):
+    """A pod refers to `missing`, which our stores do not have and no live read found absent just now."""
+
+    def __init__(self, pod: Pod, missing: Missing) -> None:
+        super().__init__(f"pod {pod.key}: {missing.kind} {missing.name} is not known yet")
+        self.missing = missing
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What prevents a growth; `disk` and `node` are empty if it is the volume itself. `missing_bytes` 0: more room
+    would not help."""
+
+    node: str
+    disk: str
+    missing_bytes: int
+    rejection: Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What time may end, once a live read of `reads` (kind, key) has shown nothing. `is_capped`: it ends even if the
+    API server cannot be asked, unless a claim is bound to something that nobody has seen. `claimant` and `volume` (""
+    for all of the claimant's) name it."""
+
+    claimant: str
+    volume: str
+    reads: tuple[tuple[str, str], ...]
+    is_capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeup:
+    """A refused pod that is to be tried again; `wakes`: how often it was."""
+
+    pod_uid: str
+    namespace: str
+    name: str
+    wakes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPod:
+    """A pending pod that follows its shared volumes. `volumes`: how many of them each node serves; nodes on which
+    nothing can run now count for none."""
+
+    created_utc: str
+    volumes: Mapping[str, int]
+
+    @property
+    def best(self) -> frozenset[str]:
+        """The nodes that serve most of them; empty: none is served anywhere."""
+        most = max(self.volumes.values(), default=0)
+        return frozenset(node for node, count in self.volumes.items() if count == most)
+
+
+class LookFirstError(Exception):
+    """Where the replica goes, or may stay, depends on `what` (kind and name), of which our stores may be behind."""
+
+    def __init__(self, *what: tuple[str, str]) -> None:
+        super().__init__()
+        self.what = what
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """What was given, and the `changes` that make it durable. `obstacles`: nothing was given, for these reasons and so
+    many `more`. `is_new`: it was not given before. `freed`: nothing was given but these taken back. `seen`: the records
+    by which there is room for it."""
+
+    allocations: tuple[Allocation, ...] = ()
+    changes: tuple[Change, ...] = ()
+    is_new: bool = False
+    obstacles: tuple[Obstacle, ...] = ()
+    more: int = 0
+    freed: tuple[Allocation, ...] = ()
+    size_bytes: int = 0
+    seen: tuple[NodeRecord, ...] = ()
+    number: int = 0  # of the decision, until what becomes of it is told
+
+    @property
+    def put(self) -> tuple[Allocation, ...]:
+        """What the changes bring on record."""
+        return tuple(change.allocation for change in self.changes if isinstance(change, Put))
+
+
+class HeldPlace(StrEnum):
+    """What is on record, or decided, for a replica without a disk."""
+
+    NOTHING = "nothing"
+    PLACE = "place"  # that it may be written to
+    CLOSED = "closed"  # by the rules, room aside, or because it has no room for what the volume has grown by
+    IN_DOUBT = "in-doubt"  # that room may be missing only because a write of ours was not answered
+    ELSEWHERE = "elsewhere"  # not on the node that it has to be on
+    TOLD = "told"  # one of these two, and its caller was told so lately that it may be writing it
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementTurn:
+    """Whether a replica without a disk is to get one now. `affinity`: the node that it has to be bound to first."""
+
+    volume: str
+    not_yet: NotYet | None = None
+    affinity: str = ""
+    held: HeldPlace = HeldPlace.NOTHING

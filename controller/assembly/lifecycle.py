@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Mode
-from controller.allocator.waiting.refusals import Wakeup
+from controller.allocator.outcome import Mode, Wakeup
 from controller.clock import Clock
 from controller.errors import ClusterError, SchedulerError
 from controller.kube.endpoint_slice import Endpoint, clear_at_end

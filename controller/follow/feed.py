@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controller.allocator.verbs.events import Events
+from controller.allocator.verbs.observe import Events
 from controller.follow.kinds import FollowedKind
 from controller.kube.store import Change, Store
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
-from controller.allocator.verbs.events import Events
+from controller.allocator.verbs.observe import Events
 from controller.kube import resources
 from controller.kube.resources import Resource
 from controller.model import parse, records

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from controller.allocator.verbs.events import Events
+from controller.allocator.verbs.observe import Events
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError
 from controller.follow.kinds import FollowedKind
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from controller.allocator.verbs.events import Events
+from controller.allocator.verbs.observe import Events
 from controller.clock import Clock
 from controller.errors import NotFoundError
 from controller.follow.feed import follow

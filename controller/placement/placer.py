@@ -18,9 +18,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from controller.allocator.outcome import Mode
+from controller.allocator.outcome import Allotment, HeldPlace, Mode, PlacementTurn
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
-from controller.allocator.verbs.allotment import Allotment, HeldPlace, PlacementTurn
 from controller.clock import Clock
 from controller.errors import NotReadyError, SchedulerError
 from controller.placement.objects import ReplicaObjects, ReplicaPlace, Written

@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 import grpc
 
+from controller.allocator.outcome import Allotment, LookFirstError
 from controller.allocator.verbs.allocate import Allocations
-from controller.allocator.verbs.allotment import Allotment, LookFirstError
 from controller.clock import Clock
 from controller.errors import (
     MalformedRequestError,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import grpc
 
-from controller.allocator.judge.growth import Obstacle
+from controller.allocator.outcome import Obstacle
 from controller.clock import Clock
 from controller.errors import SchedulerError
 from controller.rpc import disk_scheduler_pb2 as pb

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.promises.ends import Due
+from controller.allocator.outcome import Due
 from controller.errors import ClusterError, UnavailableError
 from controller.follow.live import LiveReads
 from controller.process.worker import Part, Worker

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from controller.allocator.waiting.refusals import Wakeup
+from controller.allocator.outcome import Wakeup
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError
 from controller.model import names

@@ -7,12 +7,10 @@ from dataclasses import replace
 from typing import Any, Self
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import FilterOutcome, Mode
-from controller.allocator.promises.ends import Due
+from controller.allocator.outcome import Due, FilterOutcome, Mode, Wakeup
 from controller.allocator.promises.growths import GROWTH
 from controller.allocator.promises.promise import ANYWHERE, Kind, OneOf, Promise, Roams, Source, State
-from controller.allocator.verbs.events import Events
-from controller.allocator.waiting.refusals import Wakeup
+from controller.allocator.verbs.observe import Events
 from controller.allocator.world.reach import REPORT_GRACE_SECONDS
 from controller.clock import Clock
 from controller.follow.kinds import KINDS

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge
+from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, UnknownObjectError
 from controller.allocator.promises.growths import GROWTH as GROWTH_CLAIMANT
 from controller.allocator.promises.own import OWN
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
-from controller.allocator.world.absences import UnknownObjectError
 from controller.errors import SchedulerError
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod

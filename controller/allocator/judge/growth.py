@@ -26,6 +26,7 @@ from controller.allocator.judge.node import Judge
 from controller.allocator.judge.pending import Pending
 from controller.allocator.judge.sets import SetJudge, WantedCopies
 from controller.allocator.judge.verdict import Judgement, Verdict
+from controller.allocator.outcome import Obstacle
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import ANYWHERE, Kind
 from controller.allocator.world.rooms import make_room
@@ -50,17 +51,6 @@ MOST_TRIES: Final = 48  # of sizes, to find the largest one
 VERDICT_MILLISECONDS: Final = 250.0  # usually a few; this much only where pending promises fit in very many ways
 SEARCH_MILLISECONDS: Final = 50.0  # for the largest size, which is for people
 _LACKS_BYTES: Final = (Reason.INSUFFICIENT_STORAGE, Reason.PHYSICAL_SPACE)
-
-
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """What prevents a growth; `disk` and `node` are empty if it is the volume itself. `missing_bytes` 0: more room
-    would not help."""
-
-    node: str
-    disk: str
-    missing_bytes: int
-    rejection: Rejection
 
 
 @dataclass(frozen=True, slots=True)

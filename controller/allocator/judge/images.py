@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.joined import FoundDisk
 from controller.allocator.judge.pending import Pending
+from controller.allocator.outcome import Obstacle
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.world.world import World
 from controller.model.allocations import Allocation, Purpose

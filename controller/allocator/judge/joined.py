@@ -17,8 +17,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple, Self
 
-from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.pending import EvenLoad, Pending
+from controller.allocator.outcome import Obstacle
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import Roams, Source
 from controller.allocator.world.world import World

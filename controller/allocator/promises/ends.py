@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
+from controller.allocator.outcome import Due
 from controller.allocator.promises.claims import CLAIM
 from controller.allocator.promises.growths import GROWTH, MOST_HELD_SECONDS
 from controller.allocator.promises.journal import Journal
@@ -30,18 +30,6 @@ OWN_SECONDS: Final = 90.0  # that Longhorn has for copies of its own; a manager 
 MOST_DUE: Final = 100  # that are told at a time
 MOST_GROWTHS_DUE: Final = 10  # among them: strangers may have many read
 ALONE_SECONDS: Final = 60.0  # that a claim without a pod is waited for until its volume shows
-
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """What time may end, once a live read of `reads` (kind, key) has shown nothing. `is_capped`: it ends even if the
-    API server cannot be asked, unless a claim is bound to something that nobody has seen. `claimant` and `volume` (""
-    for all of the claimant's) name it."""
-
-    claimant: str
-    volume: str
-    reads: tuple[tuple[str, str], ...]
-    is_capped: bool
 
 
 def ends_at(promise: Promise, reservation_seconds: float) -> float:

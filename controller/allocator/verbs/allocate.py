@@ -20,11 +20,11 @@ from typing import Final
 from msgspec.structs import replace as replace_entry
 
 from controller.allocator.judge.chooser import DiskChooser
-from controller.allocator.judge.growth import Obstacle, plan_growth
+from controller.allocator.judge.growth import plan_growth
 from controller.allocator.judge.images import CopyToCome, check_image_growth, copy_to_come, find_image_disk
 from controller.allocator.judge.joined import JoinedDisks
+from controller.allocator.outcome import Allotment, HeldPlace, LookFirstError, Obstacle, PlacementTurn
 from controller.allocator.promises.binding import binding_of
-from controller.allocator.verbs.allotment import Allotment, HeldPlace, LookFirstError, PlacementTurn, allocation_of
 from controller.allocator.verbs.answers import AnsweredCalls
 from controller.allocator.verbs.closed import Closed, in_doubt
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
@@ -43,7 +43,7 @@ from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError, RefusedWriteError, SchedulerError
 from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put
-from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, Replica, Volume
+from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, LonghornNode, Replica, Volume
 from controller.rules.candidates import Candidate
 from controller.rules.expandable import Route
 from controller.rules.placing import check_replacement, check_time, is_replacement, wanted_affinity
@@ -169,7 +169,7 @@ class Allocations:
 
     def _at_its_place(self, replica: Replica, size_bytes: int = 0) -> Allotment:
         """Where it lies by its object, or by an allocation."""
-        one = allocation_of(self._world.nodes, replica, size_bytes)
+        one = _allocation_of(self._world.nodes, replica, size_bytes)
         if one is None:
             raise PreconditionError(f"the disk of replica {replica.name!r} is on no node that Longhorn shows")
         if self._stands(one):
@@ -250,7 +250,7 @@ class Allocations:
                 raise PreconditionError(
                     f"no replica of volume {volume_name!r} has a disk: each is given room at the volume's size"
                 )
-            wanted = [(one, allocation_of(self._world.nodes, one, size)) for one in placed]
+            wanted = [(one, _allocation_of(self._world.nodes, one, size)) for one in placed]
             for one, allocation in wanted:
                 if allocation is None:
                     raise PreconditionError(f"the disk of replica {one.name!r} is on no node that Longhorn shows")
@@ -471,3 +471,13 @@ class Allocations:
         self._world.volumes_touched(volumes)
         for name in volumes or {""}:
             self._under_lock.settle(name)
+
+
+def _allocation_of(nodes: Mapping[str, LonghornNode], replica: Replica, size_bytes: int = 0) -> Allocation | None:
+    """Of a replica that has a disk, and is that large at least; None where its node does not show the disk."""
+    node = nodes.get(replica.node)
+    disks = node.disks if node is not None else ()
+    if not any(one.uuid == replica.disk_uuid for one in disks):
+        return None
+    size = max(replica.size_bytes, size_bytes)
+    return Allocation(Purpose.REPLICA, replica.name, replica.node, replica.disk_uuid, size)

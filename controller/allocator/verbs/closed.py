@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol, TypeVar
 
-from controller.allocator.judge.growth import Obstacle
+from controller.allocator.outcome import Obstacle
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotReadyError, RefusedWriteError

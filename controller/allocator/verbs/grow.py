@@ -16,7 +16,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from controller.allocator.judge.growth import Obstacle, plan_growth
+from controller.allocator.judge.growth import plan_growth
+from controller.allocator.outcome import Obstacle
 from controller.allocator.promises.growths import Growths
 from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from controller.allocator.judge.growth import Obstacle
 from controller.allocator.judge.joined import JoinedDisks
-from controller.allocator.verbs.allotment import HeldAt, HeldPlace
+from controller.allocator.outcome import HeldPlace, Obstacle
 from controller.allocator.verbs.closed import in_doubt
 from controller.allocator.world.world import World
 from controller.errors import NotReadyError, PreconditionError
@@ -14,6 +14,14 @@ from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import Replica, Volume
 from controller.rules.affinity import Affinity
 from controller.rules.placing import wanted_affinity
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAt:
+    """`why`: it may not be written to."""
+
+    place: HeldPlace
+    why: str = ""
 
 
 def held(world: World, beside: Callable[[], JoinedDisks], volume: Volume, shown: Replica) -> HeldAt:

@@ -5,26 +5,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
 
+from controller.allocator.outcome import ServedPod
 from controller.allocator.world.world import World
 from controller.rules.demand import is_served
-
-
-@dataclass(frozen=True, slots=True)
-class ServedPod:
-    """A pending pod that follows its shared volumes. `volumes`: how many of them each node serves; nodes on which
-    nothing can run now count for none."""
-
-    created_utc: str
-    volumes: Mapping[str, int]
-
-    @property
-    def best(self) -> frozenset[str]:
-        """The nodes that serve most of them; empty: none is served anywhere."""
-        most = max(self.volumes.values(), default=0)
-        return frozenset(node for node, count in self.volumes.items() if count == most)
 
 
 class ServedVolumes:

@@ -56,14 +56,6 @@ class RefusedPod:
         return not self.unanswered or now < self.woken_at + PATIENCE_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Wakeup:
-    pod_uid: str
-    namespace: str
-    name: str
-    wakes: int
-
-
 class Refusals:
     """Refused pods by uid. Threads: none of its own; the allocator's lock guards it."""
 

@@ -21,13 +21,14 @@ from controller.allocator.judge.node import Judge
 from controller.allocator.judge.pending import Newcomer
 from controller.allocator.judge.search import NodeSearch, in_order, look
 from controller.allocator.judge.verdict import KEPT, LATE, Judgement, Verdict
+from controller.allocator.outcome import Wakeup
 from controller.allocator.promises.holds import Holds
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.memory import Memory
 from controller.allocator.promises.promise import Against, Source
 from controller.allocator.promises.users import FREE, Tie
 from controller.allocator.waiting.keeping import Seeking, may_take, most_kept
-from controller.allocator.waiting.refusals import PATIENCE_SECONDS, Refusals, RefusedPod, Wakeup
+from controller.allocator.waiting.refusals import PATIENCE_SECONDS, Refusals, RefusedPod
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.workload import Pod

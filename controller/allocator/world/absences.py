@@ -6,20 +6,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from controller.allocator.outcome import UnknownObjectError
 from controller.allocator.world.world import World
-from controller.errors import NotSyncedError
 from controller.model.workload import Claim, Pod
 from controller.rules.demand import Missing, VolumeDemand, demand_of_claim, demands_of_pod
 
 ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter than a retry of the scheduler
-
-
-class UnknownObjectError(NotSyncedError):
-    """A pod refers to `missing`, which our stores do not have and no live read found absent just now."""
-
-    def __init__(self, pod: Pod, missing: Missing) -> None:
-        super().__init__(f"pod {pod.key}: {missing.kind} {missing.name} is not known yet")
-        self.missing = missing
 
 
 def _unknown(missing: Iterable[Missing], world: World, now: float) -> Iterator[Missing]:

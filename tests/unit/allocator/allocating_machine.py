@@ -12,8 +12,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from controller.allocator.outcome import Allotment
 from controller.allocator.promises.binding import binding_of
-from controller.allocator.verbs.allotment import Allotment
 from controller.errors import NotFoundError, NotReadyError
 from controller.model.allocations import Allocation, Change, NodeRecord, changed
 from controller.model.longhorn import Replica

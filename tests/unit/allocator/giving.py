@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from controller.allocator.verbs.allotment import Allotment
+from controller.allocator.outcome import Allotment
 from controller.model.allocations import NodeRecord, changed
 from controller.model.longhorn import BackingImage, LonghornSettings
 from controller.rules.reasons import Reason

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from controller.allocator.allocator import Decision, Due
-from controller.allocator.outcome import PodKnowledge
-from controller.allocator.world.absences import UnknownObjectError
+from controller.allocator.outcome import PodKnowledge, UnknownObjectError
 from controller.model.allocations import NodeRecord
 from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Claim, PersistentVolume, Pod

@@ -13,9 +13,8 @@ import pytest
 from msgspec.structs import replace as other
 
 from controller.allocator.judge.joined import FoundDisks
-from controller.allocator.outcome import Decision, Mode
+from controller.allocator.outcome import Allotment, Decision, LookFirstError, Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS
-from controller.allocator.verbs.allotment import Allotment, LookFirstError
 from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import UNKNOWN_SECONDS, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError, PreconditionError

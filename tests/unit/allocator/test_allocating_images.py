@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.verbs.allotment import Allotment
+from controller.allocator.outcome import Allotment
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import PreconditionError
 from controller.model.allocations import Allocation, Purpose, Put

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from controller.allocator.outcome import Allotment
 from controller.allocator.promises.promise import Roams
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
-from controller.allocator.verbs.allotment import Allotment
 from controller.allocator.verbs.grow import GrowthRequest
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from tests.fakes.builders import EPOCH, GIB

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.allocator.verbs.allotment import HeldPlace, LookFirstError
+from controller.allocator.outcome import HeldPlace, LookFirstError
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import PreconditionError
 from controller.model.allocations import Allocation, Purpose, Put

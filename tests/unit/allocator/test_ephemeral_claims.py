@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.allocator import Decision
-from controller.allocator.world.absences import UnknownObjectError
+from controller.allocator.outcome import UnknownObjectError
 from controller.model.workload import Claim, Pod, PodVolume
 from tests.fakes.builders import LATER, LATEST, TestCluster
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from controller.allocator.promises.ends import Due
+from controller.allocator.outcome import Due
 from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS
 from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.model.longhorn import Replica, Volume

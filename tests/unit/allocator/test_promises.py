@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.allocator import Decision
+from controller.allocator.outcome import UnknownObjectError
 from controller.allocator.promises.promise import ANYWHERE
 from controller.allocator.verbs.observe import CLAIMS_AT_ONCE
-from controller.allocator.world.absences import UnknownObjectError
 from controller.rules.demand import Missing
 from tests.fakes.builders import EPOCH, TestCluster, replica, volume
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.outcome import Mode
-from controller.allocator.waiting.refusals import Wakeup
+from controller.allocator.outcome import Mode, Wakeup
 from controller.assembly.lifecycle import RULE_OUT_SECONDS, Configured, Lifecycle, Parts, mode_of
 from controller.errors import UnavailableError
 from controller.model.longhorn import LonghornSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.waiting.refusals import Wakeup
+from controller.allocator.outcome import Wakeup
 from controller.model.workload import Pod
 from controller.rules.reasons import Reason
 from extender import wire

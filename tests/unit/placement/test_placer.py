@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.outcome import Mode
+from controller.allocator.outcome import Allotment, Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
-from controller.allocator.verbs.allotment import Allotment
 from controller.errors import ClusterError, ConflictError, PreconditionError, UnavailableError
 from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS
 from controller.model.allocations import Allocation, Drop, Purpose, Put

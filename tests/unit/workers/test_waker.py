@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from controller.allocator.waiting.refusals import Wakeup
+from controller.allocator.outcome import Wakeup
 from controller.clock import Clock, SystemClock
 from controller.errors import NotFoundError, UnavailableError
 from controller.workers.waker import Waker, annotation_patch, condition_patch
