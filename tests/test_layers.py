@@ -17,7 +17,7 @@ from tests import source_rules as rules
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = Path(sys.executable).parent
 
-PRODUCT_CHECKS = [rules.check_wide_excepts, rules.check_sizes, rules.check_class_names]
+PRODUCT_CHECKS = [rules.check_wide_excepts, rules.check_sizes, rules.check_ratchets, rules.check_class_names]
 
 
 @functools.cache
@@ -212,3 +212,17 @@ def test_long_files_and_functions_are_found() -> None:
     assert not findings(rules.check_sizes, controller__feed="def f():\n" + body)
     assert not findings(rules.check_sizes, controller__feed='def f():\n    """Promise.\n    """\n' + body)
     assert findings(rules.check_sizes, controller__feed="class C:\n  def f():\n" + body + "    a = 2\n")
+
+
+def test_a_package_that_grows_is_found() -> None:
+    most = rules.PACKAGE_LINES["controller.allocator"]
+    assert not findings(rules.check_ratchets, controller__allocator__feed="a = 1\n" * most)
+    assert findings(rules.check_ratchets, controller__allocator__feed="a = 1\n" * (most + 1))
+
+
+@pytest.mark.parametrize(("folder", "most"), [("certs", rules.FOLDER_FILES), *rules.LARGE_FOLDERS.items()])
+def test_a_folder_with_one_file_too_many_is_found(folder: str, most: int) -> None:
+    files = [rules.parse(f"{folder}.m{number}", "") for number in range(most + 1)]
+    package = rules.Module(folder, "", files[0].tree, is_package=True)
+    assert [] == rules.check_ratchets([package, *files[:most]])
+    assert [f"{folder}: {most + 1} files, more than {most}"] == rules.check_ratchets([package, *files])
