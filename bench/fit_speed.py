@@ -1,10 +1,10 @@
-"""How long it takes to judge thousands of nodes for one pod (`python -m bench.fit_speed`).
+"""How long it takes to find nodes for one pod among thousands (`python -m bench.fit_speed`).
 
 The unit is a bare Python loop over the same disks with one integer comparison each, timed in the same run, alternating
-with what is measured, so that whatever else the machine does hits both alike. What is measured is the verdict on every
-node for one pod, as a filter call asks for it: a new judge each time, nothing kept from an earlier question. Rooms and
-their summaries are worked out by events, when a node or a replica changes; `cold` measures the same question with all
-of that thrown away before, `answer` a whole offline answer with placements, robustness and reasons.
+with what is measured, so that whatever else the machine does hits both alike. What is measured is the search for as
+many nodes as a filter call offers: a new judge each time, nothing kept from an earlier question. Rooms and their
+summaries are worked out by events, when a node or a replica changes; `cold` measures the same question with all of that
+thrown away before, `answer` a whole offline answer with placements, robustness and reasons.
 
 Prints one JSON object for each case, and writes them to bench-output/fit_speed.json.
 """
@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.verdicts import Verdict, add_report_only, conclude
-from controller.allocator.judge.node import SURE, Judge, Judgement
+from controller.allocator.judge.node import SURE, Judge
 from controller.allocator.judge.packing import PACK_STEPS, STRAND_STEPS, Item, Steps, is_robust, pack
+from controller.allocator.judge.search import NodeSearch
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import ANYWHERE, Verb
 from controller.allocator.verbs.fit import fit_pod
@@ -33,10 +34,12 @@ from controller.allocator.world.world import World
 from controller.model.longhorn import Disk
 from controller.model.workload import KubeNode
 from controller.rules.demand import VolumeDemand
+from controller.settings import LiveSettings
 from tests.fakes.builders import GIB, disk, node, promise
 from tests.fakes.rooms import local
 
 DISKS = 4
+MAX_OFFERS = LiveSettings().max_offers
 OUTPUT = Path("bench-output/fit_speed.json")
 # A filter call has so long in a cluster as large as Kubernetes supports.
 BUDGET_MILLISECONDS, BUDGET_NODES = 50.0, 5_000
@@ -109,10 +112,12 @@ def measure(case: FitCase, rounds: int) -> dict[str, Any]:
     free = [[disk.maximum_bytes - disk.scheduled_bytes for disk in world.nodes[name].disks] for name in names]
     size = demands[0].size_bytes
 
-    def ask() -> tuple[list[str], dict[str, Judgement]]:
-        return Judge(world, ledger, demands, 100.0).sure_among(names)
+    def ask() -> NodeSearch:
+        search = NodeSearch(names)
+        search.go_on(Judge(world, ledger, demands, 100.0), lambda _: len(search.sure) >= MAX_OFFERS)
+        return search
 
-    def ask_cold() -> tuple[list[str], dict[str, Judgement]]:
+    def ask_cold() -> NodeSearch:
         world.put_settings(world.settings)
         return ask()
 
@@ -131,8 +136,8 @@ def measure(case: FitCase, rounds: int) -> dict[str, Any]:
         times["cold"].append(timed(ask_cold))
         times["answer"].append(timed(answer))
     gc.enable()
-    sure, refused = ask()
-    verdicts = [*(SURE.verdict.name for _ in sure), *(judgement.verdict.name for judgement in refused.values())]
+    found = ask()
+    verdicts = [*(SURE.verdict.name for _ in found.sure), *(one.verdict.name for one in found.refused.values())]
     unit = statistics.median(times["unit"])
     result: dict[str, Any] = {
         "case": case.name,
