@@ -66,12 +66,16 @@ class ClusterError(SchedulerError):
     """The API server refused a call, or could not be reached."""
 
 
+class ForbiddenError(ClusterError):
+    """403: a right is missing, or a policy refuses it."""
+
+
 class NotFoundError(ClusterError):
     """404."""
 
 
 class ConflictError(ClusterError):
-    """409: written by somebody else meanwhile, or it exists already."""
+    """409, or a JSON patch that does not fit: written by somebody else meanwhile, or it exists already."""
 
 
 class GoneError(ClusterError):

@@ -7,10 +7,12 @@ twenty times slower than raw JSON, and its watch hangs for ever when the network
 from __future__ import annotations
 
 import contextlib
+import email.utils
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
@@ -20,7 +22,16 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
-from controller.errors import ClusterError, ConfigError, ConflictError, GoneError, NotFoundError, UnavailableError
+from controller.clock import Clock, SystemClock
+from controller.errors import (
+    ClusterError,
+    ConfigError,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    NotFoundError,
+    UnavailableError,
+)
 from controller.kube.resources import Resource
 from controller.process.worker import waiting
 
@@ -34,6 +45,9 @@ PATCH_TYPES: Final = {
 CALL_SECONDS: Final = 10.0
 LIST_SECONDS: Final = 60.0
 POOL_SIZE: Final = 64
+DATE_SECONDS: Final = 120.0  # an answer's Date that is older tells no time any more
+# All that a 422 says where a JSON patch does not fit the stored object, as where a `test` in it fails.
+MISFIT: Final = "the server rejected our request due to an error in our request"
 _JSON: Final = "application/json"
 
 
@@ -54,7 +68,13 @@ class WatchStream(Protocol):
 
 
 class KubeApi(Protocol):
-    """Raw objects in and out. Errors: NotFoundError, ConflictError, GoneError, UnavailableError, ClusterError."""
+    """Raw objects in and out. Errors: ClusterError, by kind NotFoundError, ConflictError (also where a JSON patch
+    does not fit what is stored), ForbiddenError, GoneError and UnavailableError."""
+
+    def server_utc(self) -> datetime | None:
+        """The API server's time, from the Date of its last answer, and up to a second behind; None without a recent
+        answer."""
+        ...
 
     def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw: ...
     def list_page(
@@ -93,9 +113,23 @@ class KubeApi(Protocol):
         *,
         kind: str = "merge",
         subresource: str = "",
+        field_manager: str = "",
+        dry_run: bool = False,
         timeout: float = CALL_SECONDS,
-    ) -> Raw: ...
-    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "", version: str = "") -> None:
+    ) -> Raw:
+        """`body` is a list of operations for kind "json". `dry_run`: admission looks at it, and nothing is stored."""
+        ...
+
+    def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str = "",
+        version: str = "",
+        timeout: float = CALL_SECONDS,
+    ) -> None:
         """ConflictError where the object has another uid or resourceVersion than those that are given."""
         ...
 
@@ -106,7 +140,7 @@ class ClientKubeApi:
     Threads: any. Blocks: for the call's timeout at most. I/O: the API server; nothing is retried here.
     """
 
-    def __init__(self, configuration: client.Configuration) -> None:
+    def __init__(self, configuration: client.Configuration, clock: Clock | None = None) -> None:
         configuration.connection_pool_maxsize = POOL_SIZE
         self._configuration = configuration
         self._client = client.ApiClient(configuration)
@@ -114,6 +148,8 @@ class ClientKubeApi:
         self._host = str(configuration.host).rstrip("/")
         # With a certificate and no token there is nothing to refresh, and the package reads the kubeconfig once more.
         self._has_token = bool(configuration.api_key) or not configuration.cert_file
+        self._clock = clock or SystemClock()
+        self._dated: tuple[datetime, float] | None = None  # the last answer's Date, and when it was received
 
     @classmethod
     def load(cls, kubeconfig: str | None = None, context: str | None = None) -> ClientKubeApi:
@@ -142,6 +178,13 @@ class ClientKubeApi:
         except (TypeError, AttributeError, LookupError) as error:  # what the library makes of another shape
             raise ConfigError(f"kubeconfig {kubeconfig}: it lacks fields of a kubeconfig") from error
         return cls(configuration)
+
+    def server_utc(self) -> datetime | None:
+        if (dated := self._dated) is None:
+            return None
+        date, received = dated
+        elapsed = self._clock.now() - received
+        return date + timedelta(seconds=elapsed) if elapsed <= DATE_SECONDS else None
 
     def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw:
         return self._call("GET", resource.path(namespace, name), timeout=timeout)
@@ -208,14 +251,28 @@ class ClientKubeApi:
         *,
         kind: str = "merge",
         subresource: str = "",
+        field_manager: str = "",
+        dry_run: bool = False,
         timeout: float = CALL_SECONDS,
     ) -> Raw:
+        query = {"fieldManager": field_manager} if field_manager else {}
+        query |= {"dryRun": "All"} if dry_run else {}
         path = resource.path(namespace, name, subresource)
-        return self._call("PATCH", path, body=body, content_type=PATCH_TYPES[kind], timeout=timeout)
+        return self._call("PATCH", path, query=query, body=body, content_type=PATCH_TYPES[kind], timeout=timeout)
 
-    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "", version: str = "") -> None:
+    def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str = "",
+        version: str = "",
+        timeout: float = CALL_SECONDS,
+    ) -> None:
         wanted = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
-        self._call("DELETE", resource.path(namespace, name), body={"preconditions": wanted} if wanted else None)
+        body = {"preconditions": wanted} if wanted else None
+        self._call("DELETE", resource.path(namespace, name), body=body, timeout=timeout)
 
     def _call(
         self,
@@ -265,7 +322,7 @@ class ClientKubeApi:
                 headers[str(setting["key"])] = str(setting["value"])
         try:
             with waiting():
-                return self._pool.request(
+                response = self._pool.request(
                     method,
                     url,
                     body=data,
@@ -276,6 +333,10 @@ class ClientKubeApi:
                 )
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise UnavailableError(f"{method} {path}: {error}") from error
+        with contextlib.suppress(ValueError):
+            date = email.utils.parsedate_to_datetime(response.headers.get("Date", ""))
+            self._dated = date.replace(tzinfo=UTC), self._clock.now()
+        return response
 
 
 class _LineStream:
@@ -358,9 +419,11 @@ def _error(status: int, data: bytes) -> ClusterError:
     except (msgspec.DecodeError, AttributeError):
         message = data[:200].decode("utf-8", "replace")
     text = f"{status}: {message}"
+    if status == 403:
+        return ForbiddenError(text)
     if status == 404:
         return NotFoundError(text)
-    if status == 409:
+    if status == 409 or (status == 422 and message == MISFIT):
         return ConflictError(text)
     if status == 410:
         return GoneError(text)

@@ -82,6 +82,20 @@ VALIDATING_WEBHOOKS: Final = Resource(
     "ValidatingWebhookConfiguration",
     is_namespaced=False,
 )
+POLICIES: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    is_namespaced=False,
+)
+POLICY_BINDINGS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    is_namespaced=False,
+)
 OUR_CONFIGURATIONS: Final[Mapping[Resource, str]] = {
     MUTATING_WEBHOOKS: MUTATING_CONFIGURATION,
     VALIDATING_WEBHOOKS: VALIDATING_CONFIGURATION,

@@ -7,12 +7,13 @@ import copy
 import math
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from controller.errors import ConflictError, GoneError, NotFoundError, SchedulerError
-from controller.kube.api import Page, Raw
+from controller.kube.api import MISFIT, Page, Raw
 from controller.kube.resources import Resource
 
 Key = tuple[str, str, str]  # path of the collection's kind, namespace, name
@@ -80,7 +81,8 @@ class FakeWatch:
 
 
 class FakeApiServer:
-    """KubeApi in memory. `fail` is asked before every call and may raise; `cut` breaks the next idle watch.
+    """KubeApi in memory. `fail` is asked before every call and may raise; `admit` before a patch is stored, with the
+    object before and after, and the field manager; `cut` breaks the next idle watch.
 
     Threads: any. Blocks: watches only.
     """
@@ -92,6 +94,8 @@ class FakeApiServer:
         self.log: list[tuple[int, str, Key, Raw]] = []  # version, verb, of which object, and how it is now
         self.oldest = 0  # watches from before this version are gone
         self.fail: Callable[[str, Resource], None] = lambda _verb, _resource: None
+        self.admit: Callable[[Resource, Raw, Raw, str], None] = lambda _resource, _old, _new, _manager: None
+        self.date: Callable[[], datetime | None] = lambda: None
         self.cut: Callable[[], bytes | SchedulerError] | None = None
         self.bookmark = False
         self.absent: set[str] = set()  # plurals whose CRD does not exist
@@ -120,6 +124,9 @@ class FakeApiServer:
         if resource.plural in self.absent:
             raise NotFoundError(f"404: no {resource.plural}")
 
+    def server_utc(self) -> datetime | None:
+        return self.date()
+
     def get(self, resource: Resource, namespace: str | None, name: str, **_: object) -> Raw:
         self._enter("get", resource)
         with self.changed:
@@ -139,6 +146,9 @@ class FakeApiServer:
             found = [copy.deepcopy(raw) for key, raw in sorted(self.objects.items()) if selects(key)]
             if selector == UNPLACED:
                 found = [raw for raw in found if not raw["spec"].get("nodeName")]
+            if labels := str(query.get("labelSelector") or ""):
+                label, _, value = labels.partition("=")
+                found = [raw for raw in found if (raw["metadata"].get("labels") or {}).get(label) == value]
             start = int(str(query.get("continue", "0")))
             limit = min(int(str(query.get("limit", len(found) or 1))), self.page_size or 10**9)
             more = str(start + limit) if start + limit < len(found) else ""
@@ -177,17 +187,32 @@ class FakeApiServer:
                 raise ConflictError("409: changed meanwhile")
             return self._store((resource.path(), namespace or "", name), "MODIFIED", body)
 
-    def patch(self, resource: Resource, namespace: str | None, name: str, body: object, **_: object) -> Raw:
+    def patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: object,
+        *,
+        field_manager: str = "",
+        dry_run: bool = False,
+        **_: object,
+    ) -> Raw:
         self._enter("patch", resource)
         with self.changed:
             old = self._at(resource, namespace, name)
             version = body.get("metadata", {}).get("resourceVersion") if isinstance(body, dict) else None
             if version not in (None, old["metadata"]["resourceVersion"]):
                 raise ConflictError("409: changed meanwhile")
-            merged = _merge(old, body)
+            merged = _with_operations(old, body) if isinstance(body, list) else _merge(old, body)
+            self.admit(resource, copy.deepcopy(old), copy.deepcopy(merged), field_manager)
+            if dry_run:
+                return copy.deepcopy(merged)
             return self._store((resource.path(), namespace or "", name), "MODIFIED", merged)
 
-    def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str = "", version: str = "") -> None:
+    def delete(
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str = "", version: str = "", **_: object
+    ) -> None:
         self._enter("delete", resource)
         with self.changed:
             raw = self._at(resource, namespace, name)
@@ -230,3 +255,26 @@ def _merge(old: Any, new: Any) -> Any:
         return new
     merged = {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
     return {key: value for key, value in merged.items() if value is not None}
+
+
+def _with_operations(old: Raw, operations: list[Raw]) -> Raw:
+    """The object after a JSON patch, of whose operations those are known that end at a field of an object."""
+    new = copy.deepcopy(old)
+    for operation in operations:
+        *way, last = (step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:])
+        place = new
+        for step in way:
+            if step not in place:
+                raise ConflictError(f"422: {MISFIT}")
+            place = place[step]
+        match operation["op"]:
+            case "test":
+                if place.get(last) != operation["value"]:
+                    raise ConflictError(f"422: {MISFIT}")
+            case "add" | "replace":
+                place[last] = copy.deepcopy(operation["value"])
+            case "remove":
+                if last not in place:
+                    raise ConflictError(f"422: {MISFIT}")
+                del place[last]
+    return new

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from controller.errors import (
     ClusterError,
     ConfigError,
     ConflictError,
+    ForbiddenError,
     GoneError,
     NotFoundError,
     UnavailableError,
 )
-from controller.kube.api import ClientKubeApi
+from controller.kube.api import DATE_SECONDS, MISFIT, ClientKubeApi
 from controller.kube.resources import CLAIMS, NODES, PODS
+from tests.fakes.clock import VirtualClock
 from tests.waiting import wait_until
 
 Answer = Callable[["ScriptedHandler"], object]
@@ -50,6 +53,9 @@ class ScriptedHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return self.server.date or super().date_time_string(timestamp)
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Nothing on the screen."""
 
@@ -62,6 +68,7 @@ class ScriptedServer(ThreadingHTTPServer):
         self.asked: list[tuple[str, str, object]] = []
         self.headers_seen: list[dict[str, str]] = []
         self.answer: Answer = lambda handler: handler.reply(200, b"{}")
+        self.date = ""  # what answers say that it is; "": what it is
         self.released = threading.Event()  # lets handlers that hang go on
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -122,7 +129,8 @@ def server() -> Iterator[ScriptedServer]:
 
 
 ERRORS = {
-    ClusterError: (401, 403, 422),
+    ClusterError: (401, 422),
+    ForbiddenError: (403,),
     NotFoundError: (404,),
     ConflictError: (409,),
     GoneError: (410,),
@@ -168,6 +176,7 @@ def test_each_verb_asks_for_the_right_path_with_the_right_body(server: ScriptedS
     server.api.create(CLAIMS, "ns", {"a": 1})
     server.api.replace(NODES, None, "n1", {"a": 2})
     server.api.patch(PODS, "ns", "p", [{"op": "remove"}], kind="json", subresource="status")
+    server.api.patch(PODS, "ns", "p", {"a": 3}, field_manager="of term 7", dry_run=True)
     server.api.delete(PODS, "ns", "odd/name", uid="u1")
     server.api.delete(PODS, "ns", "old", uid="u1", version="7")
     server.api.delete(PODS, "ns", "p")
@@ -176,11 +185,40 @@ def test_each_verb_asks_for_the_right_path_with_the_right_body(server: ScriptedS
         ("POST", "/api/v1/namespaces/ns/persistentvolumeclaims", {"a": 1}),
         ("PUT", "/api/v1/nodes/n1", {"a": 2}),
         ("PATCH", "/api/v1/namespaces/ns/pods/p/status", [{"op": "remove"}]),
+        ("PATCH", "/api/v1/namespaces/ns/pods/p?fieldManager=of+term+7&dryRun=All", {"a": 3}),
         ("DELETE", "/api/v1/namespaces/ns/pods/odd%2Fname", {"preconditions": {"uid": "u1"}}),
         ("DELETE", "/api/v1/namespaces/ns/pods/old", {"preconditions": {"uid": "u1", "resourceVersion": "7"}}),
         ("DELETE", "/api/v1/namespaces/ns/pods/p", None),
     ] == server.asked
-    assert "application/json-patch+json" == server.headers_seen[2]["content-type"]
+    assert ["application/json-patch+json", "application/merge-patch+json"] == [
+        seen["content-type"] for seen in server.headers_seen[2:4]
+    ]
+
+
+def test_a_json_patch_that_does_not_fit_is_a_conflict(server: ScriptedServer) -> None:
+    server.answer = status(422, MISFIT)
+    with pytest.raises(ConflictError, match="422"):
+        server.api.patch(PODS, "ns", "p", [{"op": "test"}], kind="json")
+
+
+def test_the_servers_time_is_that_of_its_last_answer_until_that_is_old(server: ScriptedServer) -> None:
+    clock, configuration = VirtualClock(), client.Configuration()
+    configuration.host = server.url
+    api = ClientKubeApi(configuration, clock)
+    assert api.server_utc() is None
+
+    server.date = "Fri, 02 Jan 2026 03:04:05 GMT"
+    api.get(PODS, "ns", "p")
+    clock.advance(DATE_SECONDS)
+    assert datetime(2026, 1, 2, 3, 6, 5, tzinfo=UTC) == api.server_utc()
+    clock.advance(0.1)
+    assert api.server_utc() is None
+
+    server.date = "Fri, 02 Jan 2026 02:00:00 GMT"
+    api.get(PODS, "ns", "p")
+    server.date = "yesterday"
+    api.get(PODS, "ns", "p")
+    assert datetime(2026, 1, 2, 2, tzinfo=UTC) == api.server_utc()
 
 
 def test_a_page_carries_items_version_and_the_way_on(server: ScriptedServer) -> None:
