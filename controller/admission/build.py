@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller.admission.configurations import Place
+from controller.admission.configurations import WebhookPlace
 from controller.admission.missed import KnownObjects, MissedPods
 from controller.admission.plan import AdmissionFacts, AdmissionPlan, decide
 from controller.admission.reconciler import Admission, Standing, standing_of
@@ -129,7 +129,7 @@ def build_admission(
     namespaces: Store[Namespace] = Store("namespace", parse.namespace_facts)
     missed = MissedPods(clock, recorder, KnownObjects(pods, stores["claim"], stores["pv"], stores["class"], namespaces))
     watch = ConfigurationWatch(api, clock)
-    place = Place(settings.namespace, settings.webhook_service, tuple(split_names(settings.excluded_namespaces)))
+    place = WebhookPlace(settings.namespace, settings.webhook_service, tuple(split_names(settings.excluded_namespaces)))
 
     def policy(names: frozenset[str]) -> OptInPolicy:
         return OptInPolicy(names, frozenset((*place.excluded, place.namespace)), only_marked=live().only_marked)

@@ -38,7 +38,7 @@ _SAID_NO: Final = ["false", "False", "FALSE"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedEntries:
     """The wanted entries. `schedulers`: the names whose pods opt in; if empty, no pod does."""
 
     schedulers: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WebhookPlace:
     """Where the webhook is, and the namespaces whose pods never opt in."""
 
     namespace: str  # Longhorn's, and ours
@@ -56,7 +56,7 @@ class Place:
     port: int = 443
 
 
-def mutating(wanted: Wanted, place: Place) -> list[Raw]:
+def mutating(wanted: WantedEntries, place: WebhookPlace) -> list[Raw]:
     """The entries of the MutatingWebhookConfiguration, without their authorities."""
     entries = []
     if wanted.schedulers:
@@ -66,7 +66,7 @@ def mutating(wanted: Wanted, place: Place) -> list[Raw]:
     return entries
 
 
-def validating(wanted: Wanted, place: Place) -> list[Raw]:
+def validating(wanted: WantedEntries, place: WebhookPlace) -> list[Raw]:
     """Entries of the ValidatingWebhookConfiguration, without their authorities."""
     if wanted.expansion == EXPANSION_OFF:
         return []
@@ -95,21 +95,21 @@ def _standing_authorities(name: str, standing: Sequence[Mapping[str, Any]]) -> s
     return ""
 
 
-def _pods(wanted: Wanted, place: Place) -> Raw:
+def _pods(wanted: WantedEntries, place: WebhookPlace) -> Raw:
     """New pods with claims, unless their namespace's label keeps them out."""
     return _pod_entry(
         PODS, wanted, place, {"key": names.OPT_IN_MARK, "operator": "NotIn", "values": _SAID_NO}, [_not_opted_out()]
     )
 
 
-def _marked_pods(wanted: Wanted, place: Place) -> Raw:
+def _marked_pods(wanted: WantedEntries, place: WebhookPlace) -> Raw:
     """In namespaces whose label keeps pods out: pods that ask to opt in themselves."""
     return _pod_entry(
         MARKED_PODS, wanted, place, {"key": names.OPT_IN_MARK, "operator": "In", "values": _SAID_NO}, [_opted_in()]
     )
 
 
-def _pod_entry(name: str, wanted: Wanted, place: Place, mark: Raw, conditions: Sequence[Raw]) -> Raw:
+def _pod_entry(name: str, wanted: WantedEntries, place: WebhookPlace, mark: Raw, conditions: Sequence[Raw]) -> Raw:
     left_alone = sorted({place.namespace, *place.excluded})
     return {
         **_entry(name, "/mutate-pods", place, _rule("CREATE", "", "v1", "pods")),
@@ -124,7 +124,7 @@ def _pod_entry(name: str, wanted: Wanted, place: Place, mark: Raw, conditions: S
     }
 
 
-def _share_managers(place: Place) -> Raw:
+def _share_managers(place: WebhookPlace) -> Raw:
     """Longhorn's share-manager pods as it creates them: without claims, in a namespace whose pods are left alone."""
     return {
         **_entry(SHARE_MANAGERS, "/mutate-share-managers", place, _rule("CREATE", "", "v1", "pods")),
@@ -138,7 +138,7 @@ def _share_managers(place: Place) -> Raw:
     }
 
 
-def _claims(wanted: Wanted, place: Place) -> Raw:
+def _claims(wanted: WantedEntries, place: WebhookPlace) -> Raw:
     """Growth of bound claims: in every namespace, as they share disks, and of every driver, as only the PV names it
     reliably; the claim's annotations are up to its owner."""
     return {
@@ -150,7 +150,7 @@ def _claims(wanted: Wanted, place: Place) -> Raw:
     }
 
 
-def _volumes(wanted: Wanted, place: Place) -> Raw:
+def _volumes(wanted: WantedEntries, place: WebhookPlace) -> Raw:
     """Growth of Longhorn's own volumes, which its user interface and its API can ask for without a claim."""
     rule = _rule("UPDATE", names.LONGHORN_GROUP, names.LONGHORN_VERSION, "volumes")
     return {
@@ -160,7 +160,7 @@ def _volumes(wanted: Wanted, place: Place) -> Raw:
     }
 
 
-def _expansion(name: str, path: str, wanted: Wanted, place: Place, rule: Raw) -> Raw:
+def _expansion(name: str, path: str, wanted: WantedEntries, place: WebhookPlace, rule: Raw) -> Raw:
     return {
         **_entry(name, path, place, rule),
         "timeoutSeconds": EXPANSION_SECONDS,
@@ -169,7 +169,7 @@ def _expansion(name: str, path: str, wanted: Wanted, place: Place, rule: Raw) ->
     }
 
 
-def _entry(name: str, path: str, place: Place, rule: Raw) -> Raw:
+def _entry(name: str, path: str, place: WebhookPlace, rule: Raw) -> Raw:
     service = {"namespace": place.namespace, "name": place.service, "path": path, "port": place.port}
     return {
         "name": name,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from controller.admission.configurations import Wanted
+from controller.admission.configurations import WantedEntries
 from controller.canary.proof import NOT_PROVEN, Finding, Wiring
 from controller.settings import LiveSettings
 from controller.workers.support import LonghornRelease
@@ -39,7 +39,7 @@ class AdmissionFacts:
 class AdmissionPlan:
     """The wanted entries, and why pods do not opt in, by scheduler name, or "" for all of them."""
 
-    wanted: Wanted
+    wanted: WantedEntries
     why_not: Mapping[str, str]
 
 
@@ -47,14 +47,14 @@ def decide(facts: AdmissionFacts) -> AdmissionPlan:
     """While the extender is switched off, or this version of Longhorn is not supported, no entry is wanted."""
     live = facts.live
     if not live.enabled:
-        return AdmissionPlan(Wanted(), {"": "scheduler-extender-enabled is false"})
+        return AdmissionPlan(WantedEntries(), {"": "scheduler-extender-enabled is false"})
     if facts.longhorn is None:
-        return AdmissionPlan(Wanted(), {"": "Longhorn's settings have not been read yet"})
+        return AdmissionPlan(WantedEntries(), {"": "Longhorn's settings have not been read yet"})
     if not facts.longhorn.support.is_supported:
-        return AdmissionPlan(Wanted(), {"": f"this Longhorn is not supported: {facts.longhorn.support.problem}"})
+        return AdmissionPlan(WantedEntries(), {"": f"this Longhorn is not supported: {facts.longhorn.support.problem}"})
     why_not = _why_not(facts)
     schedulers = () if "" in why_not else tuple(sorted(set(facts.schedulers) - why_not.keys()))
-    return AdmissionPlan(Wanted(schedulers, live.share_managers, live.expansion_policy), why_not)
+    return AdmissionPlan(WantedEntries(schedulers, live.share_managers, live.expansion_policy), why_not)
 
 
 def _why_not(facts: AdmissionFacts) -> dict[str, str]:

@@ -14,7 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from controller.admission.configurations import PODS, Place, Raw, Wanted, mutating, validating, with_authorities
+from controller.admission.configurations import (
+    PODS,
+    Raw,
+    WantedEntries,
+    WebhookPlace,
+    mutating,
+    validating,
+    with_authorities,
+)
 from controller.admission.plan import AdmissionPlan
 from controller.clock import Clock
 from controller.errors import ClusterError, ConflictError, NotFoundError
@@ -77,7 +85,7 @@ class _Track:
     wanted: Standing | None = None  # as last seen to be so, or written
     seen: tuple[Standing | None, Standing] | None = None  # what stood and was wanted at the last live read
     look_at: float = float("-inf")  # no live read before, while that is still so
-    tried: Wanted | None = None  # what another wish than this one does not wait for
+    tried: WantedEntries | None = None  # what another wish than this one does not wait for
     retry_at: float = float("-inf")
     stood: Standing | None = None  # at the failure; another one is looked at at once
     failures: int = 0
@@ -120,7 +128,7 @@ class Admission:
     api: KubeApi
     clock: Clock
     watched: Watched
-    place: Place
+    place: WebhookPlace
     decide: Callable[[frozenset[str], float], AdmissionPlan | None]
     authorities: Callable[[], bytes]
     opening: Callable[[], int | None]

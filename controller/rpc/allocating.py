@@ -71,12 +71,11 @@ class DiskAllocator:
         checks: Callable[[], Checks],
         read: Callable[[Missing, float], bool],
         clock: Clock,
-        places: Callable[[], bool] = lambda: False,
     ) -> None:
         """`record` None: there is none; it raises NotReadyError while that is not known. `read`: a live read, as
-        `BoundedLiveReads.read`. `places`: whether replicas without a disk are placed by this program."""
+        `BoundedLiveReads.read`."""
         self._allocations, self._record, self._checks = allocations, record, checks
-        self._read, self._clock, self._places = read, clock, places
+        self._read, self._clock = read, clock
 
     def handlers(self, calls: NamedCalls) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """The calls by their names."""
@@ -102,24 +101,17 @@ class DiskAllocator:
 
     def schedule_replica(self, request: pb.ScheduleReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name", "volume_name")
-        name = request.replica_name
-        may_write = self._places() or self._allocations.known.may_be_written(name)
-        self._allocations.answers.asks(name)
-        given = self.place(request.volume_name, name, seconds, frees=not may_write)
-        self._allocations.answers.asks(name)
+        given = self.place(request.volume_name, request.replica_name, seconds)
         return self._one(given, pb.ScheduleReplicaReply)
 
-    def place(self, volume: str, replica: str, seconds: float, *, frees: bool = True) -> Allotment:
-        """A disk for that replica, on record by now; without allocations: there is none, for these reasons. `frees`:
-        what it was given before, if it has to be on another node now."""
+    def place(self, volume: str, replica: str, seconds: float) -> Allotment:
+        """A disk for that replica, on record by now; without allocations: there is none, for these reasons."""
         deadline = self._clock.now() + seconds
 
         def place(*, is_looked_at: bool = False) -> Allotment:
             left, now = deadline - self._clock.now(), self._clock.now_utc()
             try:
-                return self._allocations.place_replica(
-                    replica, left, now, volume, is_looked_at=is_looked_at, frees=frees
-                )
+                return self._allocations.place_replica(replica, left, now, volume, is_looked_at=is_looked_at)
             except LookFirstError as error:
                 for kind, name in error.what:
                     look = self._is_there if kind == "replica" else self._look_at
@@ -133,12 +125,6 @@ class DiskAllocator:
         if given.freed:
             raise NotReadyError(f"another call is about to write a disk of replica {replica!r}; try again")
         return given
-
-    def release(self, replica: str, seconds: float) -> Allotment:
-        """What was given to that replica goes from the record, but for what no node shows just now; PreconditionError
-        when our stores show it on a disk."""
-        deadline = self._clock.now() + seconds
-        return self._given(lambda: self._allocations.release_replica(replica, is_shown=True), (), deadline)
 
     def reuse_failed_replica(self, request: pb.ReuseFailedReplicaRequest, seconds: float) -> Served:
         check_names(request, "volume_name", optional=("hard_node_affinity",))
@@ -170,14 +156,8 @@ class DiskAllocator:
         name, deadline = request.replica_name, self._clock.now() + seconds
 
         def release() -> Allotment:
-            waits = self._allocations.known.is_shown_unplaced(name)
-            if waits and self._is_there(Missing("replica", "", name), deadline):
-                if self._places():
-                    text = "replica-placement writes it to the disk that it was given, and frees that by itself"
-                    raise PreconditionError(f"replica {name!r} still exists, and {text}")
-                if self._allocations.known.may_be_written(name):
-                    text = "replica-placement of the leader before may be writing it to the disk that it was given"
-                    raise NotReadyError(f"replica {name!r} still exists, and {text}; try again")
+            if self._allocations.known.is_shown_unplaced(name):
+                self._is_there(Missing("replica", "", name), deadline)
             try:
                 return self._allocations.release_replica(name)
             except PreconditionError:

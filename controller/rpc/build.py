@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry
@@ -27,14 +26,6 @@ from controller.settings import ProcessSettings
 PORT_NAME: Final = "grpc"  # of the Service's port that the EndpointSlice fills
 
 
-@dataclass(frozen=True, slots=True)
-class RpcParts:
-    """`giving` gives room away, to callers and to parts of this process; `addition` serves DiskScheduler."""
-
-    giving: DiskAllocator
-    addition: Addition
-
-
 def build_rpc(
     settings: ProcessSettings,
     api: KubeApi,
@@ -47,15 +38,14 @@ def build_rpc(
     is_leading: Callable[[], bool],
     credentials: Current,
     record: Callable[[], Record | None] = lambda: None,
-    places: Callable[[], bool] = lambda: False,
-) -> RpcParts:
-    """Starts nothing. `record`: writes allocations, if there is one; `places`: as `DiskAllocator`'s."""
+) -> Addition:
+    """What serves DiskScheduler. Starts nothing. `record`: writes allocations, if there is one."""
     metrics = RpcMetrics(registry)
     scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
     calls = NamedCalls(split_names(settings.disk_scheduler_clients), clock, metrics)
     reads = BoundedLiveReads(live, clock)
     disks = DiskList(allocator.disks, checks, reads.read, clock)
-    giving = DiskAllocator(allocator.allocations, record, checks, reads.read, clock, places)
+    giving = DiskAllocator(allocator.allocations, record, checks, reads.read, clock)
     ports = {PORT_NAME: settings.grpc_endpoint_port or settings.grpc_port}
     host = f"[{settings.grpc_address}]" if ":" in settings.grpc_address else settings.grpc_address
     slices = EndpointSlices(api, settings.namespace, is_leading=is_leading)
@@ -67,4 +57,4 @@ def build_rpc(
         clock,
         is_leading=is_leading,
     )
-    return RpcParts(giving, Addition("rpc", server, server.status))
+    return Addition("rpc", server, server.status)

@@ -67,6 +67,16 @@ def check_replacement(view: PlacementView, volume: Volume) -> NotYet | None:
     return NotYet(Wait.REUSE) if is_degraded and find_reusable(view, volume).replica is not None else None
 
 
+def is_longhorns(volume: Volume) -> bool:
+    """Whether Longhorn itself places the volume's copies, whoever leads.
+
+    A strict-local volume that is restored or cloned is attached to its owner first, and its PersistentVolume's node
+    affinity follows that: placed by anybody else, it never comes up. Shards are remembered in Longhorn's memory alone.
+    """
+    has_source = bool(volume.data_source or volume.from_backup)
+    return volume.data_layout == SHARDED or (volume.data_locality == LOCALITY_STRICT and has_source)
+
+
 def places_detached(volume: Volume, settings: LonghornSettings) -> bool:
     """Whether Longhorn places the volume's replicas while it is attached nowhere."""
     if volume.data_locality == LOCALITY_DISABLED:

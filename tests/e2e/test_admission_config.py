@@ -71,9 +71,9 @@ class Desk:
             WAIT_SECONDS,
         )
 
-    def configure(self, wanted: rules.Wanted) -> None:
+    def configure(self, wanted: rules.WantedEntries) -> None:
         """Write the entries as the leader does, and wait until the API server goes by them."""
-        place = rules.Place(NAMESPACE, WEBHOOK_SERVICE, ("kube-system", "edge"))
+        place = rules.WebhookPlace(NAMESPACE, WEBHOOK_SERVICE, ("kube-system", "edge"))
         for path, entries in ((OURS[0], rules.mutating(wanted, place)), (OURS[1], rules.validating(wanted, place))):
             webhooks = rules.with_authorities(entries, self.bundle, ())
             collection, _, name = path.rpartition("/")
@@ -154,7 +154,7 @@ def desk(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def asked(desk: Desk) -> Desk:
     """All entries are there, and the desk is."""
     desk.open()
-    desk.configure(rules.Wanted(("default-scheduler", "second"), share_managers=True, expansion="allow"))
+    desk.configure(rules.WantedEntries(("default-scheduler", "second"), share_managers=True, expansion="allow"))
     ensure(desk.api, VOLUMES, volume("probe", 1))
     size = iter(range(2, 10_000))
 
@@ -325,7 +325,7 @@ def test_without_any_webhook_pod_the_policy_decides_on_growth(asked: Desk, make_
     asked.leave()
     assert [] == claim.resize("2Gi")
 
-    asked.configure(rules.Wanted(("default-scheduler",), expansion="deny"))
+    asked.configure(rules.WantedEntries(("default-scheduler",), expansion="deny"))
 
     def is_refused() -> bool:
         try:

@@ -115,8 +115,8 @@ def server_context(folder: Path) -> ssl.SSLContext:
 
 def write_configuration(api: ApiClient, bundle: bytes, *, url: str = "") -> None:
     """The configuration that the leader would write, without a leader. `url`: where to call, past the Service."""
-    wanted = rules.Wanted(schedulers=("default-scheduler",), share_managers=True)
-    entries = rules.mutating(wanted, rules.Place(NAMESPACE, WEBHOOK_SERVICE))
+    wanted = rules.WantedEntries(schedulers=("default-scheduler",), share_managers=True)
+    entries = rules.mutating(wanted, rules.WebhookPlace(NAMESPACE, WEBHOOK_SERVICE))
     complete = rules.with_authorities(entries, bundle, ())
     if url:
         for entry in complete:

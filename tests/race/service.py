@@ -14,7 +14,7 @@ from controller.allocations.holder import RecordHolder
 from controller.allocations.keeper import RecordKeeper, news_of
 from controller.allocations.writer import RecordWriter
 from controller.allocator.allocator import Allocator
-from controller.allocator.judge.joined import FoundDisks
+from controller.allocator.judge.beside import FoundDisks
 from controller.allocator.outcome import Mode
 from controller.errors import NotLeaderError, SchedulerError
 from controller.model.allocations import NodeRecord

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller.allocator.judge.joined import FoundDisk
+from controller.allocator.judge.beside import FoundDisk
 from controller.allocator.judge.pending import Pending
 from controller.allocator.outcome import Obstacle
 from controller.allocator.promises.ledger import Ledger
@@ -36,7 +36,7 @@ def find_image_disk(
     world: World, ledger: Ledger, image: BackingImage, size_bytes: int, closed: Mapping[str, str], most: int
 ) -> tuple[FoundDisk | None, OtherDisks]:
     """The disk for a copy of that size, or None and why not `most` of them, and those of the last one's node, and those
-    where it is in doubt what is on record. `closed`: as for `JoinedDisks`.
+    where it is in doubt what is on record. `closed`: as for `BesidePromises`.
 
     Costs: a look at each node, and at the disks of those that have most room, until the others have less."""
     world.refresh()

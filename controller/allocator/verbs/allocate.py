@@ -19,15 +19,15 @@ from typing import Final
 
 from msgspec.structs import replace as replace_entry
 
-from controller.allocator.judge.chooser import DiskChooser
+from controller.allocator.choose.choose import Chooser
+from controller.allocator.judge.beside import BesidePromises
 from controller.allocator.judge.growth import plan_growth
 from controller.allocator.judge.images import CopyToCome, check_image_growth, copy_to_come, find_image_disk
-from controller.allocator.judge.joined import JoinedDisks
-from controller.allocator.outcome import Allotment, HeldPlace, LookFirstError, Obstacle, PlacementTurn
+from controller.allocator.outcome import Allotment, HeldPlace, LookFirstError, Obstacle
 from controller.allocator.promises.binding import binding_of
 from controller.allocator.verbs.answers import AnsweredCalls
 from controller.allocator.verbs.closed import Closed, in_doubt
-from controller.allocator.verbs.find import DiskQueries, DiskQuestion, bound_replica
+from controller.allocator.verbs.find import DiskQueries, DiskQuestion
 from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLock
 from controller.allocator.verbs.held import (
     check_former,
@@ -44,9 +44,8 @@ from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError, RefusedWriteError, SchedulerError
 from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put
 from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, LonghornNode, Replica, Volume
-from controller.rules.candidates import Candidate
+from controller.model.places import Place
 from controller.rules.expandable import Route
-from controller.rules.placing import check_replacement, check_time, is_replacement, wanted_affinity
 from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reuse import find_reusable
 
@@ -77,7 +76,7 @@ class Allocations:
     ) -> None:
         self._lock, self._clock, self._world = lock, clock, world
         self._under_lock, self._disks, self._expansions = under_lock, disks, expansions
-        self._chooser, self._closed = DiskChooser(world), Closed(world, clock)
+        self._chooser, self._closed = Chooser(world), Closed(world, clock)
         # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
         self._turn = threading.Lock()
         self._numbers = count(1)
@@ -94,21 +93,20 @@ class Allocations:
         volume_name: str = "",
         *,
         is_looked_at: bool = True,
-        frees: bool = True,
     ) -> Allotment:
         """A disk for that replica, which is there and has none; the same again when it was given one before, larger if
         its volume is by now. When it has to be on another node, that is `freed`: to be asked for anew once that is
-        durable, or NotReadyError if it `frees` nothing. `volume_name`: whose it has to be.
+        durable. `volume_name`: whose it has to be.
 
         Raises NotFoundError when our stores do not show it or its volume; and, unless all `is_looked_at`,
         LookFirstError when the replica goes where its volume is attached, and by our stores that is nowhere yet, or
-        when it was given a disk that it may not be written to any more. Costs: as `DiskChooser.choose`; why no disk
+        when it was given a disk that it may not be written to any more. Costs: as `Chooser.choose`; why no disk
         takes it is told by a question about disks, mostly without the lock.
         """
         deadline = self._clock.now() + seconds
         for _ in range(_MOST_TRIES):
             with self._active():
-                given, asked = self._given_before(name, volume_name, is_looked_at=is_looked_at, frees=frees)
+                given, asked = self._given_before(name, volume_name, is_looked_at=is_looked_at)
                 if given is not None:
                     return given
                 volume = self._world.volume(asked.volume)
@@ -116,9 +114,9 @@ class Allocations:
                     raise NotFoundError(f"there is no Longhorn volume {asked.volume!r}")
                 check_others(self._world, volume, name)
                 closed = self._closed.of(Purpose.REPLICA)
-                choice = self._chosen(volume, bound_replica(volume, asked), now_utc, closed)
-                if choice is not None:
-                    one = Allocation(Purpose.REPLICA, name, choice.node, choice.uuid, volume.size_bytes)
+                place = self._chosen(volume, asked, now_utc, closed)
+                if place is not None:
+                    one = Allocation(Purpose.REPLICA, name, place.node, place.disk_uuid, volume.size_bytes)
                     return self._give_locked(one)
             question = DiskQuestion(asked.volume, name, size_bytes=volume.size_bytes)
             found = self._disks.find(question, deadline - self._clock.now(), now_utc, closed, NEAREST)
@@ -128,13 +126,15 @@ class Allocations:
 
     def _chosen(
         self, volume: Volume, asked: Replica, now_utc: datetime | None, closed: Mapping[str, str]
-    ) -> Candidate | None:
-        wanted = volume, asked, self._under_lock.ledger().binding, now_utc
-        return self._closed.find(closed, lambda more: (self._chooser.choose(*wanted, more), None))[0]
+    ) -> Place | None:
+        ledger = self._under_lock.ledger().binding
 
-    def _given_before(
-        self, name: str, volume_name: str, *, is_looked_at: bool, frees: bool
-    ) -> tuple[Allotment | None, Replica]:
+        def find(more: Mapping[str, str]) -> tuple[Place | None, None]:
+            return BesidePromises(self._world, ledger, volume, now_utc, more).choose(self._chooser, asked).place, None
+
+        return self._closed.find(closed, find)[0]
+
+    def _given_before(self, name: str, volume_name: str, *, is_looked_at: bool) -> tuple[Allotment | None, Replica]:
         replica = self._world.placed.get(name)
         if replica is None:
             raise NotFoundError(f"there is no replica {name!r}")
@@ -142,7 +142,7 @@ class Allocations:
             raise PreconditionError(f"replica {name!r} is of volume {replica.volume!r}, not of {volume_name!r}")
         volume = self._world.volume(replica.volume)
         if replica.is_placed:
-            return self._placed_before(replica, volume, is_looked_at=is_looked_at, frees=frees), replica
+            return self._placed_before(replica, volume, is_looked_at=is_looked_at), replica
         is_attached = volume is None or volume.data_locality == LOCALITY_DISABLED or bool(volume.node_id)
         if not (is_attached or is_looked_at):
             raise LookFirstError(("volume", replica.volume))
@@ -154,7 +154,7 @@ class Allocations:
             raise PreconditionError(f"volume {volume.name!r} is strict-local and not attached to any node yet")
         return None, replica
 
-    def _placed_before(self, replica: Replica, volume: Volume | None, *, is_looked_at: bool, frees: bool) -> Allotment:
+    def _placed_before(self, replica: Replica, volume: Volume | None, *, is_looked_at: bool) -> Allotment:
         """Where its object is, or, without a disk there, where it was given one, if it may still be written to that."""
         shown = self._world.allocated.shown_replica(replica.name)
         if shown is None or shown.is_placed or volume is None:
@@ -162,7 +162,7 @@ class Allocations:
         there = held(self._world, lambda: self._beside(volume), volume, shown)
         if there.place not in (HeldPlace.PLACE, HeldPlace.NOTHING) and not is_looked_at:
             raise LookFirstError(("volume", volume.name), ("replica", replica.name))
-        check_place(there, replica, frees=frees)
+        check_place(there, replica)
         if there.place is HeldPlace.ELSEWHERE:
             return self._freed(self._world.allocated.shown_of(replica.name))
         return self._at_its_place(replica, volume.size_bytes)
@@ -175,25 +175,6 @@ class Allocations:
         if self._stands(one):
             return Allotment((one,), size_bytes=one.size_bytes)
         return self._repeated(one, replica.volume)
-
-    def turn_of(self, name: str, now_utc: datetime | None = None) -> PlacementTurn | None:
-        """Whether it is the replica's turn to get a disk, by what Longhorn shows of it and its volume; None where it
-        shows not both, or the replica has a node. Costs: a look-up; of one in the place of a failed one, a look at all
-        nodes."""
-        with self._active():
-            replica = self._world.allocated.shown_replica(name)
-            volume = self._world.volume(replica.volume) if replica is not None else None
-            if replica is None or volume is None or replica.node:
-                return None
-            not_yet = check_time(volume, replica, self._world.settings)
-            if not_yet is None and is_replacement(replica):
-                not_yet = check_replacement(self._beside(volume, now_utc).unjoined(), volume)
-            affinity = wanted_affinity(volume, replica)
-            bound = affinity if affinity != replica.hard_node_affinity else ""
-            there = held(self._world, lambda: self._beside(volume), volume, replica).place
-            if there in (HeldPlace.ELSEWHERE, HeldPlace.CLOSED):
-                there = HeldPlace.TOLD if self.answers.may_write_locked(name) else there
-            return PlacementTurn(volume.name, not_yet, bound, there)
 
     def reuse_replica(self, volume_name: str, affinity: str = "", now_utc: datetime | None = None) -> Allotment:
         """The failed replica of that volume that comes back where it lies, at the volume's size; without one, or
@@ -216,16 +197,14 @@ class Allocations:
             self._world.allocated.reused[found.replica.name] = self._clock.now()
             return self._at_its_place(found.replica, volume.size_bytes)
 
-    def release_replica(self, name: str, *, is_gone: bool = False, is_shown: bool = False) -> Allotment:
-        """What it has on record, or on record of disks that a node shows, is to go: its object is gone, or has no disk
-        by itself. PreconditionError when our stores show it on a disk, unless a live read said that it `is_gone`.
-        Costs: a look-up."""
+    def release_replica(self, name: str, *, is_gone: bool = False) -> Allotment:
+        """What it has on record is to go: its object is gone, or has no disk by itself. PreconditionError when our
+        stores show it on a disk, unless a live read said that it `is_gone`. Costs: a look-up."""
         with self._active():
             shown = self._world.allocated.shown_replica(name)
             if shown is not None and shown.is_placed and not is_gone:
                 raise PreconditionError(f"replica {name!r} still exists on node {shown.node}")
-            allocated = self._world.allocated
-            return self._freed(allocated.shown_of(name) if is_shown else allocated.of(Purpose.REPLICA, name))
+            return self._freed(self._world.allocated.of(Purpose.REPLICA, name))
 
     # Growth
 
@@ -406,13 +385,13 @@ class Allocations:
 
     def end_term_locked(self) -> None:
         """Nothing is given away here any more."""
-        self._world.allocated.former = None
+        self._world.allocated.has_former = False
 
     def sweep_locked(self, now: float, grace_seconds: float) -> None:
         """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show."""
         self.answers.sweep_locked(now, grace_seconds)
         if now - self._began_at >= DOUBT_SECONDS:
-            self._world.allocated.former = None
+            self._world.allocated.has_former = False
         volumes = self._world.allocated.expire(now)
         if volumes:
             self._change_locked(volumes)
@@ -428,8 +407,8 @@ class Allocations:
                 raise PreconditionError(LONGHORN_DECIDES)
             yield
 
-    def _beside(self, volume: Volume, now_utc: datetime | None = None) -> JoinedDisks:
-        return JoinedDisks(self._world, self._under_lock.ledger().binding, volume, now_utc)
+    def _beside(self, volume: Volume, now_utc: datetime | None = None) -> BesidePromises:
+        return BesidePromises(self._world, self._under_lock.ledger().binding, volume, now_utc)
 
     def _check_readable(self, node: str) -> None:
         problem = self._world.allocated.unreadable(node)

@@ -14,7 +14,6 @@ from controller.clock import Clock
 from controller.model.allocations import Allocation, Key
 
 FREED_SECONDS: Final = 90.0  # until nothing that is seen is from before
-WRITES_SECONDS: Final = 90.0  # for which a caller may still be writing what it was told
 _AT_ONCE: Final = 250
 
 
@@ -25,7 +24,6 @@ class AnsweredCalls:
         self._lock, self._clock, self._allocated = lock, clock, allocated
         self._told = Lately[Allocation]()  # when last, for the grace
         self._freed_at = Lately[tuple[str, Key]]()  # by node, when last
-        self._asked = Lately[str]()  # replicas of which a caller was told the disk, when last
 
     def told_at(self, entries: Iterable[Allocation]) -> dict[Allocation, float]:
         """When callers were told of those entries last, if within the grace; infinity of what is being written for one
@@ -56,16 +54,6 @@ class AnsweredCalls:
         for one in entries:
             self._told.note(one, self._clock.now())
 
-    def asks(self, replica: str) -> None:
-        """Somebody asks for that replica's disk, or is told it now, and may write it."""
-        with self._lock:
-            self._asked.note(replica, self._clock.now())
-
-    def may_write_locked(self, replica: str) -> bool:
-        """Whether somebody may be writing the disk that it was told of lately."""
-        at = self._asked.get(replica)
-        return at is not None and self._clock.now() - at < WRITES_SECONDS
-
     def freed_locked(self, entries: Iterable[Allocation]) -> None:
         """They are to go from the record."""
         for one in entries:
@@ -77,4 +65,3 @@ class AnsweredCalls:
         """Costs: a look at what was told a grace ago, or freed a minute and a half ago."""
         self._told.forget(now, grace_seconds)
         self._freed_at.forget(now, FREED_SECONDS)
-        self._asked.forget(now, WRITES_SECONDS)

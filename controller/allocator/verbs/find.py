@@ -11,17 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final
 
-from controller.allocator.judge.joined import FoundDisks, JoinedDisks
+from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.wanted import replica_to_come
+from controller.allocator.judge.beside import BesidePromises, FoundDisks
 from controller.allocator.promises.growths import GrantedBy
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.verbs.grow import UnderLock
 from controller.allocator.world.world import World
 from controller.errors import NotFoundError, NotReadyError
-from controller.model.longhorn import LOCALITY_STRICT, Replica, Volume
-
-NEW_REPLICA: Final = "-new-"  # behind the volume's name: a replica that is not there; no object has such a name
+from controller.model.longhorn import Replica, Volume
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,8 @@ class DiskQueries:
         nearest: int = 0,
     ) -> FoundDisks:
         """NotFoundError when there is no such volume, or it has no such replica; NotReadyError when the questions
-        before take longer than `seconds`, or no promise can be trusted any more. `closed`: as for
-        `JoinedDisks`. `nearest`: to be told, as by `JoinedDisks.find_nearest`, why that few disks do not take it; 0:
-        everything.
+        before take longer than `seconds`, or no promise can be trusted any more. `closed`: as for `BesidePromises`.
+        `nearest`: to be told, as by its `find_nearest`, why that few disks do not take it; 0: everything.
 
         Costs: copying facts by kind, and promises; then, without the lock, a look at each disk, which is short but for
         those that are told of."""
@@ -68,14 +66,10 @@ class DiskQueries:
                 raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
             volume = replace(volume, size_bytes=max(volume.size_bytes, question.size_bytes))
             replica = _replica(world, volume, question)
-            every = JoinedDisks(world, ledger, volume, now_utc, closed)
+            beside, chooser = BesidePromises(world, ledger, volume, now_utc, closed), Chooser(world)
             if nearest:
-                return every.find_nearest(replica, nearest, doubted)
-            found = every.find(replica)
-            views = every.tries() if world.allocated.counts else ()
-            tries = (found if view is every else view.find(replica) for view in views)
-            given = next((one for one in tries if one.preferred is not None), found)
-            return found if given is found else _joined(found, given)
+                return beside.find_nearest(replica, chooser, nearest, doubted)
+            return beside.find(replica, chooser)
         finally:
             self._turn.release()
 
@@ -96,45 +90,10 @@ class DiskQueries:
         return world, ledger, volume, doubted
 
 
-def bound_replica(volume: Volume, replica: Replica) -> Replica:
-    """As Longhorn has it when it places it: one of a strict-local volume is bound to the volume's node then."""
-    node = _strict_node(volume)
-    return replace(replica, hard_node_affinity=node) if node and not replica.is_placed else replica
-
-
-def _joined(found: FoundDisks, given: FoundDisks) -> FoundDisks:
-    """All disks that would do, the one that a call gives, and why not the others."""
-    places = {(one.node, one.disk) for one in given.disks}
-    disks = (*given.disks, *(one for one in found.disks if (one.node, one.disk) not in places))
-    obstacles = tuple(one for one in found.obstacles if (one.node, one.disk) not in places)
-    return FoundDisks(found.size_bytes, disks, given.preferred, obstacles, given.tried)
-
-
-def _strict_node(volume: Volume) -> str:
-    return volume.node_id if volume.data_locality == LOCALITY_STRICT else ""
-
-
 def _replica(world: World, volume: Volume, question: DiskQuestion) -> Replica:
-    if question.replica:
-        found = world.replicas_of(volume.name).get(question.replica)
-        if found is None:
-            raise NotFoundError(f"volume {volume.name!r} has no replica {question.replica!r}")
-        return bound_replica(volume, found)
-    node = question.hard_node_affinity or _strict_node(volume)
-    return Replica(
-        name=f"{volume.name}{NEW_REPLICA}",
-        volume=volume.name,
-        size_bytes=volume.size_bytes,
-        node="",
-        disk_uuid="",
-        hard_node_affinity=node,
-        active=True,
-        healthy_at="",
-        failed_at="",
-        eviction_requested=False,
-        rebuild_retry_count=0,
-        deleting=False,
-        image=volume.image,
-        data_engine=volume.needs.data_engine,
-        backing_image=volume.backing_image,
-    )
+    if not question.replica:
+        return replica_to_come(volume, question.hard_node_affinity)
+    found = world.replicas_of(volume.name).get(question.replica)
+    if found is None:
+        raise NotFoundError(f"volume {volume.name!r} has no replica {question.replica!r}")
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.allocator.judge.joined import JoinedDisks
+from controller.allocator.judge.beside import BesidePromises
 from controller.allocator.outcome import HeldPlace, Obstacle
 from controller.allocator.verbs.closed import in_doubt
 from controller.allocator.world.world import World
@@ -24,7 +24,7 @@ class HeldAt:
     why: str = ""
 
 
-def held(world: World, beside: Callable[[], JoinedDisks], volume: Volume, shown: Replica) -> HeldAt:
+def held(world: World, beside: Callable[[], BesidePromises], volume: Volume, shown: Replica) -> HeldAt:
     """What is on record, or decided, for that replica without a disk. Of several disks the one that counts is told, if
     it may be; what may still be written to one of them keeps all."""
     entries, affinity = world.allocated.held_of(shown.name), wanted_affinity(volume, shown)
@@ -45,7 +45,7 @@ def held(world: World, beside: Callable[[], JoinedDisks], volume: Volume, shown:
     obstacle = joined.check_larger(replica, one.size_bytes if is_ours else 0)
     if obstacle is None:
         return HeldAt(HeldPlace.PLACE)
-    is_unknown = not is_ours and volume.size_bytes <= one.size_bytes and world.allocated.former is not None
+    is_unknown = not is_ours and volume.size_bytes <= one.size_bytes and world.allocated.has_former
     is_doubted = is_unknown or in_doubt(world, [obstacle]) is not None
     return HeldAt(HeldPlace.IN_DOUBT if is_doubted else HeldPlace.CLOSED, obstacle.rejection.message)
 
@@ -85,16 +85,13 @@ def check_others(world: World, volume: Volume, replica: str) -> None:
 def check_former(world: World, obstacle: Obstacle) -> None:
     """NotReadyError where what was given before may only seem to have no room: until the pods of the leader before have
     asked anew, each counts on all nodes that it may have been offered."""
-    if world.allocated.former is not None:
+    if world.allocated.has_former:
         text = "the leader has changed, and what the one before had promised is not known yet"
         raise NotReadyError(f"{obstacle.node}: {obstacle.rejection.message}; {text}; try again")
 
 
-def check_place(held: HeldAt, replica: Replica, *, frees: bool) -> None:
-    """Raises where the replica is neither told that place nor, if that `frees` one elsewhere, given another."""
-    if held.place is HeldPlace.ELSEWHERE and not frees:
-        text = f"replica {replica.name!r} has to be on another node than {replica.node}, where it was given a disk"
-        raise NotReadyError(f"{text}, and replica-placement may be writing it there; try again")
+def check_place(held: HeldAt, replica: Replica) -> None:
+    """Raises where the replica is neither told that place nor given another."""
     where = f"replica {replica.name!r} was given a disk on node {replica.node}"
     if held.place is HeldPlace.IN_DOUBT:
         raise NotReadyError(f"{where}, and it is not known yet whether the room there is taken: {held.why}; try again")

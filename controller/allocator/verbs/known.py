@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 
 from controller.allocator.world.world import World
-from controller.model.allocations import Allocation, Purpose
+from controller.model.allocations import Allocation
 from controller.rules.demand import Missing
 
 
@@ -26,13 +26,6 @@ class ShownObjects:
         }
         with self._lock:
             return self._lock.wait_for(lambda: all(facts[one.kind](one.name) for one in needed), seconds)
-
-    def may_be_written(self, name: str) -> bool:
-        """Whether replica-placement of the leader before may be writing the replica to a disk that it was given then.
-        Costs: a look-up."""
-        with self._lock:
-            allocated = self._world.allocated
-            return any(map(allocated.is_former, allocated.of(Purpose.REPLICA, name)))
 
     def is_shown_unplaced(self, name: str) -> bool:
         """Whether our stores show the replica, and no disk of it. Costs: a look-up."""

@@ -66,8 +66,7 @@ class Allocated:
         self._decided: dict[Name, tuple[Decided, ...]] = {}
         # Decided here in this term, since the record decides: by which number last, up to which size, and before that.
         self._ours: dict[_Place, tuple[int, int, int]] = {}
-        # By node, what a leader before gave; None: nothing that it wrote is under way any more.
-        self.former: dict[str, tuple[Allocation, ...]] | None = None
+        self.has_former = False  # what a leader before gave may not be known yet
         self.reused: dict[str, float] = {}  # failed replicas of which somebody was told that they come back, and when
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
@@ -132,11 +131,6 @@ class Allocated:
     def rank(self, one: Allocation) -> tuple[int, int]:
         """Of several the one with the highest was told last, as far as that is known."""
         return self._ours.get(_place(one), _NOT_OURS)[0], self._record_of(one.node).term
-
-    def is_former(self, one: Allocation) -> bool:
-        """Whether a leader before gave that place, and what it wrote may be under way."""
-        given = self.former.get(one.node, _NONE) if self.former is not None else _NONE
-        return any(each.key == one.key for each in given)
 
     def is_being_written(self, wanted: Allocation) -> bool:
         """Whether somebody waits for it to be on record."""
@@ -251,10 +245,10 @@ class Allocated:
         if last is not None and version_number(record.version) <= version_number(last.version):
             return found
         self._ahead[node, place] = Ahead(until, ahead.shown if ahead is not None else last)
-        more = self._set(node, place, read(record, last or NEVER_READ), is_written=is_written)
+        more = self._set(node, place, read(record, last or NEVER_READ))
         return found if more is None else more | (found or set())
 
-    def _set(self, node: str, place: str, seen: RecordReading | None, *, is_written: bool = False) -> set[str] | None:
+    def _set(self, node: str, place: str, seen: RecordReading | None) -> set[str] | None:
         places = self._places.setdefault(node, {})
         places.pop(place, None)
         if seen is not None:
@@ -281,8 +275,6 @@ class Allocated:
             members = self._recorded[came.purpose]
             members[came.name] = (*members.get(came.name, _NONE), came)
             self.entries.add(came, 1)
-            if self.former is not None and not is_written:
-                self.former[node] = (*self.former.get(node, _NONE), came)
         return self._rejoin(was)
 
     def _note_problems(self, node: str, places: tuple[RecordReading, ...]) -> None:
@@ -342,7 +334,7 @@ class Allocated:
 
     def begin_term(self) -> set[str]:
         """What was decided in another term is on record by now, or never will be."""
-        self.former = self._records.copy()
+        self.has_former = True
         several = (name for name, entries in self._recorded[Purpose.REPLICA].items() if len(entries) > 1)
         names = {*self._decided, *((Purpose.REPLICA, name) for name in several)}
         self._decided.clear()

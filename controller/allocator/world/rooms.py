@@ -90,7 +90,7 @@ class Rooms:
         self._rooms: dict[str, NodeRoom] = {}
         self._stale: set[str] = set()
         self._touched: set[str] = set()
-        self._renewed: set[str] = set()
+        self._listeners: list[set[str]] = []
         self.free_by_node: dict[str, tuple[int, ...]] = {}
         self.best: dict[str, int] = {}
 
@@ -115,10 +115,11 @@ class Rooms:
         touched, self._touched = self._touched, set()
         return touched
 
-    def take_renewed(self) -> set[str]:
-        """Nodes whose rooms were worked out anew since the last call."""
-        renewed, self._renewed = self._renewed, set()
-        return renewed
+    def listen(self) -> set[str]:
+        """A set to which nodes are added from now on as their rooms are worked out anew. Whoever asked for it takes
+        them out again."""
+        self._listeners.append(set())
+        return self._listeners[-1]
 
     def get(self, name: str) -> NodeRoom | None:
         if name in self._stale:
@@ -136,7 +137,8 @@ class Rooms:
 
     def _renew(self, name: str) -> None:
         room = self._make(name)
-        self._renewed.add(name)
+        for renewed in self._listeners:
+            renewed.add(name)
         if room is None:
             self._rooms.pop(name, None)
         else:

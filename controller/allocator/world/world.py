@@ -313,9 +313,9 @@ class World(Facts):
         self._rooms.touch(self.reach.end_beliefs())
         return self._rooms.refresh(self.settings.space, most)
 
-    def take_renewed(self) -> set[str]:
-        """Nodes whose rooms were worked out anew since the last call; for the one who keeps something of them."""
-        return self._rooms.take_renewed()
+    def listen_to_rooms(self) -> set[str]:
+        """As `Rooms.listen`, for whoever keeps something of rooms as long as this world lives."""
+        return self._rooms.listen()
 
     @property
     def best(self) -> Mapping[str, int]:

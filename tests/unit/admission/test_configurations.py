@@ -13,15 +13,15 @@ from controller.admission.configurations import (
     PODS,
     SHARE_MANAGERS,
     VOLUMES,
-    Place,
-    Wanted,
+    WantedEntries,
+    WebhookPlace,
     mutating,
     validating,
     with_authorities,
 )
 
-PLACE = Place("longhorn-system", "longhorn-scheduler-webhook", ("kube-system", "edge"))
-EVERYTHING = Wanted(("default-scheduler", "mine"), share_managers=True, expansion="allow")
+PLACE = WebhookPlace("longhorn-system", "longhorn-scheduler-webhook", ("kube-system", "edge"))
+EVERYTHING = WantedEntries(("default-scheduler", "mine"), share_managers=True, expansion="allow")
 FILLED_IN = ("matchPolicy", "namespaceSelector", "objectSelector", "timeoutSeconds", "failurePolicy", "sideEffects")
 
 
@@ -44,10 +44,10 @@ def test_each_entry_says_what_the_api_server_would_fill_in() -> None:
 
 
 def test_only_what_is_wanted_is_there() -> None:
-    assert [] == mutating(Wanted(), PLACE) + validating(Wanted(), PLACE)
-    assert {PODS, MARKED_PODS} == by_name(mutating(Wanted(("a",)), PLACE)).keys()
-    assert {SHARE_MANAGERS} == by_name(mutating(Wanted(share_managers=True), PLACE)).keys()
-    assert {CLAIMS, VOLUMES} == by_name(validating(Wanted(expansion="allow"), PLACE)).keys()
+    assert [] == mutating(WantedEntries(), PLACE) + validating(WantedEntries(), PLACE)
+    assert {PODS, MARKED_PODS} == by_name(mutating(WantedEntries(("a",)), PLACE)).keys()
+    assert {SHARE_MANAGERS} == by_name(mutating(WantedEntries(share_managers=True), PLACE)).keys()
+    assert {CLAIMS, VOLUMES} == by_name(validating(WantedEntries(expansion="allow"), PLACE)).keys()
 
 
 def test_pods_are_waited_for_shortly_and_go_on_without_us() -> None:
@@ -68,7 +68,7 @@ def test_share_managers_are_found_in_longhorns_namespace_alone() -> None:
 
 @pytest.mark.parametrize(("expansion", "policy"), [("allow", "Ignore"), ("deny", "Fail")])
 def test_the_setting_decides_what_becomes_of_expansions_without_us(expansion: str, policy: str) -> None:
-    for entry in validating(Wanted(expansion=expansion), PLACE):
+    for entry in validating(WantedEntries(expansion=expansion), PLACE):
         assert (policy, 5, "NoneOnDryRun") == (entry["failurePolicy"], entry["timeoutSeconds"], entry["sideEffects"])
 
 
@@ -81,7 +81,7 @@ def test_no_entry_stands_without_authorities() -> None:
 
 
 def test_while_the_authorities_are_not_known_an_entry_keeps_its_own() -> None:
-    standing = with_authorities(mutating(Wanted(("a",)), PLACE), b"OLD", [])
+    standing = with_authorities(mutating(WantedEntries(("a",)), PLACE), b"OLD", [])
     kept = by_name(with_authorities(mutating(EVERYTHING, PLACE), b"", standing))
     assert {PODS, MARKED_PODS} == kept.keys()
     assert base64.b64encode(b"OLD").decode() == kept[PODS]["clientConfig"]["caBundle"]
@@ -89,5 +89,5 @@ def test_while_the_authorities_are_not_known_an_entry_keeps_its_own() -> None:
 
 
 def test_a_name_with_quotes_stays_one_text() -> None:
-    entry = by_name(mutating(Wanted(('a"] || true || ["',)), PLACE))[PODS]
+    entry = by_name(mutating(WantedEntries(('a"] || true || ["',)), PLACE))[PODS]
     assert condition(entry, "asks-a-wired-scheduler").endswith(r'in ["a\"] || true || [\""]')

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.admission.configurations import Wanted
+from controller.admission.configurations import WantedEntries
 from controller.admission.plan import GRACE_SECONDS, AdmissionFacts, decide
 from controller.canary.proof import NOT_PROVEN, Finding, Wiring
 from controller.model.versions import Support
@@ -28,7 +28,7 @@ def facts(**changed: object) -> AdmissionFacts:
 
 
 def test_everything_is_wanted_where_all_is_well() -> None:
-    assert Wanted(("default-scheduler",), True, "allow") == decide(facts()).wanted
+    assert WantedEntries(("default-scheduler",), True, "allow") == decide(facts()).wanted
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_everything_is_wanted_where_all_is_well() -> None:
 )
 def test_switched_off_or_beside_another_longhorn_nothing_is_wanted(changed: dict[str, object], words: str) -> None:
     decision = decide(facts(**changed))
-    assert Wanted() == decision.wanted
+    assert WantedEntries() == decision.wanted
     assert words in decision.why_not[""]
 
 
@@ -88,4 +88,4 @@ def test_without_canaries_a_rule_stands_until_something_speaks_against_it() -> N
 
 def test_the_other_entries_follow_their_own_settings() -> None:
     wanted = decide(facts(live=replace(ON, share_managers=False, expansion_policy="deny"))).wanted
-    assert Wanted(("default-scheduler",), False, "deny") == wanted
+    assert WantedEntries(("default-scheduler",), False, "deny") == wanted

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from controller.admission.configurations import CLAIMS, MARKED_PODS, PODS, SHARE_MANAGERS, VOLUMES, Place, Wanted
+from controller.admission.configurations import (
+    CLAIMS,
+    MARKED_PODS,
+    PODS,
+    SHARE_MANAGERS,
+    VOLUMES,
+    WantedEntries,
+    WebhookPlace,
+)
 from controller.admission.plan import AdmissionPlan
 from controller.admission.reconciler import (
     CONTESTED,
@@ -29,15 +37,17 @@ from controller.kube.resources import (
     LONGHORN_SETTINGS,
     MUTATING_WEBHOOKS,
     OUR_CONFIGURATIONS,
+    POLICY_BINDINGS,
     VALIDATING_WEBHOOKS,
     Resource,
 )
+from controller.model.names import GATE
 from controller.process.worker import Worker
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 
-PLACE = Place("longhorn-system", "longhorn-scheduler-webhook")
-ALL = Wanted(("default-scheduler",), share_managers=True, expansion="allow")
+PLACE = WebhookPlace("longhorn-system", "longhorn-scheduler-webhook")
+ALL = WantedEntries(("default-scheduler",), share_managers=True, expansion="allow")
 BOTH = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 NAME, FORMER_NAME = "zz-longhorn-scheduler-extender", "longhorn-scheduler-extender"  # of the mutating one
 
@@ -178,7 +188,7 @@ def test_a_term_that_ends_before_the_write_writes_nothing(rig: ReconcilerRig) ->
 
 def test_the_rule_leaves_at_once_and_the_object_stays(written: ReconcilerRig) -> None:
     assert not written.admission.is_pod_rule_out()
-    written.wanted = Wanted(expansion="allow")
+    written.wanted = WantedEntries(expansion="allow")
     written.step()
     assert [] == written.entries()
     assert written.admission.is_pod_rule_out()
@@ -189,7 +199,7 @@ def test_the_rule_leaves_at_once_and_the_object_stays(written: ReconcilerRig) ->
 
 
 def test_an_empty_object_stays_as_the_manifest_made_it(rig: ReconcilerRig) -> None:
-    rig.wanted = Wanted()
+    rig.wanted = WantedEntries()
     rig.step()
     rig.wanted, rig.authorities = ALL, b""
     rig.step()
@@ -207,13 +217,13 @@ def test_new_authorities_are_written_and_unknown_ones_change_nothing(written: Re
 
 
 def test_the_rule_says_whose_pods_it_stands_for(rig: ReconcilerRig) -> None:
-    rig.wanted = Wanted(("a", "b"))
+    rig.wanted = WantedEntries(("a", "b"))
     rig.step()
     assert "a,b" == rig.raw()["metadata"]["annotations"][SCHEDULERS_ANNOTATION]
     rig.clock.advance(7)
     rig.step()
     assert [(frozenset(), 0.0), (frozenset({"a", "b"}), 7.0)] == rig.asked
-    rig.wanted = Wanted()
+    rig.wanted = WantedEntries()
     rig.step()
     assert {} == rig.raw()["metadata"]["annotations"]
 
@@ -259,7 +269,7 @@ def test_two_writers_that_disagree_do_not_run_hot(written: ReconcilerRig) -> Non
 
 def test_no_quarrel_delays_a_rule_that_has_to_leave(written: ReconcilerRig) -> None:
     written.quarrel(6, REPAIR_SECONDS[1])
-    written.wanted = Wanted(share_managers=True)
+    written.wanted = WantedEntries(share_managers=True)
     written.step()
     assert [SHARE_MANAGERS] == written.entries()
 
@@ -290,7 +300,7 @@ def test_while_the_watch_lags_the_object_is_read_now_and_then(rig: ReconcilerRig
 
 
 def test_a_write_that_meets_another_version_is_tried_again(written: ReconcilerRig) -> None:
-    written.wanted = Wanted(share_managers=True)
+    written.wanted = WantedEntries(share_managers=True)
     written.fail(ConflictError("409"), "replace", times=2)
     written.step()
     assert [SHARE_MANAGERS] == written.entries()
@@ -323,7 +333,7 @@ def test_a_rule_that_has_to_leave_does_not_wait_for_another_wish_that_failed(wri
 
     written.server.fail = refuse
     written.step(60, every=0.5)
-    written.wanted = Wanted(expansion="allow")
+    written.wanted = WantedEntries(expansion="allow")
     written.step()
     assert [] == written.entries()
 
@@ -387,7 +397,7 @@ def test_a_former_rule_stands_while_a_repair_waits_for_its_time(rig: ReconcilerR
 def test_the_pod_rule_is_not_out_while_a_former_one_stands(rig: ReconcilerRig) -> None:
     of_an_earlier_release(rig)
     assert not rig.admission.is_pod_rule_out()
-    rig.wanted = Wanted()
+    rig.wanted = WantedEntries()
     rig.step()
     assert rig.admission.is_pod_rule_out()
     assert {NAME} == mutating_names(rig)
@@ -411,7 +421,7 @@ class TestRemoval:
     def test_it_switches_off_empties_both_and_sees_that_they_stay_so(self, rig: ReconcilerRig) -> None:
         self.install(rig)
         rig.step()
-        rig.wanted = Wanted()  # as the leader sees the setting
+        rig.wanted = WantedEntries()  # as the leader sees the setting
         done = self.remove(rig)
         assert ([], []) == (rig.entries(), rig.entries(VALIDATING_WEBHOOKS))
         assert {"scheduler-extender-enabled": "false", "other": "stays"} == self.config_map(rig)["data"]
@@ -425,6 +435,26 @@ class TestRemoval:
         self.remove(rig)
         assert ({NAME}, []) == (mutating_names(rig), rig.entries())
 
+    def test_longhorn_may_place_at_once_and_still_when_a_late_leader_closes_the_gate_again(
+        self, rig: ReconcilerRig
+    ) -> None:
+        self.install(rig)
+        binding = {"metadata": {"name": GATE}}
+        rig.server.create(POLICY_BINDINGS, None, binding)
+        began = rig.clock.now()
+        opened: list[tuple[int, float]] = []  # bindings that are there, and when
+
+        def pause(seconds: float) -> None:
+            opened.append((len(rig.server.list_page(POLICY_BINDINGS, None).items), rig.clock.now() - began))
+            if len(opened) == 1:
+                rig.server.create(POLICY_BINDINGS, None, binding)
+            rig.clock.advance(seconds)
+
+        done = remove_webhooks(rig.server, rig.clock, "longhorn-system", "settings", pause=pause)
+        (at_first, seconds), *_, (at_last, _) = opened
+        assert [0, 0, 0] == [at_first, seconds, at_last]
+        assert 1 == done.count(f"ValidatingAdmissionPolicyBinding {GATE}: deleted")
+
     def test_what_a_late_leader_writes_again_is_emptied_again(self, rig: ReconcilerRig) -> None:
         self.install(rig)
         rig.step()
@@ -432,7 +462,7 @@ class TestRemoval:
 
         def forget(verb: str, _: Resource) -> None:
             if rig.writes() > written + 1:
-                rig.wanted = Wanted()
+                rig.wanted = WantedEntries()
 
         rig.server.fail = forget
         rig.clock.advance(REPAIR_SECONDS[1])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as other
 
-from controller.allocator.judge.joined import FoundDisks
+from controller.allocator.judge.beside import FoundDisks
 from controller.allocator.outcome import Allotment, Decision, LookFirstError, Mode
 from controller.allocator.verbs.allocate import DOUBT_SECONDS, SHOWN_SECONDS
 from controller.allocator.verbs.find import DiskQuestion

@@ -8,6 +8,7 @@ import pytest
 
 from controller.allocator.outcome import HeldPlace, LookFirstError
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
+from controller.allocator.verbs.held import held as place_held
 from controller.errors import PreconditionError
 from controller.model.allocations import Allocation, Purpose, Put
 from controller.rules.reasons import Reason
@@ -23,9 +24,10 @@ def waiting(**free_gib: float) -> Allocating:
 
 
 def held(cluster: Allocating) -> HeldPlace:
-    turn = cluster.allocator.allocations.turn_of("v-r-1")
-    assert turn is not None
-    return turn.held
+    world, allocations = cluster.allocator._world, cluster.allocator.allocations
+    volume, shown = world.volume("v"), world.allocated.shown_replica("v-r-1")
+    assert volume is not None and shown is not None
+    return place_held(world, lambda: allocations._beside(volume), volume, shown).place
 
 
 # Waiting for a disk

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.judge.joined import FoundDisks
+from controller.allocator.judge.beside import FoundDisks
 from controller.allocator.outcome import Mode
 from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict

@@ -127,7 +127,7 @@ def test_the_process_asks_for_the_name_in_its_settings_and_counts_who_is_denied(
         checks=Checks,
         is_leading=lambda: True,
         credentials=lambda: chain.server,
-    ).addition
+    )
     clients = {
         name: LeaderClient(f"{HOST}:{settings.grpc_port}", NAME, partial(chain.leaf, client(name)), SystemClock())
         for name in ("ours", CLIENT_SUBJECT)

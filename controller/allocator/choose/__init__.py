@@ -1,0 +1,1 @@
+"""Which disk, and whether that one may be it."""

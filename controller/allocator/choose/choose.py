@@ -1,0 +1,216 @@
+"""The one function that places: the disk for a replica, found among thousands while the allocator's lock is held.
+
+Candidates and their order are Longhorn's own: groups of nodes are tried one after the other, and the first that yields
+a disk decides. A disk's figure is what lies on it by every object, and what is taken beside that. Among the disks of
+the deciding group the replica goes where Longhorn prefers it, so that replicas spread. Where even that disk is nearly
+full, it goes to the one that it fills best, so that large ones find room as well.
+
+Nodes are looked at in the order of what is usable there at most, until none can be preferred to the one that was found,
+or enough were compared; what is taken is asked of few disks. No reasons are worked out: `explain` tells them, at a far
+higher price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Final, NamedTuple
+
+from controller.allocator.choose.shelves import Rank, Shelf, Shelves, SuitableDisk
+from controller.allocator.choose.wanted import Taken, Wanted, asked_of, image_bytes, view_of
+from controller.allocator.world.world import World
+from controller.model.longhorn import LonghornNode
+from controller.model.places import Place
+from controller.rules.affinity import (
+    Affinity,
+    Try,
+    Usage,
+    counted_replicas,
+    disks_with_replicas,
+    groups_of_nodes,
+    is_replacement_due,
+)
+from controller.rules.candidates import PlacementView, check_search, clone_sources, needs_of, reopened_nodes
+from controller.rules.preference import narrows_to_attach_node
+
+PACKED_FROM_PCT: Final = 85  # of the preferred disk's limit in use or planned
+MOST_LOOKS: Final = 64  # nodes, or disks, that take the replica, and are compared because of what is planned there
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The place, and its disk's name; None and "" where no disk takes the replica. `tried`: the group of nodes that
+    decided."""
+
+    place: Place | None = None
+    disk: str = ""
+    tried: Try | None = None
+
+
+class _Fit(NamedTuple):
+    """A disk that may take the replica. `free_bytes`: what is neither in use nor planned; of the `need_bytes`,
+    `image_bytes` come along."""
+
+    disk: SuitableDisk
+    free_bytes: int
+    image_bytes: int
+    need_bytes: int
+
+    @property
+    def usable_bytes(self) -> int:
+        """What Longhorn's balancing goes by, with what is planned counted as in use."""
+        return max(0, self.disk.beyond_bytes + self.free_bytes)
+
+    @property
+    def spare_bytes(self) -> int:
+        """What older releases go by, which pass over what is scheduled; but what is planned is known to come."""
+        return self.disk.beyond_bytes + self.disk.limit_bytes - self.disk.free_bytes + self.free_bytes
+
+    @property
+    def is_nearly_full(self) -> bool:
+        return (self.disk.limit_bytes - self.free_bytes) * 100 >= PACKED_FROM_PCT * self.disk.limit_bytes
+
+
+class Chooser:
+    """Threads: none of its own; the allocator's lock guards it."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._shelves = world, Shelves(world)
+
+    def choose(self, wanted: Wanted, taken: Taken, now_utc: datetime | None = None) -> Chosen:
+        """The disk for the wanted replica beside what is `taken`. `now_utc`: as for `PlacementView`.
+
+        Costs: a look at each node that changed since the last call; a short step for each that suits; and longer ones
+        until some disks are found that take it."""
+        view = view_of(self._world, wanted, now_utc)
+        asked = asked_of(view, wanted)
+        if check_search(wanted.volume, asked, view.backing_image) is not None:
+            return Chosen()
+        shelf = self._shelves.of(needs_of(wanted.volume, asked, view.backing_image))
+        search = _Search(self._world, shelf, view, wanted, taken)
+        for tried, nodes in search.groups():
+            best = search.best_of(nodes)
+            if best is not None:
+                place = Place(best.disk.node, best.disk.uuid, wanted.volume.size_bytes + best.image_bytes)
+                return Chosen(place, best.disk.disk, tried)
+        return Chosen()
+
+
+class _Search:
+    """Longhorn's tries, group after group of nodes, for one replica."""
+
+    def __init__(self, world: World, shelf: Shelf, view: PlacementView, wanted: Wanted, taken: Taken) -> None:
+        self._world, self._shelf, self._view, self._wanted, self._taken = world, shelf, view, wanted, taken
+        self._size, self._required = wanted.volume.size_bytes, wanted.volume.actual_size_bytes
+        self._asked = asked_of(view, wanted)
+        self._affinity = Affinity.of(wanted.volume, view.settings)
+        self._holding = disks_with_replicas(view.replicas, ignore_failed=False)
+        sources = clone_sources(view, wanted.volume, self._asked)
+        self._source_nodes = None if sources is None else {source.node for source in sources}
+        self._source_disks = None if sources is None else {source.disk_uuid for source in sources}
+        is_narrowed = narrows_to_attach_node(wanted.volume, view.replicas, view.behaviour)
+        self._near = wanted.volume.node_id if is_narrowed else ""
+        self._own_nodes = {one.node for one in view.replicas} if view.behaviour.counts_fresh_per_node else set[str]()
+        self._holding_nodes = {name for uuid in self._holding for name in world.nodes_of_disk(uuid)}
+        self._balances = view.behaviour.picks_by_balance_score
+
+    def groups(self) -> Iterable[tuple[Try, Mapping[str, LonghornNode]]]:
+        """The tries in their order, each with its nodes, whether they may be chosen or not."""
+        view, volume = self._view, self._wanted.volume
+        nodes, tagged = self._bound(self._shelf.nodes), self._bound(self._shelf.tagged)
+        due = is_replacement_due(volume, view.settings, view.now_utc)
+        usage = Usage.of(counted_replicas(view.replicas, ignore_failed=False, replacement_due=due), nodes)
+        reopened = reopened_nodes(usage, nodes, self._affinity, view.settings, view.behaviour)
+        return groups_of_nodes(nodes, tagged, usage, self._affinity, reopened)
+
+    def _bound(self, nodes: dict[str, LonghornNode]) -> dict[str, LonghornNode]:
+        """Those that are left by what binds the replica to some of them."""
+        hard = self._asked.hard_node_affinity
+        for bound in (self._source_nodes, {hard} if hard else None):
+            if bound is not None:
+                nodes = {name: nodes[name] for name in bound if name in nodes}
+        return nodes
+
+    def best_of(self, nodes: Mapping[str, LonghornNode]) -> _Fit | None:
+        """The disk for the replica, of those of a try; one on the attach node comes before all others."""
+        only = self._wanted.only
+        names: Set[str] = nodes.keys() if only is None else only & nodes.keys()
+        near = names & {self._near} if self._near else frozenset[str]()
+        return (
+            self._best(near, is_clean=True) or self._best(names, is_clean=True) or self._held(near) or self._held(names)
+        )
+
+    def _held(self, names: Set[str]) -> _Fit | None:
+        """The best of the disks with a copy of the volume, which serve where no other one does."""
+        names = names & self._holding_nodes if self._affinity.disk_soft else frozenset[str]()
+        return self._best(names, is_clean=False)
+
+    def _best(self, names: Set[str], *, is_clean: bool) -> _Fit | None:
+        """The best disk of those nodes; of disks with a copy of the volume unless `is_clean`."""
+        best, best_rank, looks = list[_Fit](), None, 0
+        for most in self._shelf.ranked(names):
+            if best_rank is not None and self._balances and (best_rank < most or looks >= MOST_LOOKS):
+                break
+            likely = self._likely(self._shelf.disks[most[2]], is_clean)
+            looks += bool(likely)
+            if not likely or (best_rank is not None and best_rank < self._rank(likely)):
+                continue
+            fits = [fit for fit in likely if self._left_bytes(fit) >= 0]
+            if fits and (best_rank is None or self._rank(fits) < best_rank):
+                best, best_rank = fits, self._rank(fits)
+        preferred = max(best, key=self._score, default=None)
+        return self._tightest(names, is_clean) if preferred is not None and preferred.is_nearly_full else preferred
+
+    def _tightest(self, names: Set[str], is_clean: bool) -> _Fit:
+        """The disk with the least bytes left that still takes the replica; of those there is one."""
+        likely = (fit for disk in self._shelf.with_free(names, self._size) for fit in self._likely((disk,), is_clean))
+        found = ((self._left_bytes(fit), fit.disk.node, fit.disk.disk, fit) for fit in likely)
+        return min(islice((one for one in found if one[0] >= 0), MOST_LOOKS))[-1]
+
+    def _left_bytes(self, fit: _Fit) -> int:
+        """Once the replica is there; below 0: it does not fit beside what is taken."""
+        disk = fit.disk
+        return disk.free_bytes - self._taken.taken_bytes(disk.node, disk.uuid) - fit.need_bytes
+
+    def _rank(self, fits: list[_Fit]) -> Rank:
+        """Of a node with those disks, as Longhorn prefers nodes. Where none is preferred it leaves the choice to
+        chance; here the most free bytes decide."""
+        name = fits[0].disk.node
+        if not self._balances:
+            return -max(fit.spare_bytes for fit in fits), 0, name
+        usable = free = 0
+        for fit in fits:
+            usable += max(0, fit.disk.beyond_bytes + fit.free_bytes)
+            free += fit.free_bytes
+        return -usable, -free, name
+
+    def _score(self, fit: _Fit) -> tuple[int, int]:
+        """As it prefers the disks of a node."""
+        return (fit.usable_bytes, fit.free_bytes) if self._balances else (fit.spare_bytes, 0)
+
+    def _likely(self, disks: Iterable[SuitableDisk], is_clean: bool) -> list[_Fit]:
+        """Those of the disks that take the replica beside what is planned."""
+        found, size, image, more = list[_Fit](), self._size, self._view.backing_image, 0
+        for disk in disks:
+            if size > disk.free_bytes or self._required >= disk.written_limit_bytes or size >= disk.most_bytes:
+                continue
+            if (disk.uuid in self._holding) is is_clean:
+                continue
+            if self._source_disks is not None and disk.uuid not in self._source_disks:
+                continue
+            if image is not None:
+                more = image_bytes(self._world, image, self._wanted, disk.uuid)
+            need = size + more + (self._fresh_bytes(disk) if disk.node in self._own_nodes else 0)
+            free = disk.free_bytes - self._taken.planned_bytes(disk.node, disk.uuid)
+            if need <= free:
+                found.append(_Fit(disk, free, more, need))
+        return found
+
+    def _fresh_bytes(self, disk: SuitableDisk) -> int:
+        """What older releases burden a disk with: the volume's replicas on other disks of the node, until this disk's
+        figures list them."""
+        known = next(one for one in self._view.nodes[disk.node].disks if one.name == disk.disk)
+        own = (one for one in self._view.replicas if one.node == disk.node and one.disk_uuid != disk.uuid)
+        return sum(one.size_bytes for one in own if one.name not in known.scheduled_replicas)

@@ -1,0 +1,146 @@
+"""All disks that would take a replica, and why each of the others does not: `Chooser.choose` told at length.
+
+It is Longhorn's whole search (controller/rules/candidates.py) on disks whose figures are joined with what is taken: a
+text for each disk of thousands takes long, so nobody holds the allocator's lock for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from controller.allocator.choose.wanted import Taken, Wanted, asked_of, image_bytes, view_of
+from controller.allocator.world.world import World
+from controller.model.longhorn import Disk, LonghornNode
+from controller.model.quantity import bytes_text
+from controller.rules.candidates import Candidates, PlacementView, find_candidates
+from controller.rules.reasons import Reason, Refusal, Rejection
+
+_MOST_BYTES: Final = 2**62  # more than any disk has; beyond it Longhorn's sums overflow, and a full disk seems empty
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFigures:
+    """What one disk's figure is made of. `room_bytes`: by over-provisioning and by what objects show; `image_bytes`
+    would come along."""
+
+    limit_bytes: int
+    room_bytes: int
+    taken_bytes: int
+    image_bytes: int
+
+    @property
+    def free_bytes(self) -> int:
+        return self.room_bytes - self.taken_bytes
+
+    @property
+    def scheduled_bytes(self) -> int:
+        return min(self.limit_bytes - self.free_bytes + self.image_bytes, _MOST_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What was found, and the figures of each disk that takes replicas at all, by node and disk."""
+
+    found: Candidates
+    figures: dict[tuple[str, str], DiskFigures]
+
+
+def explain(
+    wanted: Wanted,
+    world: World,
+    taken: Taken,
+    now_utc: datetime | None = None,
+    among: Collection[str] | None = None,
+) -> Explained:
+    """Every disk of the try that decides, and why not the others of the nodes that may be chosen. `among`: the nodes
+    that are looked at, those with copies of the volume among them; None: all.
+
+    Costs: a look at each of their disks, with a text for most."""
+    world.refresh()
+    view = with_engines(world, view_of(world, wanted, now_utc))
+    names = world.nodes.keys() if among is None else among
+    figures = dict[tuple[str, str], DiskFigures]()
+    for name in names:
+        figures |= _figures(world, wanted, taken, name)
+    own: dict[str, dict[str, int]] = {}  # by disk, copies of the volume that its figure includes
+    for one in view.replicas:
+        if one.disk_uuid:
+            own.setdefault(one.disk_uuid, {})[one.name] = one.size_bytes
+    joined = {name: _joined(world, wanted, world.nodes[name], figures, own) for name in names}
+    nodes = joined if among is None else {**world.nodes, **joined}
+    found = find_candidates(replace(view, nodes=nodes), wanted.volume, asked_of(view, wanted), among)
+    only = wanted.only
+    asked_about = (one for one in found.refusals if only is None or not one.node or one.node in only)
+    refusals = tuple(_told(world, wanted, one, figures.get((one.node, one.disk))) for one in asked_about)
+    return Explained(replace(found, refusals=refusals), figures)
+
+
+def _figures(world: World, wanted: Wanted, taken: Taken, name: str) -> dict[tuple[str, str], DiskFigures]:
+    """Of that node's disks that take replicas."""
+    room, image = world.room(name), world.backing_image(wanted.volume.backing_image)
+    return {
+        (name, disk.name): DiskFigures(
+            disk.limit_bytes,
+            disk.free_bytes,
+            taken.taken_bytes(name, disk.uuid),
+            image_bytes(world, image, wanted, disk.uuid),
+        )
+        for disk in (room.disks if room is not None else ())
+    }
+
+
+def _joined(
+    world: World,
+    wanted: Wanted,
+    node: LonghornNode,
+    figures: dict[tuple[str, str], DiskFigures],
+    own: dict[str, dict[str, int]],
+) -> LonghornNode:
+    """The node, with all that is spoken for in its disks' figures. One that may not be chosen has no open disk, so
+    that the volume's copies there still count; where nothing is known of what is on record, Longhorn's would not."""
+    if world.allocated.closed(node.name):
+        return replace(node, schedulable=False)
+    if wanted.only is not None and node.name not in wanted.only:
+        return replace(node, disks=tuple(replace(disk, schedulable=False) for disk in node.disks))
+    known = {disk.name: figures.get((node.name, disk.name)) for disk in node.disks}
+    return replace(node, disks=tuple(_with(disk, known[disk.name], own.get(disk.uuid, {})) for disk in node.disks))
+
+
+def _with(disk: Disk, known: DiskFigures | None, own: dict[str, int]) -> Disk:
+    if known is None:
+        return disk
+    listed = {**disk.scheduled_replicas, **own}
+    return replace(disk, scheduled_bytes=known.scheduled_bytes, scheduled_replicas=listed)
+
+
+def with_engines(world: World, view: PlacementView) -> PlacementView:
+    """The view with what runs replicas."""
+    images, managers = world.engines.images, world.engines.managers
+    return replace(
+        view,
+        engine_images=None if images is None else tuple(images.values()),
+        instance_managers=None if managers is None else tuple(one for here in managers.values() for one in here),
+    )
+
+
+def _told(world: World, wanted: Wanted, refusal: Refusal, known: DiskFigures | None) -> Refusal:
+    """The same; what would fit but for what is taken, or for the image, says so."""
+    node, disk, size = refusal.node, refusal.disk, wanted.volume.size_bytes
+    closed = world.allocated.check_closed(node)
+    if closed is not None:
+        return Refusal(node, "", closed)
+    if known is None or refusal.rejection.reason is not Reason.INSUFFICIENT_STORAGE:
+        return refusal
+    if size + known.image_bytes <= known.free_bytes:
+        return refusal  # by a burden that older releases alone count
+    free = f"{bytes_text(max(0, known.free_bytes))} are neither used nor promised"
+    if size <= known.free_bytes:
+        text = f"{bytes_text(known.image_bytes)} of the volume's backing image come along"
+        return Refusal(node, disk, Rejection(Reason.BACKING_IMAGE, f"{disk}: {text}; {free}"))
+    if size <= known.room_bytes:
+        text = f"{bytes_text(known.taken_bytes)} are promised to other volumes"
+        return Refusal(node, disk, Rejection(Reason.CONTENDED, f"{disk}: {text}; {free}"))
+    return refusal

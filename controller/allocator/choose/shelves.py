@@ -1,0 +1,155 @@
+"""Which nodes and disks suit a kind of need, worked out once and again where something changed.
+
+Rooms, affinity and what is taken are left to the one who asks. So a question about thousands of disks looks at a few
+numbers of each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from controller.allocator.world.world import World
+from controller.model.longhorn import DiskNeeds, LonghornNode, LonghornSettings
+from controller.rules.eligibility import (
+    Engines,
+    check_disk_kind,
+    check_node_for,
+    check_node_tags,
+    file_system_limit,
+)
+
+_MOST_KINDS: Final = 16  # of needs that are remembered
+_SORTED_AT: Final = 16  # times as many nodes: a few are sorted faster than found among the others
+_NO_LIMIT: Final = 2**63
+Rank = tuple[int, int, str]  # of a node among others: the one that is preferred comes first
+
+
+class SuitableDisk(NamedTuple):
+    """A disk that suits, room aside. `free_bytes` by over-provisioning and by what objects show; `beyond_bytes`:
+    by how much what is available and not reserved exceeds the limit; volumes have to stay below `most_bytes`, what is
+    copied below `written_limit_bytes`."""
+
+    node: str
+    disk: str
+    uuid: str
+    limit_bytes: int
+    free_bytes: int
+    written_limit_bytes: int
+    beyond_bytes: int
+    most_bytes: int
+
+
+@dataclass(slots=True)
+class Shelf:
+    """The nodes that suit a kind of need, replicas and disks aside; those with the tags; and their disks by name.
+    `ranks`: of the nodes with disks, sorted, as if all of a node's disks took the replica and nothing was taken;
+    `by_free`: the disks, by what is free there then, and their node and place among its disks."""
+
+    needs: DiskNeeds
+    nodes: dict[str, LonghornNode] = field(default_factory=dict)
+    tagged: dict[str, LonghornNode] = field(default_factory=dict)
+    disks: dict[str, tuple[SuitableDisk, ...]] = field(default_factory=dict)  # no node without one
+    ranks: list[Rank] = field(default_factory=list)
+    by_free: list[tuple[int, str, int]] = field(default_factory=list)
+    stale: set[str] = field(default_factory=set)
+
+    def renew(self, world: World) -> None:
+        """Look anew at the nodes that are stale."""
+        for name in self.stale:
+            self._take_out(name)
+            node, space = world.nodes.get(name), world.settings.space
+            if node is None or world.allocated.closed(name):
+                continue
+            kube_nodes = world.kube_nodes or None
+            if check_node_for(node, self.needs, space, engines=world.engines, kube_nodes=kube_nodes, with_tags=False):
+                continue
+            self.nodes[name] = node
+            if check_node_tags(node.tags, self.needs, space):
+                self.tagged[name] = node
+            disks = _suitable(world, node, self.needs)
+            if disks:
+                self.disks[name] = disks
+                insort(self.ranks, _rank(name, disks))
+                for place, disk in enumerate(disks):
+                    insort(self.by_free, (disk.free_bytes, name, place))
+        self.stale.clear()
+
+    def _take_out(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.tagged.pop(name, None)
+        disks = self.disks.pop(name, None)
+        if disks is not None:
+            del self.ranks[bisect_left(self.ranks, _rank(name, disks))]
+            for place, disk in enumerate(disks):
+                del self.by_free[bisect_left(self.by_free, (disk.free_bytes, name, place))]
+
+    def ranked(self, names: Collection[str]) -> Iterator[Rank]:
+        """Of the nodes in `names`, sorted."""
+        if len(names) * _SORTED_AT < len(self.ranks):
+            return iter(sorted(_rank(name, self.disks[name]) for name in names if name in self.disks))
+        return (rank for rank in self.ranks if rank[2] in names)
+
+    def with_free(self, names: Collection[str], least_bytes: int) -> Iterator[SuitableDisk]:
+        """The disks of the nodes in `names` with so much free, the fullest first."""
+        if len(names) * _SORTED_AT < len(self.disks):
+            few = (disk for name in names for disk in self.disks.get(name, ()) if disk.free_bytes >= least_bytes)
+            yield from sorted(few, key=lambda disk: disk.free_bytes)
+            return
+        for index in range(bisect_left(self.by_free, (least_bytes, "", 0)), len(self.by_free)):
+            _, name, place = self.by_free[index]
+            if name in names:
+                yield self.disks[name][place]
+
+
+class Shelves:
+    """Shelves of the kinds of need that were asked for lately, each up to date when it is asked for.
+
+    Threads: none of its own; the allocator's lock guards it.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._shelves: dict[DiskNeeds, Shelf] = {}  # the one that was asked for last comes last
+        self._basis: tuple[LonghornSettings, Engines] | None = None  # what all were worked out with
+        self._renewed = world.listen_to_rooms()
+
+    def of(self, needs: DiskNeeds) -> Shelf:
+        world = self._world
+        world.refresh()
+        basis = world.settings, world.engines
+        if self._basis is None or any(old is not new for old, new in zip(self._basis, basis, strict=True)):
+            self._basis = basis
+            self._shelves.clear()
+        for known in self._shelves.values():
+            known.stale |= self._renewed
+        self._renewed.clear()
+        shelf = self._shelves.pop(needs, None)
+        if shelf is None:
+            shelf = Shelf(needs, stale=set(world.nodes))
+            if len(self._shelves) >= _MOST_KINDS:
+                del self._shelves[next(iter(self._shelves))]
+        self._shelves[needs] = shelf
+        if shelf.stale:
+            shelf.renew(world)
+        return shelf
+
+
+def _rank(name: str, disks: tuple[SuitableDisk, ...]) -> Rank:
+    usable = sum(max(0, disk.beyond_bytes + disk.free_bytes) for disk in disks)
+    return -usable, -sum(max(0, disk.free_bytes) for disk in disks), name
+
+
+def _suitable(world: World, node: LonghornNode, needs: DiskNeeds) -> tuple[SuitableDisk, ...]:
+    room = world.room(node.name)
+    known = {disk.name: disk for disk in node.disks}
+    found = []
+    for one in room.disks if room is not None else ():
+        if check_disk_kind(one, needs, 0, world.settings.space) is None:
+            spare = known[one.name].available_bytes - known[one.name].reserved_bytes
+            most = file_system_limit(needs.data_engine, one.filesystem) or _NO_LIMIT
+            figures = one.limit_bytes, one.free_bytes, one.written_limit_bytes, spare - one.limit_bytes, most
+            found.append(SuitableDisk(node.name, one.name, one.uuid, *figures))
+    return tuple(sorted(found))

@@ -1,0 +1,110 @@
+"""What is asked of `Chooser`, and what Longhorn's rules look at to answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from controller.allocator.world.world import World
+from controller.model.longhorn import LOCALITY_STRICT, BackingImage, Replica, Volume
+from controller.model.places import Place
+from controller.rules.candidates import PlacementView
+
+
+class Taken(Protocol):
+    """What is spoken for beside what objects show. Places in `Wanted.planned` are part of it; a place that the wanted
+    replica itself may use is not."""
+
+    def taken_bytes(self, node: str, disk_uuid: str) -> int:
+        """The replica has to fit beside these."""
+        ...
+
+    def planned_bytes(self, node: str, disk_uuid: str) -> int:
+        """Of these, what is known to come to that disk: among disks with room the choice goes by it, too."""
+        ...
+
+
+class NothingTaken:
+    """Only what objects show takes room."""
+
+    def taken_bytes(self, node: str, disk_uuid: str) -> int:
+        del node, disk_uuid
+        return 0
+
+    def planned_bytes(self, node: str, disk_uuid: str) -> int:
+        del node, disk_uuid
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A disk for `replica`, which has none, and may not exist yet. `volume.node_id` says where the volume runs, or will
+    run. `planned`: where its other copies will lie that no object shows yet. `only`: the nodes that may be chosen;
+    None: all."""
+
+    volume: Volume
+    replica: Replica
+    planned: tuple[Place, ...] = ()
+    only: Set[str] | None = None
+
+
+def replica_to_come(volume: Volume, hard_node_affinity: str = "") -> Replica:
+    """A further replica of the volume; no object has its name."""
+    return Replica(
+        name=f"{volume.name}-new-",
+        volume=volume.name,
+        size_bytes=volume.size_bytes,
+        node="",
+        disk_uuid="",
+        hard_node_affinity=hard_node_affinity,
+        active=True,
+        healthy_at="",
+        failed_at="",
+        eviction_requested=False,
+        rebuild_retry_count=0,
+        deleting=False,
+        image=volume.image,
+        data_engine=volume.needs.data_engine,
+        backing_image=volume.backing_image,
+    )
+
+
+def view_of(world: World, wanted: Wanted, now_utc: datetime | None) -> PlacementView:
+    """The facts of the volume, where planned copies are replicas with a place; engines are left out."""
+    volume, asked = wanted.volume, wanted.replica
+    if volume.data_locality == LOCALITY_STRICT and volume.node_id:
+        asked = replace(asked, hard_node_affinity=volume.node_id)  # as Longhorn has it when it places it
+    replicas = {**world.replicas_of(volume.name), asked.name: asked}
+    for name in world.allocated.reused.keys() & replicas.keys():
+        replicas[name] = replace(replicas[name], failed_at="")  # it comes back, as somebody was told
+    stored = {(one.node, one.disk_uuid) for one in replicas.values() if one.is_usable}
+    for number, place in enumerate(wanted.planned):
+        if (place.node, place.disk_uuid) not in stored:
+            name = f"{volume.name}-planned-{number}"
+            copy = replace(replica_to_come(volume), name=name, node=place.node, disk_uuid=place.disk_uuid)
+            replicas[name] = copy
+    source = volume.source_volume
+    return PlacementView(
+        nodes=world.nodes,
+        replicas=tuple(replicas.values()),
+        settings=world.settings,
+        backing_image=world.backing_image(volume.backing_image),
+        kube_nodes=world.kube_nodes or None,
+        source_replicas=tuple(world.replicas_of(source).values()) if source else (),
+        now_utc=now_utc,
+        behaviour=world.settings.behaviour,
+    )
+
+
+def asked_of(view: PlacementView, wanted: Wanted) -> Replica:
+    """The wanted replica, as the view has it."""
+    return next(one for one in view.replicas if one.name == wanted.replica.name)
+
+
+def image_bytes(world: World, image: BackingImage | None, wanted: Wanted, disk_uuid: str) -> int:
+    """Of the volume's backing image, where it would come to that disk with the replica."""
+    if image is None or any(place.disk_uuid == disk_uuid for place in wanted.planned):
+        return 0
+    return image.real_size_bytes if world.lacks_image(image, disk_uuid) else 0

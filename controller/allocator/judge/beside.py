@@ -1,0 +1,309 @@
+"""What is promised to others, as `choose` takes it into account for one volume's question; and what is told of disks.
+
+The bytes of all that is promised and may come to a disk are taken there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from heapq import nlargest
+from itertools import islice
+from types import MappingProxyType
+from typing import Final, Self
+
+from controller.allocator.choose.choose import Chooser, Chosen
+from controller.allocator.choose.explain import DiskFigures, explain, with_engines
+from controller.allocator.choose.wanted import Wanted, asked_of, image_bytes, replica_to_come, view_of
+from controller.allocator.judge.pending import EvenLoad, Pending
+from controller.allocator.outcome import Obstacle
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.promise import Roams, Source
+from controller.allocator.world.world import World
+from controller.model.longhorn import DEFAULT_NEEDS, Replica, Volume
+from controller.model.quantity import bytes_text
+from controller.rules.affinity import (
+    Affinity,
+    Try,
+    Usage,
+    counted_replicas,
+    disks_with_replicas,
+    is_replacement_due,
+)
+from controller.rules.candidates import Candidate, PlacementView, check_search, needs_of, reached_nodes
+from controller.rules.eligibility import (
+    NodeRoom,
+    check_disk_kind,
+    check_disk_state,
+    check_node_for,
+    check_node_tags,
+)
+from controller.rules.placing import wanted_affinity
+from controller.rules.reasons import Reason, Refusal, Rejection
+
+_ALL_BYTES: Final = 2**62  # more than any disk has
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDisk:
+    """A disk that would take the replica. `free_bytes`: what is left of it for newcomers, this one included, beside the
+    `promised_bytes` that others may bring to it."""
+
+    node: str
+    disk: str
+    uuid: str
+    free_bytes: int
+    promised_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDisks:
+    """All disks that would take a replica of `size_bytes`, the one that it is given, and why not the others. `tried`:
+    which group of nodes decided. `more`: how many obstacles there are beside those."""
+
+    size_bytes: int
+    disks: tuple[FoundDisk, ...] = ()
+    preferred: FoundDisk | None = None
+    obstacles: tuple[Obstacle, ...] = ()
+    tried: Try | None = None
+    more: int = 0
+
+
+class BesidePromises:
+    """All that is promised beside one volume, at one moment of world and ledger; make a new one for each question."""
+
+    def __init__(
+        self,
+        world: World,
+        ledger: Ledger,
+        volume: Volume,
+        now_utc: datetime | None = None,
+        closed: Mapping[str, str] = MappingProxyType({}),
+        *,
+        only: frozenset[str] | None = None,
+        is_beside_roaming: bool = True,
+        own: Collection[str] = (),
+    ) -> None:
+        """`closed`: nodes by name, and disks by UUID, that take nothing, with the reason, which is not one of
+        Longhorn's. `only`: the nodes that may be chosen; None: all. `is_beside_roaming`: what may land on any node has
+        to fit beside it, too. `own`: keys of other volumes that take nobody's room."""
+        world.refresh()
+        self._world, self._ledger, self._volume, self._only = world, ledger, volume, only
+        self._now_utc, self._closed, self._is_beside_roaming = now_utc, closed, is_beside_roaming
+        self._keys = frozenset({volume.name, *(claim.uid for claim in world.claims_of_volume(volume.name))})
+        self._image = world.backing_image(volume.backing_image)
+        self._pending = Pending(world, ledger, self._keys.union(own))
+        self._loads = dict[str, dict[str, int]]()  # by node and disk
+        self._even: EvenLoad | None = None
+        if self._image is None or self._image.real_size_bytes <= 0:
+            self._even = self._pending.even_load() if is_beside_roaming else EvenLoad(0, 0, frozenset())
+        self._bound = frozenset(ledger.nodes())
+
+    def tries(self) -> Iterator[Self]:
+        """What a call that gives room away looks at, one after the other, until a disk is found; this is among it.
+
+        All that is promised has to fit beside the replica, wherever it lands. Where a pod was told that the volume
+        finds room on any node, that was judged with every place in mind that others may take, and theirs with every
+        place of this one: it takes nobody's room but where something is bound to a node. So it is on the node that it
+        was promised. Without that, two that were promised the last two disks would each wait for the other; so would
+        volumes of one pod that were offered a node at discretion, where any order leaves each of them a disk.
+
+        What was promised a node comes there before others are looked at, and where its engine runs, if that is one of
+        several. It has no copy there, or nothing would be promised.
+        """
+        of_volume = (one for key in self._keys for one in self._ledger.of_volume(key))
+        yes = [one for one in of_volume if one.source in (Source.FILTER, Source.CHOICE)]
+        roams = [one.places for one in yes if isinstance(one.places, Roams)]
+        promised = frozenset[str]().union(*(one.nodes for one in yes), (one.fell_from for one in roams)) - {""}
+        near = promised & {self._volume.node_id} if self._volume.node_id else promised
+        if near:
+            yield self._on(near, is_beside_roaming=True)
+            yield self._on(near)
+            pods = {one.claimant for one in yes}
+            yield self._on(near, own={one.volume for pod in pods for one in self._ledger.of_claimant(pod)})
+        yield self
+        if roams:
+            yield self._on(None)
+        elif promised - near:
+            yield self._on(promised - near)
+
+    def _on(self, only: frozenset[str] | None, *, is_beside_roaming: bool = False, own: Collection[str] = ()) -> Self:
+        """The same on these nodes, where the volumes with the keys in `own` take nobody's room."""
+        return type(self)(
+            self._world,
+            self._ledger,
+            self._volume,
+            self._now_utc,
+            self._closed,
+            only=only,
+            is_beside_roaming=is_beside_roaming,
+            own=own,
+        )
+
+    # As `choose` asks
+
+    def wanted(self, asked: Replica) -> Wanted:
+        return Wanted(self._volume, asked, only=self._only)
+
+    def choose(self, chooser: Chooser, asked: Replica) -> Chosen:
+        """The disk that a call gives to `asked`. Costs: as `Chooser.choose`, for each of the tries."""
+        chosen = (chooser.choose(view.wanted(asked), view, self._now_utc) for view in self.tries())
+        return next((one for one in chosen if one.place is not None), Chosen())
+
+    def taken_bytes(self, node: str, disk_uuid: str) -> int:
+        """Bytes of that disk that others may take."""
+        if node in self._closed or disk_uuid in self._closed:
+            return _ALL_BYTES
+        loads = self._loads.get(node)
+        if loads is None:
+            room = self._world.room(node)
+            loads = self._loads[node] = self._loads_of(room) if room is not None else {}
+        return loads.get(disk_uuid, 0)
+
+    def planned_bytes(self, node: str, disk_uuid: str) -> int:
+        """None: of what is promised it is not known where it will lie."""
+        del node, disk_uuid
+        return 0
+
+    def _loads_of(self, room: NodeRoom) -> dict[str, int]:
+        even = self._even
+        if even is not None and room.name not in self._bound and room.name not in even.barred:
+            if not even.load_bytes or self._is_plain(room, even.largest_bytes):
+                return dict.fromkeys((disk.uuid for disk in room.disks), even.load_bytes)
+        for disk in room.disks if self._image is not None else ():
+            if image_bytes(self._world, self._image, self.wanted(replica_to_come(self._volume)), disk.uuid):
+                self._pending.own_image(disk.uuid, self._volume.backing_image)
+        loads = self._pending.loads(room, roaming=self._is_beside_roaming)
+        return {disk.uuid: load for disk, load in zip(room.disks, loads, strict=True)}
+
+    def _is_plain(self, room: NodeRoom, largest_bytes: int) -> bool:
+        """Whether all of its disks take plain volumes of that size, which roam."""
+        space = self._world.settings.space
+        return check_node_tags(room.tags, DEFAULT_NEEDS, space) and all(
+            largest_bytes <= disk.reach_bytes and check_disk_kind(disk, DEFAULT_NEEDS, 0, space) is None
+            for disk in room.disks
+        )
+
+    # What is told
+
+    def find(self, asked: Replica, chooser: Chooser) -> FoundDisks:
+        """For `asked`, which may be one that does not exist yet: all disks that would take it, why not the others, and
+        which one it is given."""
+        told = self.told(asked)
+        for view in self.tries() if self._world.allocated.counts else (self,):
+            place = chooser.choose(view.wanted(asked), view, self._now_utc).place
+            if place is None:
+                continue
+            given = told if view is self else view.told(asked)
+            preferred = next(one for one in given.disks if (one.node, one.uuid) == (place.node, place.disk_uuid))
+            there = {(one.node, one.disk) for one in given.disks}
+            disks = (*given.disks, *(one for one in told.disks if (one.node, one.disk) not in there))
+            obstacles = tuple(one for one in told.obstacles if (one.node, one.disk) not in there)
+            return FoundDisks(told.size_bytes, disks, preferred, obstacles, given.tried)
+        return told
+
+    def find_nearest(self, asked: Replica, chooser: Chooser, most: int, besides: Collection[str] = ()) -> FoundDisks:
+        """As `find`, where no disk takes it: obstacles are told of the nodes with the `most` disks that have most room,
+        promises aside, of those with replicas of the volume, and of those `besides`. A text with its figures for each
+        disk of thousands costs far more than to see that none takes it."""
+        if self.choose(chooser, asked).place is not None:
+            return self.find(asked, chooser)
+        world, wanted = self._world, self.wanted(asked)
+        view = with_engines(world, view_of(world, wanted, self._now_utc))
+        replica = asked_of(view, wanted)
+        reached = [name for name in reached_nodes(view, self._volume, replica) if not self._closed_for(name)]
+        rooms = [room for name in reached if (room := world.room(name)) is not None]
+        disks = ((disk.free_bytes, room.name) for room in rooms for disk in room.disks)
+        near = {name for _, name in nlargest(most, disks)}
+        near.update(islice((name for name in world.nodes if name not in near), max(0, most - len(near))))
+        uuids = {one.disk_uuid for one in view.replicas if one.disk_uuid}
+        own = {one.node for one in view.replicas}.union(*(world.nodes_of_disk(uuid) for uuid in uuids))
+        near |= own.union(besides) & world.nodes.keys()
+        found = self.told(asked, near)
+        if check_search(self._volume, replica, view.backing_image) is not None:
+            return found
+        obstacles = sum(len(world.nodes[name].disks) or 1 for name in reached if name not in near)
+        closed = len(world.nodes) - len(near.union(reached))
+        return replace(found, more=obstacles + closed)
+
+    def told(self, asked: Replica, among: Collection[str] | None = None) -> FoundDisks:
+        """Which one it is given aside."""
+        told = explain(self.wanted(asked), self._world, self, self._now_utc, among)
+        disks = (_found(one, told.figures[one.node, one.disk]) for one in told.found.candidates)
+        obstacles = (self._obstacle(one, told.figures.get((one.node, one.disk))) for one in told.found.refusals)
+        once = tuple(dict.fromkeys(obstacles))
+        return FoundDisks(self._volume.size_bytes, tuple(disks), None, once, told.found.tried)
+
+    def _closed_for(self, name: str) -> str:
+        """Why nothing is given there, whatever Longhorn's rules say."""
+        return self._closed.get(name, "") or self._world.allocated.closed(name)
+
+    def _obstacle(self, refusal: Refusal, known: DiskFigures | None) -> Obstacle:
+        """With the bytes that are missing."""
+        node, why = self._world.nodes.get(refusal.node), self._closed.get(refusal.node, "")
+        if why:
+            return Obstacle(refusal.node, "", 0, Rejection(Reason.RECORD_UNREADABLE, f"{refusal.node}: {why}"))
+        disk = next((one for one in node.disks if one.name == refusal.disk), None) if node is not None else None
+        if disk is not None and disk.uuid in self._closed:
+            full = Rejection(Reason.RECORD_UNREADABLE, self._closed[disk.uuid])
+            return Obstacle(refusal.node, disk.name, 0, full)
+        is_space = refusal.rejection.reason in (Reason.INSUFFICIENT_STORAGE, Reason.CONTENDED, Reason.BACKING_IMAGE)
+        missing = 0
+        if is_space and known is not None:
+            missing = max(0, self._volume.size_bytes + known.image_bytes - known.free_bytes)
+        return Obstacle(refusal.node, refusal.disk, missing, refusal.rejection)
+
+    # Where a replica is, or was given a disk
+
+    def unjoined(self) -> PlacementView:
+        """What Longhorn's rules that ask for no room look at."""
+        view = view_of(self._world, self.wanted(replica_to_come(self._volume)), self._now_utc)
+        stored = tuple(self._world.replicas_of(self._volume.name).values())
+        return with_engines(self._world, replace(view, replicas=stored))
+
+    def check_larger(self, replica: Replica, known_bytes: int) -> Obstacle | None:
+        """Why the volume's replica, of which so much was judged before, cannot be as large as the volume on its disk,
+        which its node shows."""
+        size, node = self._volume.size_bytes, self._world.nodes[replica.node]
+        if size <= known_bytes:
+            return None
+        room, disk = self._world.room(node.name), next(one for one in node.disks if one.uuid == replica.disk_uuid)
+        known = next((one for one in room.disks if one.uuid == disk.uuid), None) if room is not None else None
+        if known is None:
+            shared = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
+            return Obstacle(node.name, disk.name, 0, check_disk_state(disk) or shared)
+        counted = max(one.size_bytes for one in self._world.counted_on(disk.uuid) if one.name == replica.name)
+        counted = max(counted, disk.scheduled_replicas.get(replica.name, 0))
+        comes = image_bytes(self._world, self._image, self.wanted(replica), disk.uuid)
+        missing = size - counted + comes + self.taken_bytes(node.name, disk.uuid) - known.free_bytes
+        if missing <= 0:
+            return None
+        text = f"{disk.name}: {bytes_text(size)} are {bytes_text(missing)} more than there is room for"
+        text = f"{text}, with the {bytes_text(known_bytes)} that the replica has there"
+        return Obstacle(node.name, disk.name, missing, Rejection(Reason.INSUFFICIENT_STORAGE, text))
+
+    def check_place(self, replica: Replica, *, with_others: bool) -> Rejection | None:
+        """Why Longhorn's rules, room and engines aside, keep the volume's replica from its disk, which its node shows.
+        `with_others`: by the anti-affinity among the volume's replicas as well."""
+        view, volume = self.unjoined(), self._volume
+        node, affinity = view.nodes[replica.node], Affinity.of(volume, view.settings)
+        disk = next(one for one in node.disks if one.uuid == replica.disk_uuid)
+        others = [one for one in view.replicas if one.name != replica.name]
+        due = is_replacement_due(volume, view.settings, view.now_utc)
+        usage = Usage.of(counted_replicas(others, ignore_failed=False, replacement_due=due), view.nodes)
+        needs, space = needs_of(volume, replica, view.backing_image), view.settings.space
+        ignores_tags = affinity.shares_nodes and node.name in usage.nodes  # as in the last step of its search
+        rejection = check_node_for(node, needs, space, with_tags=not ignores_tags) or check_disk_state(disk)
+        reason = check_disk_kind(disk, needs, volume.size_bytes, space)
+        if reason is None and with_others:
+            is_bound = bool(wanted_affinity(volume, replica))
+            reason = None if is_bound else usage.bars(node.name, node.zone, affinity)
+            if not affinity.disk_soft and disk.uuid in disks_with_replicas(others, ignore_failed=False):
+                reason = Reason.DISK_ANTI_AFFINITY
+        text = f"{node.name} {disk.name}: {reason}"
+        return rejection or (None if reason is None else Rejection(reason, text))
+
+
+def _found(one: Candidate, known: DiskFigures) -> FoundDisk:
+    return FoundDisk(one.node, one.disk, one.uuid, known.free_bytes, known.taken_bytes)
