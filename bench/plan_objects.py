@@ -1,0 +1,137 @@
+"""How long the leader's plans take to be written and loaded (`python -m bench.plan_objects`).
+
+On the embedded control plane. Each round begins without any ConfigMap: a commit of COMMIT plans, PLANS of them written
+at once, another commit beside those, then the load of a new leader. A write has all that stands in its ConfigMap, so
+that the second commit tells what a change costs a leader with more plans than it is likely to have. What a small change
+of one small ConfigMap takes there at the same time is the unit of the ratios. Printed as one JSON object: milliseconds,
+medians over the rounds and quartiles, and ratios; and the verdicts, which go to standard error as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from bench.served import quartiles
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of
+from controller.allocator.plans.plan import Plan
+from controller.clock import SystemClock
+from controller.errors import NotFoundError
+from controller.kube.api import ClientKubeApi
+from controller.kube.resources import CONFIG_MAPS
+from controller.model.places import Place
+from controller.placement.plan_entries import SHARDS, shard_name
+from controller.placement.plan_objects import PlanObjects
+from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.longhorn.options import GIB
+
+NAMESPACE = "longhorn-system"
+UNIT = "unit"  # the small ConfigMap
+UNITS = 20  # of its changes a round
+PLANS, COMMIT, COPIES = 10_000, 100, 3
+FIRST, WRITTEN, BESIDE, LOADED, SMALL = "commit_first", "written", "commit_beside", "loaded", "small_change"
+PLANS_MS, COMMIT_MS = 1_000.0, 50.0  # asked of us: written and loaded; one commit
+
+
+def plans(prefix: str, count: int) -> Iterator[Plan]:
+    now_utc = SystemClock().now_utc().replace(microsecond=0)
+    for number in range(count):
+        name = f"pvc-{prefix}-{number:08d}-4a5b-8c7d-0123456789ab"
+        disks = [(number * COPIES + copy) % 3_000 for copy in range(COPIES)]
+        places = tuple(Place(f"worker-{disk:04d}", f"{disk:08d}-1b2c-4d5e-8f90-abcdef012345", GIB) for disk in disks)
+        yield Plan(name, f"{number:08d}-0000-4000-8000-000000000000", places, (f"{number:08d}-pod",), now_utc)
+
+
+def clear(api: ClientKubeApi) -> None:
+    for index in range(SHARDS):
+        with suppress(NotFoundError):
+            api.delete(CONFIG_MAPS, NAMESPACE, shard_name(index))
+
+
+def timed(act: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    act()
+    return time.perf_counter() - started
+
+
+def committed(objects: PlanObjects, prefix: str, count: int) -> float:
+    """From the first plan until all are stored."""
+    made = list(plans(prefix, count))
+
+    def commit() -> None:
+        for plan in made:
+            objects.put(plan)
+        assert objects.flush(60.0), objects.figures()
+
+    return timed(commit)
+
+
+def one_round(api: ClientKubeApi, number: int) -> Iterator[tuple[str, float]]:
+    def leader() -> PlanObjects:
+        return PlanObjects(api, NAMESPACE, SystemClock(), lambda: None)
+
+    clear(api)
+    objects = leader()
+    objects.load(2 * number)
+    yield FIRST, committed(objects, "first", COMMIT)
+    yield WRITTEN, committed(objects, "many", PLANS - COMMIT)
+    yield BESIDE, committed(objects, "beside", COMMIT)
+    following = leader()
+    yield LOADED, timed(lambda: following.load(2 * number + 1))
+    assert PLANS + COMMIT == following.figures().plans
+    for change in range(UNITS):
+        body = {"data": {"changed": f"{number}-{change}"}}
+        yield SMALL, timed(lambda body=body: api.patch(CONFIG_MAPS, NAMESPACE, UNIT, body))  # type: ignore[misc]
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    took = defaultdict[str, list[float]](list)
+    with Cluster.start(
+        ClusterOptions(name=f"bench-plans-{os.getpid()}", start_scheduler=False, record_history=False)
+    ) as cluster:
+        cluster.create_namespace(NAMESPACE)
+        api = ClientKubeApi.load(str(cluster.layout.kubeconfig("admin")))
+        api.create(CONFIG_MAPS, NAMESPACE, {"metadata": {"name": UNIT}, "data": {}})
+        for number in range(rounds + 1):
+            for name, seconds in one_round(api, number):
+                if number:  # the first one warms up
+                    took[name].append(seconds)
+    unit = statistics.median(took[SMALL])
+    ratios = {name: round(statistics.median(values) / unit, 2) for name, values in took.items()}
+    return {
+        **{name: quartiles(values) for name, values in took.items()},
+        "to_a_small_change": ratios,
+        "written_and_loaded_ms": round(1_000 * sum(map(statistics.median, (took[WRITTEN], took[LOADED]))), 1),
+    }
+
+
+def judged(found: dict[str, Any]) -> list[Verdict]:
+    both = found["written_and_loaded_ms"]
+    verdicts = [Verdict(f"{PLANS} plans written and loaded: {both:.0f} ms", both <= PLANS_MS, f"{PLANS_MS:.0f} ms")]
+    took = found[FIRST]["median_ms"]
+    text = f"a commit of {COMMIT} plans: {took:.0f} ms, {found['to_a_small_change'][FIRST]} small changes"
+    return [*verdicts, Verdict(text, took <= COMMIT_MS, f"{COMMIT_MS:.0f} ms")]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    add_report_only(parser)
+    options = parser.parse_args()
+    found = measure(options.rounds)
+    checks = judged(found)
+    document = {**found, "load_average": round(os.getloadavg()[0], 2), "verdicts": lines_of(checks)}
+    print(json.dumps(document), flush=True)
+    return conclude(checks, is_report_only=options.report_only, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the leader has decided and the cluster does not show yet."""

@@ -1,0 +1,300 @@
+"""Keeps the leader's plans in ConfigMaps, from which the next leader goes on.
+
+They are memory, not a decision: a plan holds from the moment at which the allocator made it, and is written within
+0.1 s after that. What cannot be written stays in memory, is told, and is tried again.
+
+A former leader's write may arrive late. Each write stands on a resourceVersion, and the load at the beginning of a term
+writes all sixteen ConfigMaps, or makes those that are missing. What arrives before that is loaded; what arrives later,
+change or creation, is refused as a conflict, and its sender asks whether its term holds before it tries again. The
+order is kept by that alone: the term that stands in an annotation is for people.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.allocator.plans.plan import Plan
+from controller.clock import Clock
+from controller.errors import ClusterError, ConflictError, NotFoundError, NotReadyError, UnavailableError
+from controller.kube.api import KubeApi
+from controller.kube.resources import CONFIG_MAPS
+from controller.placement.plan_entries import SHARDS, Content, body, encode, read, shard_name, shard_of
+from controller.placement.plan_shard import Goal, PlanShard
+from controller.process.worker import Part, Worker, waiting
+
+GATHER_SECONDS: Final = 0.05  # from a plan to its write, for others that come meanwhile
+REMOVE_SECONDS: Final = 10.0  # a plan that has ended may stand a while: whoever loads it sees that it has ended
+LOOK_SECONDS: Final = 5.0  # between looks at a ConfigMap that nothing is written to
+CHECK_SECONDS: Final = 1.0  # between questions whether the term holds, while it does not
+CALL_SECONDS: Final = 5.0
+MOST_TRIES: Final = 5
+CALLS: Final = 8  # at a time
+
+_log = logging.getLogger(__name__)
+Raw = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What stood there at the beginning of the term. `problems`: what else did, and was set aside."""
+
+    plans: tuple[Plan, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFigures:
+    """For metrics and the status page. `shards`: ConfigMaps that are known to stand there. `unwritten`: plans that are
+    in memory alone, as yet or for good. `overwritten`: entries that others damaged, changed or removed.
+    `last_problem` stays until there is another one."""
+
+    plans: int = 0
+    shards: int = 0
+    size_bytes: int = 0
+    fullest_bytes: int = 0
+    unwritten: int = 0
+    commits: int = 0
+    failures: int = 0
+    overwritten: int = 0
+    last_commit_seconds: float = 0.0
+    last_problem: str = ""
+
+
+class PlanObjects(Part):
+    """Writes what `put` and `remove` say, as few times as that takes; `check` is asked right before each write, and
+    raises NotReadyError when this process may not write.
+
+    Threads: any. Blocks: `load` and `flush`, for the API server; the rest never. I/O: outside the lock.
+    """
+
+    def __init__(self, api: KubeApi, namespace: str, clock: Clock, check: Callable[[], None]) -> None:
+        self._api, self._namespace, self._clock, self._check = api, namespace, clock, check
+        self._writing = threading.Lock()  # held for all calls; guards what the shards know of the cluster
+        self._mark = ""  # of the present term; "" before the first load
+        self._lock = threading.Lock()  # guards what the shards want, and the fields below
+        self._shards = tuple(PlanShard(index) for index in range(SHARDS))
+        self._commits = self._failures = self._overwritten = 0
+        self._last_commit_seconds, self._last_problem = 0.0, ""
+        self.worker = Worker("plan-objects", self.run_once)
+
+    def put(self, plan: Plan) -> None:
+        """Have the plan written in place of what stands there for its volume. Never blocks, never raises."""
+        self._want(plan.volume, encode(plan), GATHER_SECONDS)
+
+    def remove(self, volume: str) -> None:
+        """Have the volume's plan removed. Never blocks, never raises."""
+        self._want(volume, None, REMOVE_SECONDS)
+
+    def _want(self, volume: str, line: str | None, seconds: float) -> None:
+        with self._lock:
+            is_sooner = self._shards[shard_of(volume)].want(volume, line, self._clock.now() + seconds)
+        if is_sooner:
+            self.worker.wake()
+
+    def load(self, term: int) -> Loaded:
+        """All plans, after which no late write of a former leader arrives. From here on they are what is known: call it
+        at the beginning of each term, before the first `put`. Raises ClusterError or NotReadyError, and then nothing
+        has changed in memory."""
+        with self._writing:
+            mark = f"{term}-{secrets.token_hex(4)}"  # the same term twice is a change, too
+            with ThreadPoolExecutor(CALLS, "plan-objects") as pool:
+                found = list(pool.map(lambda index: self._fenced(index, mark), range(SHARDS)))
+            with self._lock:
+                self._mark, self._shards = mark, tuple(shard for shard, _ in found)
+                self._overwritten += sum(content.damaged for _, content in found if content is not None)
+            plans, problems = list[Plan](), list[str]()
+            for shard, content in found:
+                if content is not None:
+                    plans += content.plans.values()
+                    problems += self._tell(shard, "content", content.problems)
+        self.worker.wake()
+        return Loaded(tuple(plans), tuple(problems))
+
+    def _fenced(self, index: int, mark: str) -> tuple[PlanShard, Content | None]:
+        """What stood there, None for nothing, and the same under the mark."""
+        last: ClusterError | None = None
+        for _ in range(MOST_TRIES):
+            raw, now = self._get(index), self._clock.now()
+            content = read(raw, index) if raw is not None else None
+            shard = PlanShard(index)
+            for volume, plan in content.plans.items() if content is not None else ():
+                shard.want(volume, encode(plan), now)
+            shard.learn(content, now)
+            self._check()
+            try:
+                self._send(shard, shard.goal(), mark, CALL_SECONDS)
+            except (NotFoundError, ConflictError) as error:
+                last = error
+            else:
+                return shard, content
+        raise ClusterError(f"{shard_name(index)} cannot be read or made: {last}")
+
+    def flush(self, seconds: float) -> bool:
+        """Write all that waits, as far as `seconds` allow; whether everything is written."""
+        deadline = self._clock.now() + seconds
+        if not self._writing.acquire(timeout=seconds):
+            return False
+        try:
+            with self._lock:
+                waiting = [shard for shard in self._shards if shard.dirty]
+            if self._mark:
+                self._commit(waiting, deadline)
+            with self._lock:
+                return not any(shard.dirty for shard in self._shards)
+        except NotReadyError:
+            return False
+        finally:
+            self._writing.release()
+
+    def figures(self) -> PlanFigures:
+        with self._lock:
+            sizes = [shard.size_bytes for shard in self._shards]
+            return PlanFigures(
+                plans=sum(len(shard.wanted) for shard in self._shards),
+                shards=sum(bool(shard.version) for shard in self._shards),
+                size_bytes=sum(sizes),
+                fullest_bytes=max(sizes),
+                unwritten=sum(shard.unwritten for shard in self._shards),
+                commits=self._commits,
+                failures=self._failures,
+                overwritten=self._overwritten,
+                last_commit_seconds=self._last_commit_seconds,
+                last_problem=self._last_problem,
+            )
+
+    # The thread
+
+    def run_once(self) -> float | None:
+        """Write what is due, else look at one that was not seen for a while; seconds until the next round."""
+        with self._writing:
+            if not self._mark:
+                return None
+            now = self._clock.now()
+            with self._lock:
+                due = [shard for shard in self._shards if shard.due_at <= now]
+            oldest = min(self._shards, key=lambda shard: shard.seen_at)
+            try:
+                if due:
+                    self._commit(due, math.inf)
+                elif oldest.seen_at + LOOK_SECONDS <= now:
+                    self._check()
+                    self._look(oldest)
+            except NotReadyError:
+                return CHECK_SECONDS
+            except ClusterError as error:
+                self._tell(oldest, "content", (f"cannot be read: {error}",))
+                with self._lock:
+                    oldest.seen_at = now  # the next look follows after the same pause
+            with self._lock:
+                next_at = min(min(shard.due_at, shard.seen_at + LOOK_SECONDS) for shard in self._shards)
+        return max(0.0, next_at - self._clock.now())
+
+    def _commit(self, shards: Sequence[PlanShard], deadline: float) -> None:
+        """Write these, as far as possible. Raises NotReadyError, and then what is not written waits."""
+        started, before = self._clock.now(), self._commits
+        if len(shards) == 1:
+            self._try(shards[0], deadline)
+        else:
+            with waiting(), ThreadPoolExecutor(CALLS, "plan-objects") as pool:
+                for _ in pool.map(lambda shard: self._try(shard, deadline), shards):
+                    pass
+        if self._commits > before:
+            self._last_commit_seconds = self._clock.now() - started
+
+    def _try(self, shard: PlanShard, deadline: float) -> None:
+        try:
+            self._write(shard, deadline)
+        except ClusterError as error:
+            with self._lock:
+                self._failures += 1
+                shard.fail(self._clock.now())
+            self._tell(shard, "write", (f"cannot be written: {error}",))
+
+    def _write(self, shard: PlanShard, deadline: float) -> None:
+        """What waits stands there, or is told to have no room. Raises ClusterError or NotReadyError."""
+        last: ClusterError | None = None
+        for _ in range(MOST_TRIES):
+            with self._lock:
+                goal = shard.goal()
+            self._tell(shard, "room", (goal.problem,) if goal.problem else ())
+            if not goal.is_needed:
+                with self._lock:
+                    shard.stands(goal)
+                self._tell(shard, "write", ())
+                return
+            self._check()
+            try:
+                self._send(shard, goal, self._mark, min(CALL_SECONDS, deadline - self._clock.now()))
+            except NotFoundError as error:
+                last = error
+                self._learn(shard, None)
+            except ConflictError as error:
+                last = error
+                self._look(shard)
+            else:
+                with self._lock:
+                    self._commits += 1
+                self._tell(shard, "write", ())
+                return
+        raise ClusterError(f"others write it all the time: {last}")
+
+    def _send(self, shard: PlanShard, goal: Goal, mark: str, timeout: float) -> None:
+        """Have it stand there. Raises ClusterError."""
+        if timeout <= 0:
+            raise UnavailableError("there is no time left")
+        name, raw = shard_name(shard.index), body(shard.index, mark, goal.text, shard.others)
+        if shard.version and not shard.is_immutable:
+            raw["metadata"]["resourceVersion"] = shard.version
+            found = self._api.replace(CONFIG_MAPS, self._namespace, name, raw, timeout=timeout)
+        else:
+            if shard.version:
+                self._api.delete(CONFIG_MAPS, self._namespace, name, uid=shard.uid, version=shard.version)
+            found = self._api.create(CONFIG_MAPS, self._namespace, raw, timeout=timeout)
+        meta = found["metadata"]
+        with self._lock:
+            shard.wrote(goal, str(meta.get("uid", "")), meta["resourceVersion"], self._clock.now())
+
+    def _get(self, index: int) -> Raw | None:
+        try:
+            return self._api.get(CONFIG_MAPS, self._namespace, shard_name(index), timeout=CALL_SECONDS)
+        except NotFoundError:
+            return None
+
+    def _look(self, shard: PlanShard) -> None:
+        """Learn what others have made of it. Raises ClusterError."""
+        raw = self._get(shard.index)
+        if raw is None or raw["metadata"]["resourceVersion"] != shard.version:
+            self._learn(shard, read(raw, shard.index) if raw is not None else None)
+            return
+        self._tell(shard, "content", ())
+        with self._lock:
+            shard.seen_at = self._clock.now()
+
+    def _learn(self, shard: PlanShard, content: Content | None) -> None:
+        """This stands there now, None for nothing; what is wrong with it is told, and written anew."""
+        with self._lock:
+            changed = shard.learn(content, self._clock.now())
+            self._overwritten += changed
+        problems = content.problems if content is not None else ("is gone, and is made again",)
+        if changed:
+            problems = (*problems, f"{changed} plans are not what the leader wrote, and are written anew")
+        self._tell(shard, "content", problems)
+
+    def _tell(self, shard: PlanShard, about: str, problems: tuple[str, ...]) -> tuple[str, ...]:
+        """The same problems with the ConfigMap's name; logged when they are new."""
+        name = shard_name(shard.index)
+        with self._lock:
+            new = [problem for problem in problems if problem not in shard.told.get(about, ())]
+            shard.told[about] = problems
+            if new:
+                self._last_problem = f"{name}: {new[-1]}"
+        for problem in new:
+            _log.warning("plans in ConfigMap %s: %s", name, problem)
+        return tuple(f"{name}: {problem}" for problem in problems)

@@ -1,0 +1,131 @@
+"""One of the ConfigMaps with plans: what is wanted there, what stands there, and what is to be written for that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controller.placement.plan_entries import MAX_LINE_BYTES, Content, encode, size_of, text_of
+from controller.process.worker import backoff_seconds
+
+MAX_SHARD_BYTES: Final = 900 * 1024  # keys and values, those of others too; the API server takes 1 MiB
+BACKOFF_SECONDS: Final = (0.5, 10.0)  # after a write that failed: the first, and the longest
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is to stand there. `lines`: by volume, those that `text` has. `left`: those that it has not, and `problem`:
+    why."""
+
+    text: str
+    lines: Mapping[str, str]
+    left: Mapping[str, str]
+    is_needed: bool
+    problem: str
+
+
+class PlanShard:
+    """`wanted` has a line for each volume with a plan. What does not stand there like that is in `dirty`, with the time
+    at which it is to be written.
+
+    Threads: the caller's lock. I/O: none.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.wanted: dict[str, str] = {}  # the oldest first
+        self.dirty: dict[str, float] = {}
+        self.due_at = math.inf
+        self.uid = self.version = ""  # "": it is not there
+        self.others: Mapping[str, Mapping[str, Any]] = {}
+        self.is_immutable = False
+        self.seen_at = -math.inf  # when we last knew that it stands there like this
+        self.told: dict[str, tuple[str, ...]] = {}  # problems, by what they are about
+        self._text: str | None = None  # None: not as we would write it, whatever that is
+        self._text_bytes = self._others_bytes = 0
+        self._failures, self._retry_at = 0, -math.inf
+
+    @property
+    def size_bytes(self) -> int:
+        return self._text_bytes + self._others_bytes
+
+    @property
+    def unwritten(self) -> int:
+        """Plans that do not stand there."""
+        return sum(volume in self.wanted for volume in self.dirty)
+
+    def want(self, volume: str, line: str | None, due_at: float) -> bool:
+        """Whether something is due earlier than before: `line` is wanted for that volume, None for no plan."""
+        if self.wanted.get(volume) == line:
+            return False
+        if line is None:
+            del self.wanted[volume]
+        else:
+            self.wanted[volume] = line
+        self.dirty[volume] = min(due_at, self.dirty.get(volume, math.inf))
+        former, self.due_at = self.due_at, min(self.due_at, max(due_at, self._retry_at))
+        return self.due_at < former
+
+    def learn(self, content: Content | None, now: float) -> int:
+        """How many plans somebody else has damaged, changed or removed: this stands there now, None for nothing. They
+        are written anew at once."""
+        lines = {volume: encode(plan) for volume, plan in content.plans.items()} if content is not None else {}
+        differ = [volume for volume in {**self.wanted, **lines} if self.wanted.get(volume) != lines.get(volume)]
+        changed = sum(volume not in self.dirty for volume in differ)
+        self.dirty, self.seen_at = dict.fromkeys(differ, now), now
+        self.uid = self.version = ""
+        self.others, self._others_bytes = {}, 0
+        self._text, self._text_bytes = None, 0
+        self.is_immutable = False
+        if content is not None:
+            self.uid, self.version, self.is_immutable = content.uid, content.version, content.is_immutable
+            self.others, self._others_bytes = content.others, content.others_bytes
+            self._text_bytes = size_of(content.text or "")
+            self._text = content.text if not content.damaged else None
+            changed = max(changed, content.damaged)
+        self._settle()
+        return changed
+
+    def goal(self) -> Goal:
+        """With all that waits, whether it is due or not."""
+        lines, left, problem = dict[str, str](), dict[str, str](), ""
+        size = self._others_bytes
+        for volume, line in self.wanted.items():
+            more = size_of(line) + 1
+            if more <= MAX_LINE_BYTES and size + more <= MAX_SHARD_BYTES:
+                lines[volume], size = line, size + more
+                continue
+            left[volume] = line
+            if not problem and more > MAX_LINE_BYTES:
+                problem = f"the plan of {volume} has {more} bytes, more than {MAX_LINE_BYTES}"
+            elif not problem:
+                problem = f"it is full: {size} bytes, {self._others_bytes} of them not ours"
+        text = text_of(lines.values())
+        return Goal(text, lines, left, text != self._text or not self.version, problem)
+
+    def wrote(self, goal: Goal, uid: str, version: str, now: float) -> None:
+        """We have put it there."""
+        self.uid, self.version, self.seen_at, self.is_immutable = uid, version, now, False
+        self._text, self._text_bytes = goal.text, size_of(goal.text)
+        self.stands(goal)
+
+    def stands(self, goal: Goal) -> None:
+        """It stands there, whoever wrote it. What it left out waits until something else goes."""
+        self._failures, self._retry_at = 0, -math.inf
+        wanted, lines = self.wanted, goal.lines
+        self.dirty = {volume: due for volume, due in self.dirty.items() if wanted.get(volume) != lines.get(volume)}
+        self.dirty |= {volume: math.inf for volume, line in goal.left.items() if wanted.get(volume) == line}
+        self._settle()
+
+    def fail(self, now: float) -> None:
+        """Not to be tried again for a while, which doubles with each failure in a row."""
+        self._failures += 1
+        self._retry_at = now + backoff_seconds(self._failures, BACKOFF_SECONDS)
+        self._settle()
+
+    def _settle(self) -> None:
+        is_as_ours = self.version and self._text is not None
+        first = min(self.dirty.values(), default=math.inf) if is_as_ours else -math.inf
+        self.due_at = max(first, self._retry_at)

@@ -1,0 +1,587 @@
+"""Plans in ConfigMaps: what is written when, what a new leader finds, and what becomes of what others leave there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.allocator.plans.plan import Plan
+from controller.clock import SystemClock
+from controller.errors import ClusterError, ConflictError, NotFoundError, NotLeaderError, UnavailableError
+from controller.kube.resources import CONFIG_MAPS
+from controller.model.names import PLANS_TERM_ANNOTATION
+from controller.model.places import Place
+from controller.placement.plan_entries import (
+    KEY,
+    LABELS,
+    MAX_LINE_BYTES,
+    MAX_PLACES,
+    SHARDS,
+    encode,
+    shard_name,
+    shard_of,
+)
+from controller.placement.plan_objects import GATHER_SECONDS, LOOK_SECONDS, REMOVE_SECONDS, PlanFigures, PlanObjects
+from controller.placement.plan_shard import BACKOFF_SECONDS
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.builders import GIB
+from tests.fakes.clock import VirtualClock
+from tests.waiting import wait_until
+
+NAMESPACE = "longhorn-system"
+NAMES = [shard_name(index) for index in range(SHARDS)]
+Raw = dict[str, Any]
+
+
+def plan(volume: str, *disks: str, pods: int = 1) -> Plan:
+    places = tuple(Place(f"node-{disk}", disk, 10 * GIB) for disk in disks or ("d1",))
+    return Plan(volume, f"uid-{volume}", places, tuple(f"pod-{n}" for n in range(pods)), VirtualClock().now_utc())
+
+
+def neighbours(count: int) -> list[str]:
+    """Volumes whose plans stand in one ConfigMap."""
+    found = (f"v{number}" for number in range(10_000))
+    return [name for name in found if shard_of(name) == shard_of("v0")][:count]
+
+
+class PlanSite:
+    """An API server that outlives its leaders. Once the time has passed, all that is due has been done."""
+
+    def __init__(self) -> None:
+        self.api, self.clock = FakeApiServer(), VirtualClock()
+
+    def leader(self, term: int = 1) -> PlanObjects:
+        found = self.new()
+        found.load(term)
+        return found
+
+    def new(self, check: Callable[[], None] = lambda: None) -> PlanObjects:
+        return PlanObjects(self.api, NAMESPACE, self.clock, check)
+
+    def pass_time(self, objects: PlanObjects, seconds: float) -> None:
+        self.clock.advance(seconds)
+        for _ in range(10 * SHARDS):
+            if objects.run_once() != 0:
+                return
+        pytest.fail("it is never done")
+
+    def volumes(self) -> set[str]:
+        return set(self.written())
+
+    def written(self) -> dict[str, Any]:
+        """By volume, of all ConfigMaps."""
+        return {
+            found["volume"]: found
+            for name in NAMES
+            for found in map(json.loads, self.raw(name)["data"][KEY].splitlines())
+        }
+
+    def before(self, verb: str, act: Callable[[], object]) -> None:
+        """Do that right before the next such call about the ConfigMap of v0."""
+        send = getattr(self.api, verb)
+
+        def later(*args: Any, **more: Any) -> Any:
+            name = args[2]["metadata"]["name"] if verb == "create" else args[2]
+            if name == shard_name(shard_of("v0")):
+                setattr(self.api, verb, send)
+                act()
+            return send(*args, **more)
+
+        setattr(self.api, verb, later)
+
+    def raw(self, name: str) -> Raw:
+        return self.api.get(CONFIG_MAPS, NAMESPACE, name)
+
+    def spoil(self, volume: str, **fields: Any) -> None:
+        """Somebody merges that into the ConfigMap of the volume's plan."""
+        self.api.patch(CONFIG_MAPS, NAMESPACE, shard_name(shard_of(volume)), fields)
+
+    def put(self, volume: str, **fields: Any) -> None:
+        """Somebody makes the ConfigMap of the volume's plan, in place of the one that is there."""
+        self.api.put(CONFIG_MAPS, NAMESPACE, {"metadata": {"name": shard_name(shard_of(volume))}, **fields})
+
+    def writes(self) -> int:
+        return len(self.api.log)
+
+
+@pytest.fixture
+def site() -> PlanSite:
+    return PlanSite()
+
+
+# The usual
+
+
+def test_a_plan_is_written_as_one_line_of_compact_json(site: PlanSite) -> None:
+    leader = site.leader(term=7)
+    leader.put(plan("pvc-1", "d1", "d2"))
+    site.pass_time(leader, GATHER_SECONDS)
+    raw = site.raw(shard_name(shard_of("pvc-1")))
+    assert raw["data"] == {
+        "plans": '{"volume":"pvc-1","uid":"uid-pvc-1",'
+        '"places":[["node-d1","d1",10737418240],["node-d2","d2",10737418240]],'
+        '"pods":["pod-0"],"since":"2026-01-01T00:00:00Z"}\n'
+    }
+    assert raw["metadata"]["labels"] == LABELS
+    assert raw["metadata"]["annotations"][PLANS_TERM_ANNOTATION].startswith("7-")
+
+
+def test_a_plan_keeps_its_config_map_in_all_releases() -> None:
+    assert [14, 4, 3] == [shard_of("pvc-1"), shard_of("pvc-2"), shard_of("data")]
+
+
+def test_plans_that_come_together_share_one_write_for_each_config_map(site: PlanSite) -> None:
+    leader = site.leader()
+    before, names = site.writes(), neighbours(5)
+    for name in names:
+        leader.put(plan(name))
+    site.pass_time(leader, GATHER_SECONDS - 0.01)
+    assert before == site.writes()
+    site.pass_time(leader, 0.01)
+    assert before + 1 == site.writes()
+    assert set(names) == site.volumes()
+    assert replace(leader.figures(), size_bytes=0, fullest_bytes=0) == PlanFigures(plans=5, shards=SHARDS, commits=1)
+
+
+def test_a_plan_that_has_ended_is_removed_with_the_next_write_or_after_a_while(site: PlanSite) -> None:
+    leader, names = site.leader(), neighbours(3)
+    for name in names[:2]:
+        leader.put(plan(name))
+    site.pass_time(leader, GATHER_SECONDS)
+    before = site.writes()
+    leader.remove(names[0])
+    leader.put(plan(names[2]))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert (before + 1, set(names[1:])) == (site.writes(), site.volumes())
+    leader.remove(names[1])
+    site.pass_time(leader, REMOVE_SECONDS - 0.01)
+    assert before + 1 == site.writes()
+    site.pass_time(leader, 0.01)
+    assert (before + 2, {names[2]}) == (site.writes(), site.volumes())
+
+
+def test_nothing_is_written_of_what_changes_nothing(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(plan("a"))
+    site.pass_time(leader, GATHER_SECONDS)
+    before = site.writes()
+    leader.put(plan("a"))
+    leader.put(plan("b"))
+    leader.remove("b")
+    leader.remove("never")
+    site.pass_time(leader, REMOVE_SECONDS)
+    assert (before, 0) == (site.writes(), leader.figures().unwritten)
+
+
+def test_at_a_clean_stop_everything_is_written_at_once(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(plan("a"))
+    leader.put(plan("b"))
+    leader.remove("a")
+    assert leader.flush(1.0)
+    assert {"b"} == site.volumes()
+
+
+def test_a_stop_without_an_api_server_says_that_plans_are_lost(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(plan("a"))
+    site.api.fail_with(UnavailableError("away"))
+    assert not leader.flush(1.0)
+
+
+def test_before_the_first_load_nothing_is_written(site: PlanSite) -> None:
+    objects = site.new()
+    objects.put(plan("a"))
+    site.clock.advance(1)
+    assert objects.run_once() is None
+    assert not objects.flush(1.0)
+    assert site.writes() == 0
+
+
+def test_the_thread_writes_soon_after_a_plan_came() -> None:
+    api = FakeApiServer()
+    objects = PlanObjects(api, NAMESPACE, SystemClock(), lambda: None)
+    objects.load(1)
+    objects.start()
+    try:
+        objects.put(plan("a"))
+        wait_until(lambda: objects.figures().commits == 1, "the plan in its ConfigMap", 10)
+    finally:
+        objects.stop()
+
+
+# The next leader
+
+
+def test_the_next_leader_finds_all_plans(site: PlanSite) -> None:
+    plans = [plan(f"v{number}", "d1", "d2", pods=number % 3) for number in range(100)]
+    leader = site.leader()
+    for one in plans:
+        leader.put(one)
+    leader.flush(1.0)
+    found = site.new().load(2)
+    assert ({one.volume: one for one in plans}, ()) == ({one.volume: one for one in found.plans}, found.problems)
+
+
+def test_a_new_leader_changes_every_config_map_even_in_a_term_of_the_same_number(site: PlanSite) -> None:
+    """The API server gives no new version to what is written as it stands there."""
+
+    def marks() -> list[str]:
+        site.leader(1)
+        return [site.raw(name)["metadata"]["annotations"][PLANS_TERM_ANNOTATION] for name in NAMES]
+
+    assert all(former != later for former, later in zip(marks(), marks(), strict=True))
+
+
+@pytest.mark.parametrize("verb", ["replace", "create"])
+def test_a_late_write_of_a_former_leader_is_refused(site: PlanSite, verb: str) -> None:
+    holds = [True]
+    former = site.new(lambda: _check(holds[0]))
+    former.load(1)
+    former.put(plan("v0", "d1"))
+    if verb == "create":
+        site.api.objects.clear()
+
+    def take_over() -> None:
+        holds[0] = False
+        site.leader(2)
+
+    site.before(verb, take_over)
+    site.pass_time(former, GATHER_SECONDS)
+    assert (False, set(), 1) == (holds[0], site.volumes(), former.figures().unwritten)
+
+
+def test_what_a_former_leader_writes_during_the_load_is_loaded(site: PlanSite) -> None:
+    former = site.leader(1)
+    former.put(plan("v0"))
+    site.before("replace", lambda: former.flush(1.0))
+    assert (plan("v0"),) == site.new().load(2).plans
+    assert {"v0"} == site.volumes()
+
+
+def test_a_load_that_fails_changes_nothing_in_memory(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(plan("a"))
+    leader.flush(1.0)
+    site.api.fail_with(UnavailableError("away"), "replace")
+    with pytest.raises(UnavailableError):
+        leader.load(2)
+    assert leader.figures().plans == 1
+
+
+def test_a_load_without_the_namespace_says_so(site: PlanSite) -> None:
+    site.api.fail_with(NotFoundError("404: namespaces"), "create")
+    with pytest.raises(ClusterError, match="404: namespaces"):
+        site.leader()
+
+
+def test_nothing_is_loaded_or_written_while_the_term_does_not_hold(site: PlanSite) -> None:
+    holds = [True]
+    leader = site.new(lambda: _check(holds[0]))
+    leader.load(1)
+    before = site.writes()
+    leader.put(plan("a"))
+    holds[0] = False
+    site.pass_time(leader, LOOK_SECONDS)
+    with pytest.raises(NotLeaderError):
+        leader.load(1)
+    assert (before, False) == (site.writes(), leader.flush(1.0))
+    holds[0] = True
+    site.pass_time(leader, 1.0)
+    assert {"a"} == site.volumes()
+
+
+def test_a_former_leader_takes_nothing_for_somebody_elses_change(site: PlanSite) -> None:
+    holds = [True]
+    former = site.new(lambda: _check(holds[0]))
+    former.load(1)
+    holds[0] = False
+    following = site.leader(2)
+    following.put(plan("a"))
+    following.flush(1.0)
+    site.pass_time(former, LOOK_SECONDS)
+    assert (0, "") == (former.figures().overwritten, former.figures().last_problem)
+
+
+def _check(holds: bool) -> None:
+    if not holds:
+        raise NotLeaderError("another process leads")
+
+
+# What others leave there
+
+GOOD = json.loads(encode(plan("v0")))
+DAMAGED = {
+    "not-json": "{",
+    "another-type": "[]",
+    "null": "null",
+    "number-as-text": json.dumps({**GOOD, "places": [["n", "d", "10"]]}),
+    "fraction": json.dumps({**GOOD, "places": [["n", "d", 1.5]]}),
+    "truth": json.dumps({**GOOD, "places": [["n", "d", True]]}),
+    "no-uid": json.dumps({**GOOD, "uid": ""}),
+    "lacks-a-field": json.dumps({name: value for name, value in GOOD.items() if name != "pods"}),
+    "unknown-field": json.dumps({**GOOD, "until": 5}),
+    "negative": json.dumps({**GOOD, "places": [["n", "d", -1]]}),
+    "nothing": json.dumps({**GOOD, "places": [["n", "d", 0]]}),
+    "huge": json.dumps({**GOOD, "places": [["n", "d", 2**63]]}),
+    "long-node": json.dumps({**GOOD, "places": [["n" * 254, "d", 1]]}),
+    "many-places": json.dumps({**GOOD, "places": [["n", "d", 1]] * (MAX_PLACES + 1)}),
+    "100,000-places": json.dumps({**GOOD, "places": [["n", "d", 1]] * 100_000}),
+    "deep": "[" * 10_000,
+    "of-another-config-map": json.dumps({**GOOD, "volume": "pvc-1"}),
+    "no-time": json.dumps({**GOOD, "since": "yesterday"}),
+    "local-time": json.dumps({**GOOD, "since": "2026-01-01T00:00:00"}),
+    "time-before-all": json.dumps({**GOOD, "since": "0001-01-01T00:00:00+14:00"}),
+    "surrogate": '{"volume":"\\ud800"}',
+    "control-character": json.dumps(GOOD).replace("v0", "v\x01"),
+}
+
+
+@pytest.mark.parametrize("line", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_damaged_line_is_told_and_set_aside_and_removed(site: PlanSite, line: str) -> None:
+    other = plan(neighbours(2)[1])
+    site.put("v0", data={KEY: f"{line}\n{encode(other)}\n"})
+    objects = site.new()
+    found = objects.load(2)
+    assert (other,) == found.plans
+    assert any(f"{shard_name(shard_of('v0'))}: line 1: " in problem for problem in found.problems)
+    site.pass_time(objects, 0)
+    assert ({other.volume}, 1) == (site.volumes(), objects.figures().overwritten)
+
+
+def test_a_line_that_somebody_has_formatted_is_a_plan(site: PlanSite) -> None:
+    site.put("v0", data={KEY: f"\n {json.dumps(GOOD)}"})
+    site.spoil("v0", metadata={"labels": dict(LABELS)})
+    found = site.new().load(2)
+    assert ((plan("v0"),), ()) == (found.plans, found.problems)
+
+
+@pytest.mark.parametrize("other", [plan("v0", "d2"), plan("v0")])
+def test_of_a_volume_with_two_plans_neither_is_taken(site: PlanSite, other: Plan) -> None:
+    site.put("v0", data={KEY: f"{encode(plan('v0'))}\n{encode(other)}"})
+    objects = site.new()
+    found = objects.load(2)
+    assert () == found.plans
+    assert any("several plans stand for a volume: v0" in problem for problem in found.problems)
+    site.pass_time(objects, 0)
+    assert set() == site.volumes()
+
+
+def test_keys_and_marks_of_others_stay_where_they_are(site: PlanSite) -> None:
+    data, binary = {"ca.crt": "x", "Plans": "{"}, {"picture": "AAAA"}
+    site.put("v0", data=data, binaryData=binary)
+    marks = {"labels": {"theirs": "x"}, "annotations": {"theirs": "y"}, "finalizers": ["theirs/z"]}
+    site.spoil("v0", metadata=marks)
+    objects = site.new()
+    found = objects.load(1)
+    assert () == found.plans
+    assert any("keys that are not ours: Plans, ca.crt, picture" in problem for problem in found.problems)
+    objects.put(plan("v0"))
+    objects.flush(1.0)
+    raw = site.raw(shard_name(shard_of("v0")))
+    meta = raw["metadata"]
+    assert ({**data, KEY: f"{encode(plan('v0'))}\n"}, binary) == (raw["data"], raw["binaryData"])
+    assert ({"theirs": "x", **LABELS}, ["theirs/z"]) == (meta["labels"], meta["finalizers"])
+    assert meta["annotations"]["theirs"] == "y"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"data": None},
+        {"data": ["x"]},
+        {"data": {KEY: 5}},
+        {"data": {KEY: None}, "binaryData": {KEY: "AAAA"}},
+        {"binaryData": "x"},
+        {"metadata": {"labels": None}},
+    ],
+)
+def test_a_config_map_of_another_shape_has_no_plans_until_it_is_written(site: PlanSite, fields: Raw) -> None:
+    site.leader()
+    site.spoil("v0", **fields)
+    objects = site.new()
+    assert () == objects.load(2).plans
+    objects.put(plan("v0"))
+    objects.flush(1.0)
+    raw = site.raw(shard_name(shard_of("v0")))
+    assert ({KEY}, set()) == (set(raw["data"]), set(raw["binaryData"]))
+
+
+def test_an_immutable_config_map_is_made_again_with_what_others_had_there(site: PlanSite) -> None:
+    text = f"{encode(plan('v0'))}\n"
+    site.put("v0", immutable=True, data={"theirs": "x", KEY: text}, binaryData={"picture": "AAAA"})
+    objects = site.new()
+    found = objects.load(1)
+    assert (plan("v0"),) == found.plans
+    assert any("immutable" in problem for problem in found.problems)
+    other = plan(neighbours(2)[1])
+    objects.put(other)
+    objects.flush(1.0)
+    raw = site.raw(shard_name(shard_of("v0")))
+    assert {"theirs": "x", KEY: f"{text}{encode(other)}\n"} == raw["data"]
+    assert ({"picture": "AAAA"}, False) == (raw["binaryData"], raw.get("immutable", False))
+
+
+def test_an_immutable_config_map_that_is_somebody_elses_by_now_is_not_deleted(site: PlanSite) -> None:
+    site.put("v0", immutable=True, data={"theirs": "x"})
+    site.before("delete", lambda: site.put("v0", data={"theirs": "y"}))
+    site.leader()
+    assert site.raw(shard_name(shard_of("v0")))["data"]["theirs"] == "y"
+
+
+def test_a_config_map_with_labels_of_somebody_else_is_told_and_labelled(site: PlanSite) -> None:
+    site.put("v0", metadata={"name": shard_name(shard_of("v0")), "labels": {"app.kubernetes.io/name": "other"}})
+    objects = site.new()
+    assert any("labels" in problem for problem in objects.load(1).problems)
+    objects.put(plan("v0"))
+    objects.flush(1.0)
+    assert LABELS == site.raw(shard_name(shard_of("v0")))["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_what_others_change_or_delete_meanwhile_is_written_anew_from_memory(site: PlanSite, is_deleted: bool) -> None:
+    leader, names = site.leader(), neighbours(3)
+    for name in names:
+        leader.put(plan(name))
+    leader.flush(1.0)
+    expected = site.written()
+    name = shard_name(shard_of("v0"))
+    if is_deleted:
+        site.api.delete(CONFIG_MAPS, NAMESPACE, name)
+    else:
+        changed = (plan(names[0], "d9"), plan(names[1]), plan(neighbours(4)[3]))
+        site.spoil("v0", data={KEY: "\n".join(map(encode, changed))})
+    site.pass_time(leader, LOOK_SECONDS)
+    assert expected == site.written()
+    assert 3 == leader.figures().overwritten
+    assert leader.figures().last_problem == f"{name}: 3 plans are not what the leader wrote, and are written anew"
+
+
+def test_a_write_that_meets_somebody_elses_puts_ours_on_top_of_what_is_known(site: PlanSite) -> None:
+    leader, names = site.leader(), neighbours(3)
+    leader.put(plan(names[0]))
+    leader.flush(1.0)
+    site.spoil("v0", data={KEY: "{", "theirs": "x"})
+    leader.put(plan(names[1]))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert set(names[:2]) == site.volumes()
+    assert site.raw(shard_name(shard_of("v0")))["data"]["theirs"] == "x"
+
+
+def test_the_same_damage_is_logged_once(site: PlanSite, caplog: pytest.LogCaptureFixture) -> None:
+    leader = site.leader()
+    for _ in range(3):
+        site.api.delete(CONFIG_MAPS, NAMESPACE, NAMES[0])
+        site.pass_time(leader, LOOK_SECONDS)
+    assert 1 == len(caplog.records)
+
+
+# What cannot be written
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UnavailableError("timeout"), ClusterError("413: too large"), ClusterError("422: invalid"), ConflictError("")],
+)
+def test_a_write_that_fails_is_told_and_tried_again_after_a_pause_that_grows(
+    site: PlanSite, error: ClusterError
+) -> None:
+    leader = site.leader()
+    leader.put(plan("v0"))
+    site.api.fail_with(error, "replace")
+    site.pass_time(leader, GATHER_SECONDS)
+    leader.put(plan(neighbours(2)[1]))
+    first, most = BACKOFF_SECONDS
+    for tries, pause in ((2, first), (3, 2 * first), (4, 4 * first)):
+        site.pass_time(leader, pause - 0.01)
+        assert tries - 1 == leader.figures().failures
+        site.pass_time(leader, 0.01)
+        assert tries == leader.figures().failures
+    figures = leader.figures()
+    assert (2, 2, 0) == (figures.plans, figures.unwritten, figures.commits)
+    assert str(error) in figures.last_problem
+    site.api.work()
+    site.pass_time(leader, most)
+    assert (0, 1) == (leader.figures().unwritten, leader.figures().commits)
+
+
+def test_a_write_whose_answer_is_lost_is_nobody_elses_change(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(plan("v0"))
+    send = site.api.replace
+
+    def lose(*args: Any, **more: Any) -> Raw:
+        send(*args, **more)
+        raise UnavailableError("the answer is lost")
+
+    site.api.replace = lose  # type: ignore[method-assign]
+    site.pass_time(leader, GATHER_SECONDS)
+    site.api.replace = send  # type: ignore[method-assign]
+    site.pass_time(leader, BACKOFF_SECONDS[0])
+    assert ({"v0"}, 0) == (site.volumes(), leader.figures().overwritten)
+    assert (0, 1) == (leader.figures().unwritten, leader.figures().failures)
+
+
+def test_one_config_map_that_is_refused_does_not_hold_up_the_others(site: PlanSite) -> None:
+    leader = site.leader()
+    refused = shard_name(shard_of("pvc-1"))
+    send = site.api.replace
+
+    def replace_(resource: Any, namespace: Any, name: str, *args: Any, **more: Any) -> Raw:
+        if name == refused:
+            raise ClusterError("422: no")
+        return send(resource, namespace, name, *args, **more)
+
+    site.api.replace = replace_  # type: ignore[method-assign]
+    for name in ("pvc-1", "pvc-2", "data"):
+        leader.put(plan(name))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert {"pvc-2", "data"} == site.volumes()
+
+
+def test_a_full_config_map_keeps_its_limit_and_takes_the_rest_when_there_is_room(site: PlanSite) -> None:
+    leader, names = site.leader(), neighbours(20)
+    for name in names:
+        leader.put(plan(name, pods=5_500))  # 60 KiB each
+    site.pass_time(leader, GATHER_SECONDS)
+    figures, stored = leader.figures(), site.volumes()
+    assert len(names) - len(stored) == figures.unwritten > 0
+    assert 840 * 1024 < figures.fullest_bytes <= 900 * 1024
+    assert "it is full" in figures.last_problem
+    before = site.writes()
+    site.pass_time(leader, 4.0)
+    assert before == site.writes()
+    for name in list(stored)[: figures.unwritten]:
+        leader.remove(name)
+    site.pass_time(leader, REMOVE_SECONDS)
+    assert (0, len(names) - figures.unwritten) == (leader.figures().unwritten, len(site.written()))
+
+
+def test_bytes_of_others_count_where_they_leave_no_room(site: PlanSite) -> None:
+    site.put("v0", binaryData={"theirs": "A" * 900 * 1024})
+    objects = site.new()
+    objects.load(1)
+    objects.put(plan("v0"))
+    assert not objects.flush(1.0)
+    assert (1, set()) == (objects.figures().unwritten, site.volumes())
+    site.spoil("v0", binaryData={"theirs": None})
+    site.pass_time(objects, LOOK_SECONDS)
+    assert (0, {"v0"}) == (objects.figures().unwritten, site.volumes())
+
+
+def test_a_plan_that_has_become_too_large_leaves_no_former_one_behind(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(plan("v0"))
+    leader.flush(1.0)
+    large = plan("v0", "d2", pods=10_000)
+    assert len(encode(large)) > MAX_LINE_BYTES
+    leader.put(large)
+    assert not leader.flush(1.0)
+    assert ({}, 1) == (site.written(), leader.figures().unwritten)
+    leader.put(plan("v0", "d2"))
+    assert leader.flush(1.0)
+    assert {"v0"} == site.volumes()
