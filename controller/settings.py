@@ -31,7 +31,7 @@ __all__ = [
 PREFIX: Final = "scheduler-extender-"
 ENABLED: Final = f"{PREFIX}enabled"
 AUTHORITY: Final = f"{PREFIX}allocation-authority"
-PLACEMENT: Final = f"{PREFIX}replica-placement"
+PLACEMENT: Final = f"{PREFIX}placement"
 MEBIBYTE: Final = 1024**2
 _DAY: Final = 86_400
 CERTIFICATE_MODES: Final = ("self", "cert-manager", "provided")
@@ -50,7 +50,7 @@ STRATEGIES: Final = ("spread", "pack", "off")
 OPT_IN_MODES: Final = ("auto", "always", "off")
 EXPANSION_POLICIES: Final = ("allow", "deny", "off")
 LONGHORN, DISK_SCHEDULER = AUTHORITIES = ("longhorn", "disk-scheduler")  # who says where replicas go
-PLACES_NOTHING: Final = f"has no effect unless {AUTHORITY} is {DISK_SCHEDULER}"
+LEADER, AUDIT, _ = PLACERS = ("leader", "audit", LONGHORN)  # who gives Replicas their disks, and whether others may
 REQUIRED, PREFERRED = STRICTNESSES = ("required", "preferred")  # how pods follow their shared volumes
 WEBHOOK_CLIENT: Final = "longhorn-scheduler-webhook"  # in the certificate that mode `self` makes for it
 
@@ -84,13 +84,23 @@ class LiveSettings:
     co_schedule_fallback_after_seconds: int = 0
     allocation_record: bool = True
     allocation_grace_seconds: int = 60
-    replica_placement: bool = False
+    placement: str = LEADER
 
 
 UNREAD: Final = LiveSettings(
-    enabled=None, remote_fallback_after_seconds=0, expansion_policy="deny", roaming_overcommit_pct=0
+    enabled=None,
+    remote_fallback_after_seconds=0,
+    expansion_policy="deny",
+    roaming_overcommit_pct=0,
+    placement=LONGHORN,
 )
-"""In force where nothing readable was ever said: of each setting the value that lets nothing through."""
+"""In force where nothing readable was ever said: of each setting the value that lets nothing through. But Longhorn's
+hands are not tied over a cluster that may have said `longhorn`."""
+
+
+def places_replicas(live: LiveSettings) -> bool:
+    """Whether the leader gives Replicas their disks by these settings."""
+    return live.placement != LONGHORN and live.allocation_authority == LONGHORN
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +138,11 @@ _LIVE: Final[dict[str, _Key]] = {
     AUTHORITY: _Key("allocation_authority", choices=AUTHORITIES),
     f"{PREFIX}allocation-record": _Key("allocation_record"),
     f"{PREFIX}allocation-grace": _Key("allocation_grace_seconds", _DAY),
-    PLACEMENT: _Key("replica_placement"),
+    PLACEMENT: _Key("placement", choices=PLACERS),
 }
+FORMER: Final = {
+    f"{PREFIX}replica-placement": PLACEMENT
+}  # settings of earlier releases, and what has taken their place
 LIVE_FIELDS: Final = {name: key.field for name, key in _LIVE.items()}  # name -> field of LiveSettings
 
 
@@ -161,10 +174,7 @@ def live_settings(
     if ENABLED not in given:
         where = " because there is no ConfigMap" if config_map is None else ""
         problems.append(SettingProblem(ENABLED, None, f"is not set{where}; {_in_force(last.enabled)}"))
-    live = LiveSettings(**values)
-    if live.replica_placement and live.allocation_authority != DISK_SCHEDULER:
-        problems.append(SettingProblem(PLACEMENT, given.get(PLACEMENT), PLACES_NOTHING))
-    return live, (*problems, *_misnamed(config_map or {}))
+    return LiveSettings(**values), (*problems, *_misnamed(config_map or {}))
 
 
 def _in_force(value: object) -> str:
@@ -174,9 +184,12 @@ def _in_force(value: object) -> str:
 
 
 def _misnamed(config_map: Mapping[str, str]) -> list[SettingProblem]:
-    """Names under our prefix that are no settings, and names that would be settings but for prefix and spelling."""
+    """Names under our prefix that are no settings, or none any more, and those that are misspelt."""
     problems = []
     for name in sorted(config_map.keys() - _LIVE.keys()):
+        if name in FORMER:
+            problems.append(SettingProblem(name, config_map[name][:80], f"has no effect: {FORMER[name]} says it now"))
+            continue
         meant = PREFIX + name.lower().replace("_", "-").replace(".", "-").removeprefix(PREFIX)
         if meant in _LIVE:
             problems.append(

@@ -48,6 +48,12 @@ class Gate:
         with self._lock:
             return self._is_open and self._elapsed_locked() < self._valid_seconds
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the Lease was renewed so lately that nobody else can hold it, also before a term begins."""
+        with self._lock:
+            return self._elapsed_locked() < self._valid_seconds
+
     def check(self) -> None:
         """Raise NotLeaderError unless this process leads at this very moment."""
         if not self.is_open:

@@ -1,7 +1,7 @@
 """Prepares an uninstallation, in an order that leaves no pod waiting for an extender that is gone.
 
-1. The extender is switched off and its webhook configurations are emptied: no pod opts in any more, and those that ask
-   for the extender are let through.
+1. The extender is switched off, the gate is opened, and the webhook configurations are emptied: Longhorn places alone,
+   no pod opts in any more, and those that ask for the extender are let through.
 2. The pods that still wait with the extender's resource are waited for. Once nobody answers, kube-scheduler would look
    for that resource on the nodes, and they would stay pending for ever.
 3. What the leader made is handed to the garbage collector, as belonging to the leader's account: it goes when that

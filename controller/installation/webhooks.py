@@ -1,7 +1,8 @@
-"""Takes every entry out of the webhook configurations, before the product is uninstalled.
+"""Opens the gate and takes every entry out of the webhook configurations, before the product is uninstalled.
 
-The leader would write them again, so the extender is switched off first, by its live setting; the leader then wants
-none. What it wrote just before it saw the change is taken out as well. The objects stay: they are the manifest's.
+The leader would write both again, so the extender is switched off first, by its live setting; the leader then wants
+none. Right after that Longhorn may place again. What the leader wrote just before it saw the change is taken away as
+well. The configurations stay: they are the manifest's.
 """
 
 from __future__ import annotations
@@ -19,13 +20,19 @@ from controller.kube.resources import (
     FORMER_CONFIGURATIONS,
     LONGHORN_SETTINGS,
     OUR_CONFIGURATIONS,
+    POLICY_BINDINGS,
     Resource,
 )
+from controller.model.names import GATE
 from controller.settings import ENABLED
 
 GONE_SECONDS: Final = 3.0  # they must have stayed empty for this long
 TOTAL_SECONDS: Final = 30.0
 PAUSE_SECONDS: Final = 0.5
+DELETED: Final = (
+    (POLICY_BINDINGS, GATE),  # first: meanwhile nobody gives Replicas their disks
+    *((resource, name) for resource, names in FORMER_CONFIGURATIONS.items() for name in names),
+)
 
 
 def remove_webhooks(
@@ -37,26 +44,26 @@ def remove_webhooks(
     pause: Callable[[float], None] = time.sleep,
 ) -> Sequence[str]:
     """What holds now, one line each: the switch, each configuration that is there, whoever emptied it (the leader,
-    which hears of the switch as well, may be first), and each former one that was deleted. ClusterError when they
-    cannot be emptied, or come back; ConfigError when the live settings are not where they are said to be: what runs
-    elsewhere would not hear of it.
+    which hears of the switch as well, may be first), and each object that was deleted. ClusterError when they cannot be
+    emptied, or come back; ConfigError when the live settings are not where they are said to be: what runs elsewhere
+    would not hear of it.
 
     Threads: one. Blocks: for TOTAL_SECONDS at most, beside its calls.
     """
     switched = _switch_off(api, namespace, config_map)
     empty: dict[str, None] = {}
-    deleted: list[str] = []
+    deleted: dict[str, None] = {}
     began = gone_since = clock.now()
     while clock.now() < gone_since + GONE_SECONDS:
+        for resource, name in DELETED:
+            if _delete(api, resource, name):
+                deleted[f"{resource.kind} {name}: deleted"] = None
+                gone_since = clock.now()
         for resource, name in OUR_CONFIGURATIONS.items():
             with contextlib.suppress(NotFoundError):
                 if _empty(api, resource, name):
                     gone_since = clock.now()
                 empty[f"{resource.kind} {name}: empty"] = None
-            for former in FORMER_CONFIGURATIONS[resource]:
-                if _delete(api, resource, former):
-                    deleted.append(f"{resource.kind} {former}: deleted")
-                    gone_since = clock.now()
         if clock.now() > began + TOTAL_SECONDS:
             names = ", ".join(OUR_CONFIGURATIONS.values())
             raise ClusterError(f"webhook configurations {names} do not stay empty: another writer fills them again")

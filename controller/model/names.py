@@ -38,6 +38,10 @@ ALLOCATION_VERSION: Final = "v1alpha1"
 RECORDED_ANNOTATION: Final = "scheduling.longhorn.io/allocations-term"
 """On a Longhorn Node that carries a record of allocations: the term of the leader that wrote it last."""
 
+PLANS_TERM_ANNOTATION: Final = "scheduling.longhorn.io/term"
+"""On the ConfigMaps with the leader's plans: the term of the leader that wrote it last, and a random part, which makes
+every load a change."""
+
 CANARY_LABEL: Final = "scheduling.longhorn.io/canary"
 """On the pods by which the leader finds out whether kube-scheduler asks the extender."""
 
@@ -67,3 +71,34 @@ MIGRATION_LABEL: Final = "kubevirt.io/migrationJobUID"
 
 CO_SCHEDULE_ANNOTATION: Final = "kubevirt-scheduler/co-schedule"
 """`true`: the pod runs where the share-manager of its shared volume runs."""
+
+GATE: Final = "longhorn-scheduler-extender-gate"
+"""The policy by which nobody but the leader gives a Replica its first node, its binding, and the ServiceAccount that
+tells it of the leader."""
+
+FENCE: Final = "longhorn-scheduler-extender-fence"
+"""The policy, and its binding, by which our account writes Replicas only under the name of the present term."""
+
+GUARD: Final = "longhorn-scheduler-extender-placement"
+"""The policy, and its binding, by which our account changes nothing of a Replica but its first place and its marks."""
+
+TERM_ANNOTATION: Final = "scheduling.longhorn.io/term"
+"""On the gate's account: the leader's term, at most 60 of the characters A-Z, a-z, 0-9, `.`, `_` and `-`."""
+
+SINCE_ANNOTATION: Final = "scheduling.longhorn.io/since"
+"""On the gate's account: when the term began, by the API server's clock, as in `2026-01-31T12:00:00Z`."""
+
+RENEWED_ANNOTATION: Final = "scheduling.longhorn.io/renewed"
+"""On the gate's account: when the leader was last alive, as above."""
+
+HELD_ANNOTATION: Final = "scheduling.longhorn.io/held"
+"""On a Replica without a node: the leader keeps it for as long as it leads."""
+
+LEFT_ANNOTATION: Final = "scheduling.longhorn.io/left"
+"""On a Replica without a node: the leader leaves it to Longhorn."""
+
+MANAGER_PREFIX: Final = "longhorn-scheduler-extender-"
+"""The field manager of the leader's writes of Replicas is this and the term."""
+
+PROOF_MANAGER: Final = "longhorn-scheduler-extender-proof"
+"""The field manager of a dry run by which the leader proves that the gate refuses others."""

@@ -186,16 +186,6 @@ EXAMPLE_FILES: Final = (
         {"allocationRecord": {"enabled": True}},
     ),
     Example(
-        "replica-placement.yaml",
-        "replica-placement",
-        """
-# For `scheduler-extender-replica-placement: "true"` alone, beside install.yaml and allocation-record.yaml: the right to
-# patch Longhorn's Replicas, and a policy that leaves of this right the place of a Replica that has none.
-# docs/disk-scheduler.md#placing-replicas
-""",
-        {"replicaPlacement": {"enabled": True}},
-    ),
-    Example(
         "second-scheduler.yaml",
         "second-scheduler",
         """

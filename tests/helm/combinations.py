@@ -76,7 +76,13 @@ COMBINATIONS: Final[dict[str, Values]] = {
         "secondScheduler": {"enabled": True},
     },
     "process": {
-        "settings": {"enabled": True, "wake-with-annotation": True, "max-offers": 1000000, "strategy": "pack"},
+        "settings": {
+            "enabled": True,
+            "wake-with-annotation": True,
+            "max-offers": 1000000,
+            "strategy": "pack",
+            "placement": "audit",
+        },
         "schedulerNames": ["default-scheduler", "other-scheduler"],
         "excludedNamespaces": ["kube-system", "monitoring"],
         "clusterDomain": "cluster.example",
@@ -90,7 +96,7 @@ COMBINATIONS: Final[dict[str, Values]] = {
         "tls": {"extraNames": ["extender.example.com", "192.0.2.1"]},
         "bind": {"enabled": True},
         "allocationRecord": {"enabled": True, "inLonghornNodes": True},
-        "replicaPlacement": {"enabled": True},
+        "replicaPlacement": {"enabled": False},  # of earlier releases: it has no effect
         "uninstall": {"waitSeconds": 300, "force": True, "purge": True},
         "test": {"namespace": "kube-public"},
     },

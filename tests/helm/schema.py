@@ -108,7 +108,8 @@ def _settings() -> Schema:
             schema = _COUNT | {"maximum": key.most}
         found[name.removeprefix(settings.PREFIX)] = schema
     assert len(found) == len(fields(settings.LiveSettings))
-    return _closed(found)
+    former: Schema = {"enum": [True, False, "true", "false"]}  # no effect, and the program tells
+    return _closed(found | {name.removeprefix(settings.PREFIX): former for name in settings.FORMER})
 
 
 _TOLERATION: Final = _closed(

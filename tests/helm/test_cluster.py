@@ -17,6 +17,7 @@ import yaml
 
 from certs.authority import make_authority
 from controller.cli import _parser
+from controller.model.names import GATE, RENEWED_ANNOTATION, SINCE_ANNOTATION, TERM_ANNOTATION
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
 from tests.e2e import workloads
@@ -36,6 +37,8 @@ CONFIGURATIONS = (
     f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-{NAME}",
     f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{NAME}",
 )
+GATE_ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{GATE}"
+STAMPS = {TERM_ANNOTATION: "t1", SINCE_ANNOTATION: "2026-01-01T00:00:00Z", RENEWED_ANNOTATION: "2026-01-01T00:00:02Z"}
 HOOK = "helm.sh/hook"
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{NAME}"
 LEASE, LEASES = "longhorn-manager-disk-scheduler-lock", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
@@ -177,15 +180,22 @@ def pods_made(api: ApiClient) -> None:
 
 
 def lead(site: Cluster, folder: Path) -> None:
-    """Fill the configurations with the rights of the leader's account, as the leader does; a person sets something."""
+    """Fill the configurations and stamp the gate's account, with the rights of the leader's account, as the leader
+    does; a person sets something."""
     account = ApiClient.from_kubeconfig(site.service_account_kubeconfig(NAMESPACE, NAME, folder / "leader.kubeconfig"))
     for path in CONFIGURATIONS:
         account.replace(path, account.get(path) | {"webhooks": [ENTRY]})
+    account.patch(GATE_ACCOUNT, {"metadata": {"annotations": STAMPS}})
     site.api().patch(CONFIG_MAP, {"data": {"scheduler-extender-enabled": "true"}})
 
 
 def entries(api: ApiClient) -> list[list[str]]:
     return [[entry["name"] for entry in api.get(path).get("webhooks", ())] for path in CONFIGURATIONS]
+
+
+def stamps(api: ApiClient) -> dict[str, str]:
+    found: dict[str, str] = api.get(GATE_ACCOUNT)["metadata"].get("annotations", {})
+    return {name: found[name] for name in STAMPS if name in found}
 
 
 @pytest.fixture(params=["helm", pytest.param("helm4", marks=pytest.mark.long)])
@@ -225,7 +235,7 @@ def test_install_upgrade_and_uninstall(release: Release, helm: Helm, tmp_path: P
     lead(site, tmp_path)
     for level in ("debug", "info"):
         release.helm("upgrade", values=merged(values, {"logLevel": level, "controller": {"replicas": 3}}))
-        assert [[ENTRY["name"]]] * 2 == entries(api)
+        assert ([[ENTRY["name"]]] * 2, STAMPS) == (entries(api), stamps(api))
         assert "true" == api.get(CONFIG_MAP)["data"]["scheduler-extender-enabled"]
         spec = api.get(f"{DEPLOYMENTS}/{NAME}")["spec"]
         words = spec["template"]["spec"]["containers"][0]["args"]
@@ -279,6 +289,7 @@ def test_objects_that_are_applied_again_leave_alone_what_the_leader_wrote(
         assert [[ENTRY["clientConfig"]]] * 2 == [
             [entry["clientConfig"] for entry in api.get(path)["webhooks"]] for path in CONFIGURATIONS
         ]
+        assert STAMPS == stamps(api)
         assert "true" == api.get(CONFIG_MAP)["data"]["scheduler-extender-enabled"]
     assert 0 == site.kubectl("delete", "-f", "-", input=helm.rendered({}, "--no-hooks")).returncode
     gone_again(site, before)
@@ -332,6 +343,7 @@ NOTES: list[tuple[Values, str, list[str]]] = [
         ['request and the limit `longhorn.io/scheduler-extender: "1"`'],
     ),
     ({"secondScheduler": {"enabled": True}}, "--part config", ["schedulerName: longhorn-scheduler"]),
+    ({"replicaPlacement": {"enabled": True}}, "--part config", ["settings.placement says whether the leader places"]),
 ]
 
 

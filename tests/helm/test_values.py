@@ -29,7 +29,7 @@ def test_the_manifests_of_the_examples_are_what_the_chart_renders(helm: Helm) ->
 
 def test_every_live_setting_can_be_said(helm: Helm) -> None:
     others = {"opt-in": "always", "strategy": "off", "expansion-policy": "deny", "max-offers": 1000000}
-    others |= {"allocation-authority": "disk-scheduler", "co-schedule-strictness": "preferred"}
+    others |= {"allocation-authority": "disk-scheduler", "co-schedule-strictness": "preferred", "placement": "longhorn"}
     settings: Values = {}
     for name in (name.removeprefix(PREFIX) for name in LIVE_FIELDS):
         settings[name] = others.get(name, 7)
@@ -41,7 +41,6 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
         "share-managers",
         "allow-stranding",
         "allocation-record",
-        "replica-placement",
     )
     settings |= dict.fromkeys(flags, True)
     documents = yaml.safe_load_all(helm.rendered({"settings": settings}))
@@ -49,6 +48,13 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
     assert {name: str(value).lower() for name, value in settings.items()} == {
         name.removeprefix(PREFIX): value for name, value in made_of_it["data"].items()
     }
+
+
+def test_what_earlier_releases_took_is_still_taken(helm: Helm) -> None:
+    former: Values = {"settings": {"replica-placement": True}, "replicaPlacement": {"enabled": True}}
+    documents = yaml.safe_load_all(helm.rendered(former))
+    (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")
+    assert [{"scheduler-extender-replica-placement": "true"}] == [made_of_it["data"]]  # the program tells
 
 
 def leaves(values: Values, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -133,6 +139,7 @@ TYPOS: list[tuple[Values, str]] = [
     ({"tls": {"enabled": True}}, "enabled"),
     ({"settings": {"scheduler-extender-enabled": True}}, "scheduler-extender-enabled"),
     ({"settings": {"strategy": "binpack"}}, "strategy"),
+    ({"settings": {"placement": "off"}}, "placement"),
     ({"settings": {"max-offers": -1}}, "max-offers"),
     ({"settings": {"enabled": "yes"}}, "enabled"),
     ({"secondScheduler": {"name": "Second_Scheduler"}}, "name"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,8 +13,24 @@ from certs.secret import OPAQUE, TLS_TYPE
 from controller.admission.reconciler import LABELS
 from controller.canary.pod import NAME_PREFIX, canary_body
 from controller.follow.kinds import KINDS, FollowedKind
-from controller.kube.resources import FORMER_CONFIGURATIONS, LONGHORN_SETTINGS, OUR_CONFIGURATIONS
-from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE, LONGHORN_GROUP, WAKE_ANNOTATION, WAKE_CONDITION
+from controller.kube.resources import (
+    FORMER_CONFIGURATIONS,
+    LONGHORN_REPLICAS,
+    LONGHORN_SETTINGS,
+    OUR_CONFIGURATIONS,
+    POLICIES,
+    POLICY_BINDINGS,
+)
+from controller.model.names import (
+    CANARY_LABEL,
+    EXTENDER_RESOURCE,
+    FENCE,
+    GATE,
+    GUARD,
+    WAKE_ANNOTATION,
+    WAKE_CONDITION,
+)
+from controller.placement.plan_entries import SHARDS, shard_name
 from controller.settings import ProcessSettings
 from tests.cluster.cache import REPOSITORY
 
@@ -40,6 +57,7 @@ def granted(
     }
 
 
+IS_OURS = 'request.userInfo.username == "system:serviceaccount:longhorn-system:longhorn-scheduler-extender"'
 SETTINGS: FollowedKind[Any] = FollowedKind(
     "setting", LONGHORN_SETTINGS, lambda raw: raw, lambda *_: None, in_longhorn=True, is_live=True
 )
@@ -50,6 +68,8 @@ def test_the_controller_can_follow_what_it_follows_and_read_what_it_reads_and_no
     role = "Role" if kind.in_longhorn else "ClusterRole"
     found = granted("install.yaml", kind.resource.group, kind.resource.plural, roles=(role,))
     wanted = (["list", "watch"] if kind.is_followed else []) + (["get"] if kind.is_live else [])
+    if kind.resource == LONGHORN_REPLICAS:
+        wanted += ["get", "patch"]  # it places them
     assert {(verb, "") for verb in wanted} == found
 
 
@@ -66,10 +86,7 @@ def policy_of(manifest: str, about: str) -> tuple[dict[str, Any], str]:
         if found["spec"]["policyName"] == policy["metadata"]["name"]
     )
     assert ("Fail", ["Deny"]) == (policy["spec"]["failurePolicy"], binding["spec"]["validationActions"])
-    (account,) = documents("install.yaml", "ServiceAccount")
-    (condition,) = policy["spec"]["matchConditions"]
-    user = f"system:serviceaccount:{account['metadata']['namespace']}:{account['metadata']['name']}"
-    assert f'request.userInfo.username == "{user}"' == condition["expression"]
+    assert IS_OURS == policy["spec"]["matchConditions"][0]["expression"]
     return policy["spec"], " ".join(validation["expression"] for validation in policy["spec"]["validations"])
 
 
@@ -83,9 +100,16 @@ def test_only_our_own_webhook_configurations_can_be_changed() -> None:
         assert ((name, LABELS), []) == ((made["metadata"]["name"], made["metadata"]["labels"]), made["webhooks"])
 
 
-def test_switching_off_is_the_only_change_of_a_config_map() -> None:
+def test_switching_off_and_plans_are_the_only_changes_of_config_maps() -> None:
     name = ProcessSettings().config_map
-    assert {(verb, name) for verb in ("get", "list", "watch", "patch")} == granted("install.yaml", "", "configmaps")
+    expected = {(verb, name) for verb in ("get", "list", "watch", "patch")}
+    expected |= {(verb, shard_name(index)) for verb in ("get", "update", "delete") for index in range(SHARDS)}
+    assert {("create", ""), *expected} == granted("install.yaml", "", "configmaps")
+    text = policy_of("install.yaml", "objects")[1]
+    assert f'"{name}"' in text
+    (pattern,) = re.findall(r'matches\("(\^longhorn[^"]*)"\)', text)
+    names = [shard_name(index) for index in range(SHARDS)]
+    assert names == [one for one in (*names, shard_name(SHARDS), "other") if re.fullmatch(pattern, one)]
 
 
 def test_certificates_are_a_role_of_their_own_that_can_be_left_out() -> None:
@@ -127,7 +151,10 @@ def test_pods_can_be_patched_only_where_the_policy_about_our_annotation_is_appli
     assert f'"{WAKE_ANNOTATION}"' in policy_of("wake-annotation.yaml", "wake")[1]
 
 
-def test_replicas_can_be_patched_only_where_the_policy_about_their_place_is_applied_too() -> None:
-    assert {("list", ""), ("watch", "")} == granted("install.yaml", LONGHORN_GROUP, "replicas")
-    assert {("get", ""), ("patch", "")} == granted("replica-placement.yaml", LONGHORN_GROUP, "replicas")
-    assert '"dataDirectoryName", "hardNodeAffinity"' in policy_of("replica-placement.yaml", "placement")[1]
+def test_the_leader_reads_its_policies_and_makes_and_deletes_the_gates_binding_alone() -> None:
+    assert {("get", name) for name in (FENCE, GATE, GUARD)} == granted("install.yaml", POLICIES.group, POLICIES.plural)
+    bindings = granted("install.yaml", POLICY_BINDINGS.group, POLICY_BINDINGS.plural)
+    assert {*(("get", name) for name in (FENCE, GATE, GUARD)), ("create", ""), ("delete", GATE)} == bindings
+    assert {("get", GATE), ("patch", GATE)} == granted("install.yaml", "", "serviceaccounts")
+    names = [one["metadata"]["name"] for one in documents("install.yaml", POLICY_BINDINGS.kind)]
+    assert (True, False) == ({FENCE, GUARD} <= {*names}, GATE in names)

@@ -9,10 +9,8 @@ import pytest
 
 from controller.errors import ConfigError
 from controller.settings import (
-    AUTHORITY,
     ENABLED,
     PLACEMENT,
-    PLACES_NOTHING,
     UNREAD,
     LiveSettings,
     ProcessSettings,
@@ -55,7 +53,14 @@ def test_booleans_are_read_as_go_reads_them(text: str, expected: bool | None) ->
     assert (bool(expected), [name] if expected is None else []) == (live.bypass, [entry.name for entry in problems])
 
 
-MOST_OF_IT = ("bypass", "allow-stranding", "expansion-policy", "remote-fallback-after", "roaming-overcommit-percent")
+MOST_OF_IT = (
+    "bypass",
+    "allow-stranding",
+    "expansion-policy",
+    "remote-fallback-after",
+    "roaming-overcommit-percent",
+    "placement",
+)
 ALL_ODD = {ENABLED: "odd", **{f"scheduler-extender-{name}": "odd" for name in MOST_OF_IT}}
 
 
@@ -139,15 +144,17 @@ def test_a_process_that_cannot_work_is_told_which_setting(fields: dict[str, obje
         replace(good, **fields).checked()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("data", "told"),
-    [
-        ({PLACEMENT: "true"}, [f"'true' {PLACES_NOTHING}"]),
-        ({PLACEMENT: "false"}, []),
-        ({PLACEMENT: "true", AUTHORITY: "disk-scheduler"}, []),
-    ],
-)
-def test_replicas_are_placed_only_where_the_allocations_decide(data: Mapping[str, str], told: list[str]) -> None:
-    live, problems = live_settings({**ON, **data}, {})
-    assert data[PLACEMENT] == str(live.replica_placement).lower()
-    assert told == [entry.text for entry in problems if entry.name == PLACEMENT]
+@pytest.mark.parametrize("text", ["true", "false", "junk"])
+def test_the_former_name_of_who_places_is_told_and_changes_nothing(text: str) -> None:
+    live, (problem,) = live_settings({**ON, "scheduler-extender-replica-placement": text}, {})
+    assert LiveSettings(enabled=True) == live
+    assert f"{text!r} has no effect: {PLACEMENT} says it now" == problem.text
+
+
+def test_who_places_stays_as_it_was_where_it_cannot_be_read_and_is_longhorn_where_it_never_could() -> None:
+    data = {**ON, PLACEMENT: "nobody"}
+    for last in (UNREAD, LiveSettings(placement="audit")):
+        live, (problem,) = live_settings(data, {}, last)
+        assert last.placement == live.placement
+        assert problem.text == f"'nobody' is not one of leader, audit, longhorn; {last.placement} stays in force"
+    assert ("longhorn", "leader") == (UNREAD.placement, live_settings(ON, {})[0].placement)

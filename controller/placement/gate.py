@@ -1,0 +1,423 @@
+"""The leader's hand on the gate: the policy by which the API server lets nobody else give a Replica its first node.
+
+    a term:        fenced first (`begin_term`), before anything is listed
+    every 2 s:     renewed while the placer lives; the binding as the settings ask; wakes at once when they change
+    every minute:  proven by a dry run, and compared with what it should be
+
+The gate opens by itself when it is not renewed. So every fault here ends with Longhorn placing as without us, and is
+told. All times in the gate are the API server's; the clock of this machine measures intervals alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from controller.allocator.outcome import Mode
+from controller.clock import Clock
+from controller.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError, NotLeaderError
+from controller.model.names import FENCE, GATE
+from controller.placement.gate_objects import GateObjects, Proof, Stamps
+from controller.placement.gate_policy import SILENT_SECONDS
+from controller.process.worker import Part, Worker
+from controller.settings import AUDIT, DISK_SCHEDULER, LEADER
+
+EVERY_SECONDS: Final = 2.0
+LATE_SECONDS: Final = 10.0  # without a renewal, before it is told
+PROOF_SECONDS: Final = 60.0
+AGAIN_SECONDS: Final = 10.0  # after a proof that failed, or that there was nothing for
+ACTIVE_SECONDS: Final = 6.0  # within which all API servers go by a new binding
+BEGIN_TRIES: Final = 3  # where others write the account at the same time
+FENCED_SECONDS: Final = 2.0  # within which the fence goes by a new term
+FENCE_LOOK_SECONDS: Final = 0.1
+OTHER_SERVERS_SECONDS: Final = 1.0  # that the other API servers have to hear of a new term
+REASON: Final = "PlacementGate"
+MENDED_REASON: Final = "PlacementGateMended"
+BRING_BACK: Final = "upgrade the release or apply the manifest again"
+NO_ACCOUNT: Final = f"ServiceAccount {GATE} does not exist: {BRING_BACK}"
+NO_TIME: Final = "the answers of the API server tell no time"
+
+_log = logging.getLogger(__name__)
+
+
+class Enforcement(StrEnum):
+    """What the settings ask for."""
+
+    DENY = "deny"  # refuse what others place
+    AUDIT = "audit"  # let it pass, and have the API server note it
+    NONE = "none"
+
+
+class GateState(StrEnum):
+    FOLLOWING = "following"  # another process leads, or none does
+    ENFORCED = "enforced"
+    UNPROVEN = "unproven"  # it stands or is being made, and there was nothing yet to prove it by
+    MISSING = "missing"  # others may place
+    AUDIT = "audit"
+    OPENING = "opening"  # it is to go, and has not gone yet
+    OFF = "off"
+
+
+TEXTS: Final[Mapping[GateState, str]] = {
+    GateState.ENFORCED: "Only the leader gives Replicas their first disk: the API server refuses everybody else",
+    GateState.UNPROVEN: "Only the leader is to give Replicas their first disk; that the API server refuses everybody "
+    "else is not proven yet",
+    GateState.MISSING: "Longhorn may give Replicas their first disk as well: the leader only tries to be first",
+    GateState.AUDIT: "The API server notes in its audit log who else gives Replicas their first disk, and refuses "
+    "nobody",
+    GateState.OPENING: "Longhorn is to give Replicas their disks, as the settings ask, and is still kept from it",
+    GateState.OFF: "Longhorn gives Replicas their disks, as the settings ask",
+}
+
+
+def gate_wanted(placement: str, authority: str, mode: Mode) -> Enforcement:
+    """By the settings `placement` and `allocation-authority`, and the mode."""
+    if mode is not Mode.ACTIVE or authority == DISK_SCHEDULER:
+        return Enforcement.NONE
+    return {LEADER: Enforcement.DENY, AUDIT: Enforcement.AUDIT}.get(placement, Enforcement.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class GateFigures:
+    """For metrics and the status page. Ages are None before the first time in this term."""
+
+    state: GateState
+    problem: str
+    renewed_seconds_ago: float | None
+    proven_seconds_ago: float | None
+    renewals: int
+    failed_renewals: int
+    mended: int
+    proofs: Mapping[Proof, int]
+
+
+@dataclass(slots=True)
+class _Term:
+    """One term of this process. `since`: "" where the account could not be written when it began."""
+
+    name: str
+    former: str
+    since: str
+    renewed_at: float
+    bound: Enforcement | None = None  # as the binding was seen or made last
+    bound_at: float = -math.inf
+    proof: Proof | None = None  # since the binding was made
+    proven_at: float = -math.inf
+    prove_at: float = -math.inf
+    compare_at: float = -math.inf
+    has_account: bool = True
+    problems: Mapping[str, str] = field(default_factory=dict)  # by step
+    told: tuple[GateState, str] | None = None
+
+    def set_problem(self, step: str, text: str) -> None:
+        others = {name: problem for name, problem in self.problems.items() if name != step}
+        self.problems = {**others, step: text} if text else others
+
+
+class PlacementGate(Part):
+    """`is_current`: whether this process holds the Lease of that term at this moment. `is_alive`: whether the placer's
+    loop turns and its watches are not late. `wait`: for so many seconds, or until the process is to end.
+
+    Threads: `worker`'s; `begin_term` and `open` the lifecycle's; `changed` and `figures` any. Blocks: `begin_term` for
+    its waits and calls, `open` for one call. I/O: the account, the binding, policies, and dry runs on a Replica.
+    """
+
+    def __init__(
+        self,
+        objects: GateObjects,
+        clock: Clock,
+        *,
+        is_current: Callable[[str], bool],
+        is_alive: Callable[[], bool],
+        wanted: Callable[[], Enforcement],
+        wait: Callable[[float], object],
+        tell: Callable[[str, str, bool], None],
+    ) -> None:
+        """`tell`: a reason, a text, and whether it is a warning."""
+        self.worker = Worker("placement-gate", self.run_once)
+        self._objects, self._clock = objects, clock
+        self._is_current, self._is_alive, self._wanted = is_current, is_alive, wanted
+        self._wait, self._tell = wait, tell
+        self._term: _Term | None = None  # replaced by the lifecycle's thread, changed by the worker's
+        self._former = ""  # the term before the one that began last
+        self._renewals = self._failed_renewals = self._mended = 0
+        self._proofs = Counter[Proof]()
+
+    # From other threads
+
+    def changed(self) -> None:
+        """The settings have changed: look at once."""
+        self.worker.wake()
+
+    def begin_term(self, name: str) -> None:
+        """From its return on no write of a former term reaches a Replica. Without the account, or the right to write
+        it, the term begins all the same, without that guarantee. Raises ClusterError where the API server does not
+        answer, and NotLeaderError where the term is over: nothing may be decided then."""
+        began_at = self._clock.now()
+        try:
+            since = self._write_term(name)
+        except (NotFoundError, ForbiddenError) as error:
+            _log.warning("the term begins without a fence term=%s: %s", name, error)
+            self._term = _Term(name, "", "", -math.inf)
+            return
+        if self._former:
+            self._await_fence(name, self._former)
+        self._wait(OTHER_SERVERS_SECONDS)
+        self._term = _Term(name, self._former, since, began_at)
+        self.worker.wake()
+
+    def open(self) -> None:
+        """Takes the binding away now, whether it is there or not. For good, only once the settings ask for none.
+        Raises ClusterError."""
+        self._objects.unbind()
+        self.worker.wake()
+
+    def figures(self) -> GateFigures:
+        term, now = self._term, self._clock.now()
+        known = term if term is not None and self._is_current(term.name) else None
+        return GateFigures(
+            GateState.FOLLOWING if known is None else self._state(known, self._wanted()),
+            "" if known is None else _problem(known),
+            _age(now, -math.inf if known is None else known.renewed_at),
+            _age(now, -math.inf if known is None else known.proven_at),
+            self._renewals,
+            self._failed_renewals,
+            self._mended,
+            {proof: self._proofs[proof] for proof in Proof},
+        )
+
+    # The begin of a term
+
+    def _write_term(self, name: str) -> str:
+        """When it began, by the API server."""
+        tries = 0
+        while True:
+            before, tries = self._objects.stamps(), tries + 1
+            if before.term != name:  # else an earlier try has written it
+                self._former = before.term
+            now = self._objects.server_time()
+            if not self._is_current(name):
+                raise NotLeaderError(f"term {name} is over")
+            try:
+                self._objects.write(before, name, now, now)
+            except ConflictError:
+                if tries == BEGIN_TRIES:
+                    raise
+            else:
+                return now
+
+    def _await_fence(self, name: str, former: str) -> None:
+        """Without a Replica there is nothing that a former leader could write."""
+        until = self._clock.now() + FENCED_SECONDS
+        proof = self._objects.prove_fence(former)
+        while proof is Proof.ADMITTED and self._clock.now() < until and self._is_current(name):
+            self._wait(FENCE_LOOK_SECONDS)
+            proof = self._objects.prove_fence(former)
+        if proof in (Proof.ADMITTED, Proof.UNCLEAR):
+            _log.warning("a write of the former term was not refused by the fence term=%s: %s", name, proof)
+
+    # A round
+
+    def run_once(self) -> float:
+        """Does what is due."""
+        term = self._term
+        if term is not None and self._is_current(term.name):
+            wanted = self._wanted()
+            self._do(term, "renewal", lambda one: self._renew(one) if wanted is not Enforcement.NONE else "")
+            self._do(term, "binding", lambda one: self._keep_binding(one, wanted))
+            self._do(term, "policies", self._compare)
+            self._do(term, "proof", self._prove)
+            self._tell_change(term, wanted)
+        return EVERY_SECONDS
+
+    def _do(self, term: _Term, step: str, do: Callable[[_Term], str]) -> None:
+        """One step, which returns its problem; a failure of one is none of the others."""
+        try:
+            term.set_problem(step, do(term))
+        except ClusterError as error:
+            term.set_problem(step, str(error))
+
+    def _renew(self, term: _Term) -> str:
+        if not self._is_alive():
+            return self._late(term, "the placer has stopped, or what it watches comes late")
+        now = self._objects.server_time()
+        if not now:
+            return self._late(term, NO_TIME)
+        sent_at = self._clock.now()
+        if not self._is_current(term.name):
+            return ""
+        try:
+            stored = self._renewed(term, now)
+        except NotFoundError:
+            self._failed_renewals += 1
+            term.has_account = False
+            return NO_ACCOUNT
+        except ClusterError as error:
+            self._failed_renewals += 1
+            return self._late(term, str(error))
+        term.has_account = True
+        if stored:
+            term.renewed_at = sent_at
+            self._renewals += 1
+        return ""
+
+    def _renewed(self, term: _Term, now: str) -> bool:
+        """Renew it; where it does not say what this term wrote, write it all again, but never once the term is over."""
+        try:
+            stamps = self._objects.renew(term.name, now)
+        except ConflictError:  # another term is there, or none
+            stamps = self._objects.stamps()
+        if term.since and stamps.renewed == now and (stamps.term, stamps.since) == (term.name, term.since):
+            return True
+        if not self._is_current(term.name):
+            return False
+        self._mend(term, stamps, now)
+        return True
+
+    def _mend(self, term: _Term, stamps: Stamps, now: str) -> None:
+        is_first = not term.since
+        since = term.since or now
+        self._objects.write(stamps, term.name, since, now)
+        term.since = since
+        if not is_first:
+            self._tell_mended(f"ServiceAccount {GATE} was changed by somebody, and is as the leader needs it again")
+
+    def _late(self, term: _Term, why: str) -> str:
+        """What is told only once it goes on."""
+        return f"it is not renewed: {why}" if self._clock.now() - term.renewed_at > LATE_SECONDS else ""
+
+    # The binding
+
+    def _keep_binding(self, term: _Term, wanted: Enforcement) -> str:
+        spec = self._objects.binding()
+        if not self._is_right(spec, wanted):
+            if not self._is_current(term.name) or self._wanted() is not wanted:
+                self.worker.wake()
+                return ""
+            self._bring(spec, wanted)
+            if wanted is not Enforcement.NONE and term.bound is wanted:
+                term.bound = None  # it is another one, to be proven anew
+                self._tell_mended(f"The binding of {GATE} was deleted or changed by somebody, and is made again")
+        self._set_bound(term, wanted)
+        return ""
+
+    def _is_right(self, spec: Mapping[str, Any] | None, wanted: Enforcement) -> bool:
+        if spec is None or wanted is Enforcement.NONE:
+            return spec is None and wanted is Enforcement.NONE
+        return self._objects.is_binding(spec, audits=_audits(wanted))
+
+    def _bring(self, spec: Mapping[str, Any] | None, wanted: Enforcement) -> None:
+        """No spec of a binding is ever changed: it goes, and another one comes."""
+        if spec is not None:
+            self._objects.unbind()
+        if wanted is not Enforcement.NONE:
+            self._objects.bind(audits=_audits(wanted))
+
+    def _set_bound(self, term: _Term, wanted: Enforcement) -> None:
+        if term.bound is not wanted:
+            term.bound, term.bound_at = wanted, self._clock.now()
+            term.proof, term.prove_at = None, self._clock.now() + EVERY_SECONDS
+
+    # Proofs
+
+    def _compare(self, term: _Term) -> str:
+        now = self._clock.now()
+        if now < term.compare_at:
+            return term.problems.get("policies", "")
+        term.compare_at = now + AGAIN_SECONDS
+        problems = self._objects.problems()
+        if problems:
+            term.prove_at = now  # what is told of it is to be so
+        else:
+            term.compare_at = now + PROOF_SECONDS
+        return "; ".join(problems) + (f": {BRING_BACK}" if problems else "")
+
+    def _prove(self, term: _Term) -> str:
+        now = self._clock.now()
+        if term.bound is not Enforcement.DENY or now - term.renewed_at > LATE_SECONDS:
+            return ""
+        if now < term.prove_at:
+            return term.problems.get("proof", "")
+        term.prove_at = now + AGAIN_SECONDS
+        found = self._objects.prove_gate()
+        if found is Proof.ADMITTED and now - term.bound_at < ACTIVE_SECONDS:
+            term.prove_at = now + EVERY_SECONDS
+            return ""
+        term.proof = found
+        self._proofs[found] += 1
+        if found is Proof.ADMITTED:
+            return f"{GATE} did not refuse a dry run"
+        if found is Proof.UNCLEAR:
+            return f"a dry run was refused, and not by {GATE}"
+        if found is Proof.REFUSED:
+            term.proven_at = now
+            if self._objects.prove_fence(_no_term(term)) is Proof.ADMITTED:
+                return f"{FENCE} did not refuse a dry run under another term"
+            term.prove_at = now + PROOF_SECONDS
+        return ""
+
+    # Telling
+
+    def _state(self, term: _Term, wanted: Enforcement) -> GateState:
+        if wanted is Enforcement.NONE:
+            return GateState.OFF if term.bound is wanted else GateState.OPENING
+        is_silent = self._clock.now() - term.renewed_at > SILENT_SECONDS
+        if is_silent or not term.has_account or term.proof is Proof.ADMITTED or "binding" in term.problems:
+            return GateState.MISSING
+        if term.bound is not wanted:
+            return GateState.UNPROVEN
+        if wanted is Enforcement.AUDIT:
+            return GateState.AUDIT
+        return GateState.ENFORCED if term.proof is Proof.REFUSED else GateState.UNPROVEN
+
+    def _tell_change(self, term: _Term, wanted: Enforcement) -> None:
+        state, problem = self._state(term, wanted), _problem(term)
+        is_passing = state is GateState.OPENING or (state is GateState.UNPROVEN and term.proof is None)
+        if (state, problem) == term.told or (is_passing and not problem):
+            return
+        term.told = state, problem
+        is_warning = bool(problem) or state is GateState.MISSING
+        text = TEXTS[state] + (f" ({problem})" if problem else "")
+        _log.log(logging.WARNING if is_warning else logging.INFO, "placement gate %s: %s", state, text)
+        self._tell(REASON, text, is_warning)
+
+    def _tell_mended(self, text: str) -> None:
+        self._mended += 1
+        _log.warning("placement gate: %s", text)
+        self._tell(MENDED_REASON, text, True)
+
+
+def _audits(wanted: Enforcement) -> bool:
+    return wanted is Enforcement.AUDIT
+
+
+def _no_term(term: _Term) -> str:
+    """A term that is not the present one."""
+    return term.former or f"{term.name}.none"
+
+
+def _problem(term: _Term) -> str:
+    return "; ".join(term.problems.values())
+
+
+def _age(now: float, at: float) -> float | None:
+    return None if at == -math.inf else now - at
+
+
+def status_of_gate(figures: GateFigures) -> Mapping[str, Any]:
+    """Its section of the status document."""
+    return {
+        "state": figures.state,
+        "problem": figures.problem,
+        "renewed_seconds_ago": None if figures.renewed_seconds_ago is None else round(figures.renewed_seconds_ago, 1),
+        "proven_seconds_ago": None if figures.proven_seconds_ago is None else round(figures.proven_seconds_ago, 1),
+        "renewals": figures.renewals,
+        "failed_renewals": figures.failed_renewals,
+        "mended": figures.mended,
+        "proofs": {proof.value: count for proof, count in figures.proofs.items()},
+    }

@@ -1,0 +1,208 @@
+"""What the leader reads and writes of the gate: the account that tells the API server of the leader, the binding by
+which the policy is in force, the policies themselves, and dry runs that show whether they are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from controller.errors import ConflictError, ForbiddenError, NotFoundError
+from controller.kube.api import KubeApi, Raw
+from controller.kube.resources import LONGHORN_REPLICAS, POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS, Resource
+from controller.model.names import (
+    FENCE,
+    GATE,
+    MANAGER_PREFIX,
+    PROOF_MANAGER,
+    RENEWED_ANNOTATION,
+    SINCE_ANNOTATION,
+    TERM_ANNOTATION,
+)
+from controller.placement.gate_policy import expected_bindings, expected_policies
+from controller.placement.objects import NODE_LABEL
+
+CALL_SECONDS: Final = 2.0
+PROOF_ANNOTATION: Final = "scheduling.longhorn.io/proof"  # of dry runs alone, so never stored
+# What the API server adds to what is said.
+DEFAULTS: Final = {
+    "failurePolicy": "Fail",
+    "matchPolicy": "Equivalent",
+    "namespaceSelector": {},
+    "objectSelector": {},
+    "scope": "*",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """What the account says of the leader; "" where it says nothing."""
+
+    term: str
+    since: str
+    renewed: str
+    version: str  # of the account
+
+
+class Proof(StrEnum):
+    """What became of a dry run that is to be refused."""
+
+    REFUSED = "refused"
+    ADMITTED = "admitted"
+    UNCLEAR = "unclear"  # something else refused it
+    NOTHING = "nothing"  # there is no Replica
+
+
+class GateObjects:
+    """`account`: that of the leader. Threads: any. Blocks: for CALL_SECONDS in each call of the API. Raises
+    ClusterError."""
+
+    def __init__(self, api: KubeApi, namespace: str, account: str) -> None:
+        self._api, self._namespace = api, namespace
+        self._policies = expected_policies(namespace, account)
+        self._bindings = {audits: expected_bindings(namespace, audits=audits) for audits in (False, True)}
+
+    def server_time(self) -> str:
+        """The API server's clock, as the account's stamps are written; "" where it is not known."""
+        now = self._api.server_utc()
+        return _stamp(now) if now is not None else ""
+
+    # The account
+
+    def stamps(self) -> Stamps:
+        return _stamps(self._api.get(SERVICE_ACCOUNTS, self._namespace, GATE, timeout=CALL_SECONDS))
+
+    def write(self, before: Stamps, term: str, since: str, renewed: str) -> None:
+        """All stamps in place of those. ConflictError where the account was written meanwhile."""
+        annotations = {TERM_ANNOTATION: term, SINCE_ANNOTATION: since, RENEWED_ANNOTATION: renewed}
+        body = {"metadata": {"resourceVersion": before.version, "annotations": annotations}}
+        self._api.patch(SERVICE_ACCOUNTS, self._namespace, GATE, body, timeout=CALL_SECONDS)
+
+    def renew(self, term: str, renewed: str) -> Stamps:
+        """What the account says then. ConflictError where it names another term."""
+        body = [
+            {"op": "test", "path": _path(TERM_ANNOTATION), "value": term},
+            {"op": "add", "path": _path(RENEWED_ANNOTATION), "value": renewed},
+        ]
+        raw = self._api.patch(SERVICE_ACCOUNTS, self._namespace, GATE, body, kind="json", timeout=CALL_SECONDS)
+        return _stamps(raw)
+
+    # The binding
+
+    def binding(self) -> Raw | None:
+        """Its spec; None: there is none."""
+        raw = self._find(POLICY_BINDINGS, GATE)
+        return raw and (raw.get("spec") or {})
+
+    def is_binding(self, spec: Mapping[str, Any], *, audits: bool) -> bool:
+        return is_as_expected(self._bindings[audits][GATE], spec)
+
+    def bind(self, *, audits: bool) -> None:
+        """ConflictError where there is one."""
+        body = {
+            "apiVersion": POLICY_BINDINGS.api_version,
+            "kind": POLICY_BINDINGS.kind,
+            "metadata": {"name": GATE},
+            "spec": self._bindings[audits][GATE],
+        }
+        self._api.create(POLICY_BINDINGS, None, body, timeout=CALL_SECONDS)
+
+    def unbind(self) -> None:
+        with contextlib.suppress(NotFoundError):
+            self._api.delete(POLICY_BINDINGS, None, GATE, timeout=CALL_SECONDS)
+
+    # What the manifest brings
+
+    def problems(self) -> list[str]:
+        """What is wrong with the policies, and with the bindings that are not the leader's."""
+        found = [self._problem(POLICIES, name, spec) for name, spec in self._policies.items()]
+        bindings = self._bindings[False].items()
+        found += [self._problem(POLICY_BINDINGS, name, spec) for name, spec in bindings if name != GATE]
+        return [problem for problem in found if problem]
+
+    def _problem(self, resource: Resource, name: str, expected: Mapping[str, Any]) -> str:
+        if (raw := self._find(resource, name)) is None:
+            return f"{resource.kind} {name} does not exist"
+        warnings = ((raw.get("status") or {}).get("typeChecking") or {}).get("expressionWarnings") or []
+        if warnings:
+            return f"{resource.kind} {name}: {warnings[0].get('fieldRef')}: {warnings[0].get('warning')}"
+        if not is_as_expected(expected, raw.get("spec") or {}):
+            return f"{resource.kind} {name} is not as this version brings it"
+        return ""
+
+    def _find(self, resource: Resource, name: str) -> Raw | None:
+        try:
+            return self._api.get(resource, None, name, timeout=CALL_SECONDS)
+        except NotFoundError:
+            return None
+
+    # Proofs
+
+    def prove_gate(self) -> Proof:
+        """Whether the gate refuses a first placement by others than the leader, as far as a dry run tells."""
+        # The clock is the time of this very write, which has one only where it changes something.
+        change = {"labels": {NODE_LABEL: ""}, "annotations": {PROOF_ANNOTATION: self.server_time()}}
+        return self._prove(GATE, PROOF_MANAGER, change)
+
+    def prove_fence(self, term: str) -> Proof:
+        """Whether the leader's account is refused a write of a term that is not the present one."""
+        return self._prove(FENCE, MANAGER_PREFIX + term, {"annotations": {PROOF_ANNOTATION: self.server_time()}})
+
+    def _prove(self, policy: str, manager: str, change: Raw) -> Proof:
+        try:
+            name = self._any_replica()
+            if not name:
+                return Proof.NOTHING
+            self._api.patch(
+                LONGHORN_REPLICAS,
+                self._namespace,
+                name,
+                {"metadata": change},
+                field_manager=manager,
+                dry_run=True,
+                timeout=CALL_SECONDS,
+            )
+        except ForbiddenError as error:
+            return Proof.REFUSED if f"'{policy}'" in str(error) else Proof.UNCLEAR
+        except (ConflictError, NotFoundError):  # it goes at this moment
+            return Proof.NOTHING
+        return Proof.ADMITTED
+
+    def _any_replica(self) -> str:
+        """The name of an unplaced one if there is one; "" where there is none at all."""
+        for query in ({"labelSelector": f"{NODE_LABEL}="}, {}):
+            page = self._api.list_page(LONGHORN_REPLICAS, self._namespace, timeout=CALL_SECONDS, limit=1, **query)
+            if page.items:
+                return str(page.items[0]["metadata"]["name"])
+        return ""
+
+
+def is_as_expected(expected: object, stored: object) -> bool:
+    """Whether that is stored, and beside it nothing but what the API server adds by itself."""
+    if isinstance(expected, Mapping) and isinstance(stored, Mapping):
+        return all(key in stored and is_as_expected(expected[key], stored[key]) for key in expected) and all(
+            key in expected or (key in DEFAULTS and stored[key] == DEFAULTS[key]) for key in stored
+        )
+    if isinstance(expected, list) and isinstance(stored, list):
+        return len(expected) == len(stored) and all(map(is_as_expected, expected, stored))
+    return expected == stored
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _path(annotation: str) -> str:
+    return f"/metadata/annotations/{annotation.replace('/', '~1')}"
+
+
+def _stamps(raw: Raw) -> Stamps:
+    meta = raw["metadata"]
+    annotations = meta.get("annotations") or {}
+    term, since, renewed = (
+        str(annotations.get(name) or "") for name in (TERM_ANNOTATION, SINCE_ANNOTATION, RENEWED_ANNOTATION)
+    )
+    return Stamps(term, since, renewed, str(meta.get("resourceVersion", "")))

@@ -1,0 +1,128 @@
+"""A new leader fences before it decides anything."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from controller.errors import ConflictError, ForbiddenError, NotLeaderError, UnavailableError
+from controller.kube.resources import LONGHORN_REPLICAS, SERVICE_ACCOUNTS
+from controller.placement.gate import FENCED_SECONDS, OTHER_SERVERS_SECONDS
+from tests.unit.placement.gate_stage import GateCell, GateLeader, failing
+
+START = "2026-01-01T00:00:00Z"
+
+
+def test_a_term_is_written_with_its_begin_and_the_other_servers_get_time_to_see_it() -> None:
+    cell = GateCell()
+    began = cell.clock.now()
+    GateLeader(cell).lead("1")
+    assert {"term": "1", "since": START, "renewed": START} == cell.stamps()
+    assert OTHER_SERVERS_SECONDS == cell.clock.now() - began
+
+
+def test_a_term_begins_once_a_write_of_the_former_one_is_refused() -> None:
+    cell = GateCell()
+    GateLeader(cell).lead("1")
+    cell.fence_lag, began = 0.45, cell.clock.now()
+    GateLeader(cell).lead("2")
+    assert 0.5 + OTHER_SERVERS_SECONDS == pytest.approx(cell.clock.now() - began)
+
+
+@pytest.mark.parametrize("has_replica", [True, False])
+def test_a_fence_that_refuses_nothing_is_not_awaited_for_ever(
+    has_replica: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    cell = GateCell()
+    GateLeader(cell).lead("1")
+    cell.fence_lag, began = 1e9, cell.clock.now()
+    if not has_replica:
+        cell.drop(LONGHORN_REPLICAS, "r1")
+    GateLeader(cell).lead("2")
+    waited = FENCED_SECONDS if has_replica else 0.0
+    assert waited + OTHER_SERVERS_SECONDS == pytest.approx(cell.clock.now() - began, abs=0.2)
+    assert has_replica is ("was not refused by the fence" in caplog.text)
+    assert "2" == cell.stamps()["term"]
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_without_the_account_or_the_right_to_write_it_the_term_begins_without_the_guarantee(is_allowed: bool) -> None:
+    cell = GateCell()
+    if is_allowed:
+        cell.drop(SERVICE_ACCOUNTS)
+    else:
+        failing(cell, ForbiddenError("403: no right"), SERVICE_ACCOUNTS, "patch")
+    leader = GateLeader(cell).lead("1")
+    assert ("missing", None) == (leader.state, leader.gate.figures().renewed_seconds_ago)
+    leader.go_on(0)
+    assert "missing" == leader.state
+    assert ("does not exist" if is_allowed else "403: no right") in leader.problem
+
+
+def test_an_api_server_that_does_not_answer_keeps_the_term_from_beginning() -> None:
+    cell = GateCell()
+    leader = GateLeader(cell)
+    failing(cell, UnavailableError("503"), SERVICE_ACCOUNTS, "patch")
+    with pytest.raises(UnavailableError):
+        leader.lead("1")
+    assert "following" == leader.state
+
+
+def test_a_try_that_failed_half_way_still_fences_the_former_term() -> None:
+    cell = GateCell()
+    GateLeader(cell).lead("1")
+    leader, cell.fence_lag = GateLeader(cell), 0.45
+    failing(cell, UnavailableError("503"), LONGHORN_REPLICAS, "list")
+    with pytest.raises(UnavailableError):
+        leader.lead("2")
+    cell.api.work()
+    began = cell.clock.now()
+    leader.lead("2")
+    assert 0.5 + OTHER_SERVERS_SECONDS == pytest.approx(cell.clock.now() - began)
+
+
+def test_the_account_is_written_again_where_others_wrote_it_meanwhile() -> None:
+    cell = GateCell()
+    cell.api.fail_with(ConflictError("409"), "patch", times=2)
+    GateLeader(cell).lead("1")
+    assert "1" == cell.stamps()["term"]
+
+    cell.api.fail_with(ConflictError("409"), "patch")
+    with pytest.raises(ConflictError):
+        GateLeader(cell).lead("2")
+
+
+def test_a_leader_whose_lease_has_gone_writes_no_term() -> None:
+    cell = GateCell()
+    GateLeader(cell).lead("2")
+    late = GateLeader(cell)
+    late.is_current = False
+    with pytest.raises(NotLeaderError):
+        late.lead("1")
+    assert "2" == cell.stamps()["term"]
+
+
+def test_a_leader_that_is_suspended_before_its_write_does_not_replace_the_next_term() -> None:
+    cell = GateCell()
+    late = GateLeader(cell)
+
+    def overtake(verb: str, resource: object) -> None:
+        if verb == "patch":
+            cell.api.work()
+            late.is_current = False
+            GateLeader(cell).lead("2")
+
+    cell.api.fail = overtake
+    with pytest.raises(NotLeaderError):
+        late.lead("1")
+    assert "2" == cell.stamps()["term"]
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_the_stamps_are_of_the_servers_clock_whatever_this_machine_says(hours: int) -> None:
+    cell = GateCell()
+    cell.ahead = timedelta(hours=hours)
+    leader = GateLeader(cell).settled()
+    assert "enforced" == leader.state
+    assert cell.is_closed()
