@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.longhorn import locality, paths, tickets
-from tests.longhorn.volumes import Volumes, set_robustness, settle_detached
+from tests.longhorn.volumes import Volumes, settle_detached
 from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go, put
 
 POLL_SECONDS = 0.5
@@ -118,22 +118,24 @@ class Attacher:
         volume = self._world.volume(name)
         if volume is None or not volume["spec"].get("nodeID"):
             return
-        if locality.attached_node(volume):
+        if locality.attached_node(volume) or self._world.refusals.postpone(name, "begin", self._begin, name):
             return
         if locality.starters(self._world.replicas_of(name)) and self._busy.begin("start", name):
-            self._world.after("start", self._started, name)
+            self._world.after("start", self._world.after, "beat", self._started, name)
 
     def _started(self, name: str) -> None:
+        """The engine's monitor shows that it runs. How the volume is, a later sync finds out."""
+        if self._world.refusals.postpone(name, "started", self._started, name):
+            return
         self._busy.end("start", name)
-        healthy = self._volumes.first_use(name)
+        self._volumes.first_use(name)
 
         def edit(volume: Raw) -> bool:
             node = volume["spec"].get("nodeID")
             status = volume.setdefault("status", {})
             if not node or locality.attached_node(volume):
                 return False
-            status.update(state="attached", currentNodeID=node, ownerID=node)
-            set_robustness(volume, healthy)
+            status.update(state="attached", currentNodeID=node, ownerID=node, robustness="unknown")
             return True
 
         volume = self._world.change(self._world.longhorn("volumes", name), edit, status=True)
@@ -142,6 +144,8 @@ class Attacher:
 
     def _started_target(self, name: str, node: str) -> None:
         """The second engine runs, on the node that the volume migrates to."""
+        if self._world.refusals.postpone(name, "target", self._started_target, name, node):
+            return
 
         def edit(volume: Raw) -> bool:
             is_meant = volume["spec"].get("migrationNodeID") == node
@@ -181,6 +185,12 @@ class Attacher:
             return put(spec, nodeID=target, migrationNodeID="")
 
         self._world.change(self._world.longhorn("volumes", name), edit)
+        self._let_go(name, raw)
+
+    def _let_go(self, name: str, raw: Raw) -> None:
+        """The engine stops, and the attachment ends: only a sync that goes through tells of it."""
+        if self._world.refusals.postpone(name, f"detach {raw['metadata']['uid']}", self._let_go, name, raw):
+            return
         self._world.change(self._world.longhorn("volumes", name), _settle, status=True)
         self._world.change(self._path(raw), lambda entry: let_go(entry, paths.ATTACH_FINALIZER))
 

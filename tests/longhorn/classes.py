@@ -21,6 +21,10 @@ def rounded(requested: int) -> int:
     return -(-max(requested, MIN_BYTES) // GRANULE_BYTES) * GRANULE_BYTES
 
 
+def requested_bytes(claim: Raw) -> int:
+    return quantity_bytes(claim["spec"]["resources"]["requests"]["storage"])
+
+
 def backup_of(url: str) -> str:
     """The name in `<target>/?backup=<name>&volume=<name>`; "" for anything else."""
     return parse_qs(urlsplit(url).query).get("backup", [""])[0]
@@ -48,7 +52,7 @@ def volume_spec(parameters: Mapping[str, str], claim: Raw, settings: Mapping[str
     """The Volume's spec by the class's parameters and Longhorn's default settings, where nothing is refused."""
     modes, shared = claim["spec"].get("accessModes") or [], _is_shared(claim)
     spec: Raw = {
-        "size": str(rounded(quantity_bytes(claim["spec"]["resources"]["requests"]["storage"]))),
+        "size": str(rounded(requested_bytes(claim))),
         "numberOfReplicas": int(_replicas(parameters, settings)),
         "staleReplicaTimeout": int(parameters.get("staleReplicaTimeout") or 2880),
         "dataLocality": _locality(parameters, settings),

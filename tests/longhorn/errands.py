@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 
 from tests.longhorn import locality, owners
-from tests.longhorn.volumes import Volumes, settle_detached
+from tests.longhorn.volumes import Volumes, close
 from tests.longhorn.world import Busy, LonghornWorld, Raw
 
 
@@ -48,7 +48,8 @@ class Errands:
     def _wants(self, volume: Raw) -> bool:
         """Whether it has to be attached although no pod asks for it."""
         replicas = self._world.replicas_of(str(volume["metadata"]["name"]))
-        is_busy = locality.is_filling(volume) or locality.is_expanding(volume)
+        is_made = (volume.get("status") or {}).get("state") != "creating"
+        is_busy = (is_made and locality.is_filling(volume)) or locality.is_expanding(volume)
         return is_busy or any(map(locality.is_evicting, replicas))
 
     def _turn(self, name: str) -> None:
@@ -118,6 +119,8 @@ class Errands:
             self._world.after("restore", self._filled, name)
 
     def _filled(self, name: str) -> None:
+        if self._world.refusals.postpone(name, "filled", self._filled, name):
+            return
         self._busy.end("fill", name)
 
         def edit(volume: Raw) -> bool:
@@ -142,4 +145,4 @@ class Errands:
 
         path = self._world.longhorn("volumes", name)
         if self._world.change(path, edit) is not None:
-            self._world.change(path, settle_detached, status=True)
+            close(self._world, name)

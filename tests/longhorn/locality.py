@@ -1,6 +1,6 @@
 """What Longhorn's volume controller does about a volume's replicas, as pure decisions on raw objects.
 
-Only what placement, data locality and eviction need: replenishment after failures and balancing are not imitated yet.
+Only what placement, data locality and eviction need; failures are in `copies.py`, and balancing is not imitated yet.
 """
 
 from __future__ import annotations
@@ -213,11 +213,13 @@ def needs_turn(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str]
     is_told_late = is_told_unscheduled(volume) and len(replicas) == int(volume["spec"].get("numberOfReplicas") or 0)
     if not may_place(volume):
         return is_told_late
-    if not replicas or not all(map(is_placed, replicas)):
+    if not replicas or any(not is_placed(replica) and not replica["spec"].get("failedAt") for replica in replicas):
         return True
+    is_untold = bool(attached_node(volume)) and (volume.get("status") or {}).get("robustness") == "unknown"
     is_rebuilding = bool(attached_node(volume)) and not all(map(is_healthy, replicas))
     return (
         is_told_late
+        or is_untold
         or is_rebuilding
         or bool(wants_local(volume, replicas, settings))
         or wants_spare(volume, replicas, settings)

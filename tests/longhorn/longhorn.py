@@ -63,6 +63,10 @@ class Longhorn:
         """The pieces of work that ended in an exception since the start; the log has them with their traces."""
         return self._world.timers.failures if self._world is not None else []
 
+    def refusals(self, volume: str) -> int:
+        """How many syncs of the volume in a row were refused, up to the latest; 0: that one went through."""
+        return self._world.refusals.of(volume) if self._world is not None else 0
+
     def __enter__(self) -> Self:
         return self.start()
 

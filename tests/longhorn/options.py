@@ -27,6 +27,8 @@ class Delays:
     write: Delay = (0.02, 0.1)
     write_roaming: Delay = (0.02, 1.0)
     start: Delay = 0.2
+    beat: Delay = 0.0
+    refused: Delay = 0.3
     disk_figures: Delay = (0.01, 0.03)
     relocate: Delay = 0.0
     rebuild: Delay = 1.0
@@ -86,6 +88,7 @@ MEASURED: Final[dict[str, Delay]] = {
     "write": (0.02, 0.1),
     "write_roaming": (0.02, 1.0),
     "start": 1.2,
+    "beat": 5.0,
     "disk_figures": (0.01, 0.03),
 }
 # Figures that stay behind, and choices that show at once: harder on whoever trusts the figures.
@@ -108,7 +111,6 @@ class LonghornOptions:
     seed: int = 0
     workers: int = 24
     runs_own_pods: bool = True  # plays the kubelet in its namespace too; False: somebody else does, there
-    places_replicas: bool = True  # False: its own placement is off, and somebody else writes places into Replicas
     writes_typed_nodes: bool = True  # what its types do not know is lost where it writes a whole Node
     disk_scheduler: str = ""  # file that leads to one that is asked for places; empty: the stand-in decides
 

@@ -6,7 +6,7 @@ import logging
 
 from tests.cluster.client import ApiError
 from tests.longhorn import paths
-from tests.longhorn.classes import backup_of, refusal, rounded, volume_spec
+from tests.longhorn.classes import backup_of, refusal, requested_bytes, rounded, volume_spec
 from tests.longhorn.install import ensure
 from tests.longhorn.volumes import Volumes
 from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go
@@ -89,10 +89,12 @@ class Provisioner:
         return self._world.volume(pv["spec"]["csi"]["volumeHandle"]) if pv is not None else None
 
     def _publish(self, name: str, claim: Raw, storage_class: Raw) -> None:
-        """CreateVolume has returned: the PV appears, also when its claim went meanwhile (it is then reclaimed)."""
+        """CreateVolume has returned: the PV appears, also when its claim went meanwhile (it is then reclaimed).
+
+        It has the size that was asked for, also where the volume has its backup's.
+        """
         meta, reclaim = claim["metadata"], storage_class.get("reclaimPolicy") or "Delete"
-        volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
-        if volume is None:
+        if self._world.api.get_or_none(self._world.longhorn("volumes", name)) is None:
             return
         pv = {
             "apiVersion": "v1",
@@ -104,7 +106,7 @@ class Provisioner:
             },
             "spec": {
                 "accessModes": claim["spec"].get("accessModes"),
-                "capacity": {"storage": str(int(volume["spec"]["size"]))},
+                "capacity": {"storage": str(rounded(requested_bytes(claim)))},
                 "claimRef": {
                     "apiVersion": "v1",
                     "kind": "PersistentVolumeClaim",

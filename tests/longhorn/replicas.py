@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal
+
 from tests.cluster.client import ApiError
 from tests.longhorn import paths
 from tests.longhorn.locality import is_deleting
 from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go
+
+REFUSED: Final = (403, 413, 422)  # all that admission can answer
+Written = Literal["written", "lost", "refused"]
 
 
 class Replicas:
@@ -51,16 +56,36 @@ class Replicas:
         }
         return self._world.api.create(self._world.longhorn("replicas"), body)
 
-    def write(self, replica: Raw) -> bool:
-        """Write what was decided; False where the object has changed since, which loses the decision."""
+    def make_twin(self, replica: Raw, engine: str) -> Raw:
+        """One of the same data for another engine: it has its place from the start, and its bytes count once more."""
+        meta, spec = replica["metadata"], replica["spec"]
+        body = {
+            "apiVersion": f"{paths.GROUP}/{paths.VERSION}",
+            "kind": "Replica",
+            "metadata": {
+                "name": f"{spec['volumeName']}-r-{self._world.dice.hexadecimal()}",
+                "namespace": self._world.options.namespace,
+                "labels": dict(meta.get("labels") or {}),
+                "finalizers": [paths.FINALIZER],
+            },
+            "spec": {**spec, "active": False, "engineName": engine, "evictionRequested": False},
+        }
+        return self._world.api.create(self._world.longhorn("replicas"), body)
+
+    def write(self, replica: Raw) -> Written:
+        """Write what was decided, in one UPDATE. It is lost where the object has changed since."""
         try:
             written = self._world.api.replace(self._path(replica), replica)
         except ApiError as error:
-            if not (error.conflict or error.not_found):
+            if error.conflict:
+                return "lost"
+            if error.status in REFUSED:
+                return "refused"
+            if not error.not_found:
                 raise
-            return error.not_found
+            return "written"
         replica["metadata"] = written["metadata"]
-        return True
+        return "written"
 
     def delete(self, *replicas: Raw) -> None:
         for replica in replicas:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from tests.cluster.client import ApiError
 from tests.longhorn import locality, paths
-from tests.longhorn.classes import rounded
+from tests.longhorn.classes import requested_bytes, rounded
 from tests.longhorn.expansion import check_expansion, check_space, is_admitted
 from tests.longhorn.quantity import quantity_bytes
 from tests.longhorn.state import SearchState
@@ -43,7 +43,7 @@ class Resizer:
         if verb == "DELETED" or not claim["spec"].get("volumeName"):
             return
         key = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
-        if _requested(claim) > _capacity(claim.get("status") or {}) > 0 and self._busy.begin("claim", key):
+        if requested_bytes(claim) > _capacity(claim.get("status") or {}) > 0 and self._busy.begin("claim", key):
             self._world.after("resize", self._resize, key)
 
     def _resize(self, key: str) -> None:
@@ -56,7 +56,7 @@ class Resizer:
         if claim is None or pv is None or (pv["spec"].get("csi") or {}).get("driver") != paths.DRIVER:
             self._busy.end("claim", key)
             return
-        wanted = _requested(claim)
+        wanted = requested_bytes(claim)
         name = str(pv["spec"]["csi"]["volumeHandle"])
         if wanted > _capacity(pv["spec"]):
             self.expand(name, wanted)
@@ -116,7 +116,7 @@ class Resizer:
             if self._busy.begin("volume", name):
                 self._world.after("placement", self._grow, name)
         elif locality.is_expanding(volume) and locality.attached_node(volume) and self._busy.begin("engine", name):
-            self._world.after("expand", self._grown, name)
+            self._world.after("expand", self._world.after, "beat", self._grown, name)
 
     def _on_replica(self, verb: str, replica: Raw) -> None:
         volume = self._world.volume(str(replica["spec"].get("volumeName") or ""))
@@ -129,6 +129,8 @@ class Resizer:
         return any(0 < int(replica["spec"].get("volumeSize") or 0) < size for replica in replicas)
 
     def _grow(self, name: str) -> None:
+        if self._world.refusals.postpone(name, "grow", self._grow, name):
+            return
         volume = self._world.api.get_or_none(self._world.longhorn("volumes", name))
         if volume is None or not self._is_growing(volume):
             self._busy.end("volume", name)
@@ -150,6 +152,8 @@ class Resizer:
 
     def _grown(self, name: str) -> None:
         """The engine has the new size, if it still runs."""
+        if self._world.refusals.postpone(name, "grown", self._grown, name):
+            return
 
         def edit(volume: Raw) -> bool:
             return bool(locality.attached_node(volume)) and _set_expanding(volume, False)
@@ -171,10 +175,6 @@ class Resizer:
         return SearchState(
             nodes=self._world.nodes(), replicas=tuple(self._world.replicas_of(name)), settings=self._world.settings()
         )
-
-
-def _requested(claim: Raw) -> int:
-    return quantity_bytes(claim["spec"]["resources"]["requests"]["storage"])
 
 
 def _capacity(part: Raw) -> int:

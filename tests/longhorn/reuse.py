@@ -1,6 +1,6 @@
 """Which failed replica Longhorn brings back instead of making a new one: written straight from its rules.
 
-The stand-in itself has no use for it; it is what the product's prediction is compared with.
+The product's prediction is compared with it, too.
 """
 
 from __future__ import annotations

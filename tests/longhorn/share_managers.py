@@ -14,7 +14,7 @@ from typing import Final
 from tests.cluster.client import ApiError
 from tests.longhorn import locality, owners, paths, tickets
 from tests.longhorn.install import ensure
-from tests.longhorn.volumes import settle_detached
+from tests.longhorn.volumes import close
 from tests.longhorn.world import Busy, LonghornWorld, Raw, put
 
 COMPONENT: Final = "longhorn.io/component"
@@ -247,9 +247,8 @@ class ShareManagers:
                     raise
 
     def _detach(self, name: str) -> None:
-        path = self._world.longhorn("volumes", name)
-        self._world.change(path, lambda volume: put(volume["spec"], nodeID=""))
-        self._world.change(path, settle_detached, status=True)
+        self._world.change(self._world.longhorn("volumes", name), lambda volume: put(volume["spec"], nodeID=""))
+        close(self._world, name)
 
     def _tell(self, name: str, state: str, owner: str = "") -> None:
         """Write the state where Longhorn shows it: on the ShareManager and on the Volume."""

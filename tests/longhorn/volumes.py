@@ -7,34 +7,36 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
-from tests.cluster.client import ignored_when_gone
-from tests.longhorn import locality, owners, paths, placement
+from tests.longhorn import copies, locality, owners, paths, placement, reports
 from tests.longhorn.asked import AskedScheduler
 from tests.longhorn.install import ensure
 from tests.longhorn.replicas import Replicas
-from tests.longhorn.state import Candidate
-from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go, put, set_condition, utc_now
+from tests.longhorn.reuse import find_reusable
+from tests.longhorn.state import Candidate, SearchState, has_reusable_data
+from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go, put, utc_now
 
 API_VERSION = f"{paths.GROUP}/{paths.VERSION}"
-NO_REUSE = 5  # a replica made for rebuilding is not used again if it fails
 
 
 @dataclass
 class Decision:
-    """What a turn decided about replicas, in memory. `failed`: what found no place: "", "any", or a node."""
+    """What a turn decided about replicas, in memory. `failed`: what found no place: "", "any", or a node. `is_early`: a
+    failed replica may come back yet."""
 
     volume: Raw
     replicas: list[Raw]  # all that stay, as they are to be
     changed: list[Raw] = field(default_factory=list)
     failed: str = ""
+    is_early: bool = False
 
 
 class Volumes:
     """Creates volumes and replicas and places them from whatever the informers show at that moment.
 
     Volumes are handled side by side and no lock is held between them: two may take the same space, while the figures
-    are old or while a decision is not written yet. That is the race. A volume's own replicas are read live. Threads:
-    reflectors' and the pool's; one at a time for one volume, and what happens to it meanwhile gives it another turn.
+    are old or while a decision is not written yet. That is the race. A volume's own replicas are read live. What is
+    stored counts, whoever wrote it: a decision that comes back is dropped. Threads: reflectors' and the pool's; one at
+    a time for one volume, and what happens to it meanwhile gives it another turn.
     """
 
     def __init__(self, world: LonghornWorld) -> None:
@@ -47,6 +49,7 @@ class Volumes:
         world.listen("volumes", self._on_volume)
         world.listen("replicas", self._on_replica)
         world.listen("nodes", self._on_node)
+        world.listen("pvs", self._on_pv)
 
     # What the CSI controller asks for
 
@@ -73,7 +76,7 @@ class Volumes:
                 replicas = self._make_replicas(volume, there)
                 is_done = bool(replicas) and not locality.may_place(volume)
                 if is_done:
-                    self._tell(volume, "", len(replicas))
+                    reports.tell_scheduled(self._world, volume, "", len(replicas))
         finally:
             self._end_turn(name, is_done=True)
             if not is_done:
@@ -119,16 +122,36 @@ class Volumes:
         if verb == "DELETED":
             with self._lock:
                 self._retrying.discard(name)
+            self._world.refusals.lift(name)
             self._world.after("delete", self._sweep, name)
         elif locality.is_deleting(volume):
             self._world.timers.now(self._end, name)
-        elif locality.needs_turn(volume, self._world.replicas_of(name), self._world.settings(), self._world.nodes()):
+        elif self._needs_turn(name, volume):
             self.consider(name)
+
+    def _needs_turn(self, name: str, volume: Raw) -> bool:
+        """Whether there may be something to do about it, by what the informers show."""
+        replicas, settings = self._world.replicas_of(name), self._world.settings()
+        twins = [raw for raw in self._world.replicas_of(name, with_twins=True) if not locality.is_deleting(raw)]
+        return (
+            self._world.refusals.of(name) > 0
+            or bool(copies.lacks_twin(volume, twins))
+            or copies.has_twins_left(volume, twins)
+            or bool(self._given_up(volume, replicas))
+            or bool(copies.abandoned(volume, replicas))
+            or copies.lacks_copy(volume, replicas, settings)
+            or reports.lacks_node_affinity(self._world, volume)
+            or locality.needs_turn(volume, replicas, settings, self._world.nodes())
+        )
 
     def _on_replica(self, verb: str, replica: Raw) -> None:
         volume = self._world.volume(str(replica["spec"].get("volumeName") or ""))
-        is_placed_by_others = not self._world.options.places_replicas and locality.is_placed(replica)
-        if volume is not None and (verb == "DELETED" or is_placed_by_others):
+        if volume is not None and (verb == "DELETED" or locality.is_placed(replica) or copies.is_failed(replica)):
+            self._on_volume("MODIFIED", volume)
+
+    def _on_pv(self, verb: str, pv: Raw) -> None:
+        volume = self._world.volume(str(pv["metadata"]["name"]))
+        if verb == "ADDED" and volume is not None:
             self._on_volume("MODIFIED", volume)
 
     def _on_node(self, _verb: str, _raw: Raw) -> None:
@@ -166,14 +189,20 @@ class Volumes:
                 self._world.after("write" if is_local else "write_roaming", self._write, name, decision)
 
     def _write(self, name: str, decision: Decision) -> None:
-        is_done, is_lost = False, False
+        is_done = is_again = False
         try:
-            lost = [replica for replica in decision.changed if not self._replicas.write(replica)]
-            is_lost = bool(lost)
-            is_done = is_lost or self._settle(decision)
+            written = [self._replicas.write(replica) for replica in decision.changed]
+            if "refused" in written:
+                is_done = self._world.refusals.note(name)
+                if is_done:
+                    self._world.after("refused", self.consider, name)
+            elif "lost" in written:  # something else was written meanwhile, so it is decided once more
+                is_done = is_again = True
+            else:
+                is_done = self._settle(decision)
         finally:
             self._end_turn(name, is_done=is_done)
-            if is_lost:  # something else was written meanwhile, so it is decided once more
+            if is_again:
                 self.consider(name)
 
     def _end_turn(self, name: str, *, is_done: bool) -> None:
@@ -201,34 +230,100 @@ class Volumes:
         if volume is None or locality.is_deleting(volume):
             return None
         there = self._replicas.live(name)
-        replicas = [replica for replica in there if not locality.is_deleting(replica)]
-        for replica in locality.obsolete(volume, replicas) + locality.evicted(volume, replicas):
+        replicas = self._settle_twins(volume, [replica for replica in there if not locality.is_deleting(replica)])
+        for replica in self._given_up(volume, replicas):
             self._replicas.delete(replica)
             replicas.remove(replica)
         if not replicas:
             replicas = self._make_replicas(volume, replicas)
         decision = Decision(volume, replicas)
+        abandoned = copies.abandoned(volume, replicas)
         if not replicas:
             decision.failed = "any"
+        elif abandoned:
+            for replica in abandoned:
+                replica["spec"].update(failedAt=utc_now(), rebuildRetryCount=copies.MOST_RETRIES)
+            decision.changed += abandoned
         elif locality.may_place(volume):
-            node = locality.wants_local(volume, replicas, self._world.settings())
-            if self._is_time_to_move(name, node):
-                replicas.append(self._replicas.make(volume, hardNodeAffinity=node, rebuildRetryCount=NO_REUSE))
-            if locality.wants_spare(volume, replicas, self._world.settings()):
-                replicas.append(self._replicas.make(volume, rebuildRetryCount=NO_REUSE))
+            self._add_copy(name, decision)
             self._place_all(decision, [replica for replica in there if replica not in replicas])
         return decision
 
+    def _settle_twins(self, volume: Raw, replicas: list[Raw]) -> list[Raw]:
+        """Make the twins that a migration needs, or end it: those of one engine stay. The answer is whom it runs on."""
+        for replica in copies.lacks_twin(volume, replicas):
+            self._replicas.make_twin(replica, copies.engine_for(volume, volume["spec"]["migrationNodeID"]))
+        active = list(filter(copies.is_active, replicas))
+        if not copies.has_twins_left(volume, replicas):
+            return active
+        twins = [replica for replica in replicas if replica not in active]
+        engine = copies.engine_for(volume, str(volume["spec"].get("nodeID") or ""))
+        if any(twin["spec"].get("engineName") != engine for twin in twins):
+            self._replicas.delete(*twins)
+            return active
+        for twin in twins:
+            twin["spec"]["active"] = True
+            self._replicas.write(twin)
+        self._replicas.delete(*active)
+        return twins
+
+    def _given_up(self, volume: Raw, replicas: list[Raw]) -> list[Raw]:
+        """The replicas that are to be deleted now, each once."""
+        found = locality.obsolete(volume, replicas) + locality.evicted(volume, replicas)
+        found += list(filter(copies.is_spent, replicas))
+        if copies.is_linked(volume):
+            found += copies.astray(volume, replicas, self._sources_of(volume))
+        return list({str(replica["metadata"]["name"]): replica for replica in found}.values())
+
+    def _add_copy(self, name: str, decision: Decision) -> None:
+        """Give the volume the copy that it lacks, near its node, in place of an evicted one, or after a failure."""
+        volume, replicas, settings = decision.volume, decision.replicas, self._world.settings()
+        node = locality.wants_local(volume, replicas, settings)
+        if self._is_time_to_move(name, node):
+            replicas.append(self._make_rebuild(volume, hardNodeAffinity=node))
+        if locality.wants_spare(volume, replicas, settings):
+            replicas.append(self._make_rebuild(volume))
+        elif copies.lacks_copy(volume, replicas, settings):
+            self._replenish(decision)
+
+    def _replenish(self, decision: Decision) -> None:
+        """Bring back a failed copy where it lies, else make one, unless it is too early for that or has no room."""
+        volume, replicas = decision.volume, decision.replicas
+        state = self._state(volume, replicas)
+        name = find_reusable(state, volume)
+        if name is not None:
+            (found,) = (replica for replica in replicas if replica["metadata"]["name"] == name)
+            tries = int(found["spec"].get("rebuildRetryCount") or 0) + 1
+            found["spec"].update(failedAt="", healthyAt="", rebuildRetryCount=tries)
+            decision.changed.append(found)
+        elif any(map(has_reusable_data, replicas)) and not placement.replacement_is_due(state, volume):
+            decision.is_early = True
+        elif self._world.asked is None and not self._would_place(volume, replicas):
+            decision.failed = "any"
+        else:
+            replicas.append(self._make_rebuild(volume))
+
+    def _make_rebuild(self, volume: Raw, **more: object) -> Raw:
+        return self._replicas.make(volume, rebuildRetryCount=copies.MOST_RETRIES, **more)
+
     def _settle(self, decision: Decision) -> bool:
         """What follows once the decision is written; whether nothing is left to try again."""
-        volume, replicas = decision.volume, decision.replicas
-        self._tell(volume, decision.failed, len(replicas))
+        volume, replicas, world = decision.volume, decision.replicas, self._world
+        name = str(volume["metadata"]["name"])
+        world.refusals.lift(name)
+        reports.tell_scheduled(world, volume, decision.failed, len(replicas))
+        if reports.lacks_node_affinity(world, volume):
+            reports.tell_node_affinity(world, volume)
         if locality.attached_node(volume):
             self._rebuild(volume, replicas)
+            with self._lock:
+                is_moving = name in self._relocating
+            if not is_moving:  # the sync that finds out how it is makes the local copy, too
+                reports.tell_robustness(world, volume, sum(map(locality.is_healthy, replicas)))
             gone = locality.surplus(volume, replicas, self._world.nodes())
             if gone is not None:
                 self._replicas.delete(gone)
-        return not decision.failed
+        return not decision.failed and not decision.is_early
 
     def _is_time_to_move(self, name: str, node: str) -> bool:
         """Whether the delay is over since the volume was first seen at `node`, away from its data ("": it is not)."""
@@ -252,29 +347,25 @@ class Volumes:
 
     def has_candidate(self, volume: Raw) -> bool:
         """Whether some disk would take one more replica of the volume."""
-        return self._would_place(volume, self._replicas.live(str(volume["metadata"]["name"])))
+        return self._would_place(volume, list(filter(copies.is_active, self._staying(volume["metadata"]["name"]))))
 
     def _would_place(self, volume: Raw, replicas: list[Raw]) -> bool:
         new: Raw = {"metadata": {"name": ""}, "spec": {"volumeSize": volume["spec"]["size"]}}
-        return bool(placement.find_candidates(self._state(replicas), volume, new).candidates)
+        return bool(placement.find_candidates(self._state(volume, replicas), volume, new).candidates)
 
     def _make_replicas(self, volume: Raw, replicas: list[Raw]) -> list[Raw]:
         """The replicas of a new volume, unless no disk at all would take one: then there is none to be placed."""
-        is_own = self._world.asked is None and self._world.options.places_replicas
-        if is_own and not self._would_place(volume, replicas):
-            self._tell(volume, "any", len(replicas))
+        if self._world.asked is None and not self._would_place(volume, replicas):
+            reports.tell_scheduled(self._world, volume, "any", len(replicas))
             return replicas
-        missing = int(volume["spec"]["numberOfReplicas"]) - len(replicas)
-        return replicas + [self._replicas.make(volume) for _ in range(missing)]
+        missing = copies.first_count(volume) - len(replicas)
+        return replicas + [self._replicas.make(volume, rebuildRetryCount=0) for _ in range(missing)]
 
     def _place_all(self, decision: Decision, deleting: list[Raw]) -> None:
         """Place what has no node yet, one after the other, each aware of those before."""
         is_strict = decision.volume["spec"].get("dataLocality") == "strict-local"
         for replica in decision.replicas:
-            if replica["spec"].get("nodeID"):
-                continue
-            if not self._world.options.places_replicas:
-                decision.failed = replica["spec"].get("hardNodeAffinity") or decision.failed or "any"
+            if replica["spec"].get("nodeID") or copies.is_failed(replica):
                 continue
             node = decision.volume["spec"].get("nodeID") or ""
             is_changed = is_strict and replica["spec"].get("hardNodeAffinity") != node
@@ -287,18 +378,27 @@ class Volumes:
             if is_changed:
                 decision.changed.append(replica)
 
-    def _state(self, replicas: list[Raw]) -> placement.SearchState:
-        return placement.SearchState(
+    def _state(self, volume: Raw, replicas: list[Raw]) -> SearchState:
+        return SearchState(
             nodes=self._world.nodes(),
             replicas=replicas,
             settings=self._world.settings(),
             backing_images=self._world.images(),
+            source_replicas=self._source_replicas(volume),
             now=datetime.now(UTC),
         )
 
+    def _source_replicas(self, volume: Raw) -> list[Raw]:
+        return self._world.replicas_of(str(volume["spec"].get("dataSource") or "").removeprefix("vol://"))
+
+    def _sources_of(self, volume: Raw) -> set[tuple[str, str]]:
+        """Where a linked clone may lie: node and disk UUID."""
+        healthy = filter(locality.is_healthy, self._source_replicas(volume))
+        return {(replica["spec"]["nodeID"], replica["spec"]["diskID"]) for replica in healthy}
+
     def _place(self, volume: Raw, replica: Raw, replicas: list[Raw]) -> bool:
         """Choose a disk and put it into `replica`, which nobody else sees yet."""
-        state = self._state(replicas)
+        state = self._state(volume, replicas)
         if self._world.asked is not None:
             chosen = self._ask(self._world.asked, volume, replica)
         else:
@@ -328,35 +428,6 @@ class Volumes:
         disk, path = next((one, entry["diskPath"]) for one, entry in disks.items() if entry["diskUUID"] == place.uuid)
         return Candidate(place.node, disk, place.uuid, path)
 
-    def _tell(self, volume: Raw, failed: str, count: int) -> None:
-        """Write the condition `Scheduled`, if it is not written already.
-
-        Local replicas that wait for the volume's node do not count as failed, so it may be True before anything is
-        placed. An earlier False stays while there are more or fewer replicas than wanted: `reconcileVolumeCondition`.
-        """
-
-        def edit(raw: Raw) -> bool:
-            status = raw.setdefault("status", {})
-            reason = "LocalReplicaSchedulingFailure" if failed not in ("", "any") else "ReplicaSchedulingFailure"
-            if failed:
-                return set_condition(status, "Scheduled", "False", reason, "insufficient storage")
-            if locality.is_told_unscheduled(raw) and count != int(raw["spec"]["numberOfReplicas"]):
-                return False
-            return set_condition(status, "Scheduled", "True")
-
-        name = str(volume["metadata"]["name"])
-        if edit({**volume, "status": dict(volume.get("status") or {})}):
-            self._world.change(self._world.longhorn("volumes", name), edit, status=True)
-        self._annotate(name, "insufficient storage" if failed else "")
-
-    def _annotate(self, name: str, error: str) -> None:
-        """Write the reason on the PV, which has the volume's name, if it is there and says something else."""
-        pv = self._world.stores["pvs"].get(name)
-        if pv is None or (pv["metadata"].get("annotations") or {}).get(paths.SCHEDULING_ERROR, "") == error:
-            return
-        with ignored_when_gone():
-            self._world.api.patch(f"{paths.PVS}/{name}", {"metadata": {"annotations": {paths.SCHEDULING_ERROR: error}}})
-
     # Rebuilding
 
     def _rebuild(self, volume: Raw, replicas: list[Raw]) -> None:
@@ -373,30 +444,15 @@ class Volumes:
         if volume is None or not locality.attached_node(volume):
             return
         self._world.change(self._world.longhorn("replicas", name), mark_healthy)
-        self._report_robustness(volume_name)
         self.consider(volume_name)
 
-    def first_use(self, name: str) -> int:
-        """The volume is about to be attached: at its very first use every placed replica becomes healthy.
-
-        The answer is how many are healthy.
-        """
-        replicas = self._replicas.live(name)
-        healthy = sum(map(locality.is_healthy, replicas))
-        if healthy:
-            return healthy
-        placed = [replica for replica in replicas if locality.is_usable(replica)]
-        for replica in placed:
+    def first_use(self, name: str) -> None:
+        """The volume is about to be attached: at its very first use every placed replica becomes healthy."""
+        replicas = list(filter(copies.is_active, self._replicas.live(name)))
+        if any(map(locality.is_healthy, replicas)):
+            return
+        for replica in filter(locality.is_usable, replicas):
             self._world.change(self._world.longhorn("replicas", replica["metadata"]["name"]), mark_healthy)
-        return len(placed)
-
-    def _report_robustness(self, name: str) -> None:
-        healthy = sum(map(locality.is_healthy, self._replicas.live(name)))
-
-        def edit(volume: Raw) -> bool:
-            return bool(locality.attached_node(volume)) and set_robustness(volume, healthy)
-
-        self._world.change(self._world.longhorn("volumes", name), edit, status=True)
 
 
 def _to_be_filled(spec: Raw) -> Raw:
@@ -406,16 +462,10 @@ def _to_be_filled(spec: Raw) -> Raw:
     return {**clone, **({"restoreRequired": True} if spec.get("fromBackup") else {})}
 
 
-def set_robustness(volume: Raw, healthy: int) -> bool:
-    """Of an attached volume, by the number of its healthy replicas; whether it changed."""
-    status = volume.setdefault("status", {})
-    before, now = status.get("robustness"), "healthy"
-    if healthy < int(volume["spec"]["numberOfReplicas"]):
-        now = "degraded"
-        if before != now:
-            status["lastDegradedAt"] = utc_now()
-    status["robustness"] = now
-    return bool(before != now)
+def close(world: LonghornWorld, name: str) -> None:
+    """Show that the volume is detached, as soon as a sync of it goes through."""
+    if not world.refusals.postpone(name, "close", close, world, name):
+        world.change(world.longhorn("volumes", name), settle_detached, status=True)
 
 
 def settle_detached(volume: Raw) -> bool:

@@ -13,6 +13,7 @@ from tests.cluster.watch import Reflector
 from tests.longhorn import paths
 from tests.longhorn.asked import AskedScheduler
 from tests.longhorn.options import DelayDice, LonghornOptions
+from tests.longhorn.refusals import Refusals
 from tests.longhorn.timers import Timers
 
 Raw = dict[str, Any]
@@ -35,6 +36,7 @@ class LonghornWorld:
         self.dice = DelayDice(options.seed)
         self.asked = AskedScheduler(options.disk_scheduler) if options.disk_scheduler else None
         self.timers = timers or Timers(options.workers)
+        self.refusals = Refusals(self.timers)
         namespace = options.namespace
         self._paths = {
             "claims": paths.CLAIMS,
@@ -101,9 +103,11 @@ class LonghornWorld:
         with self._lock:
             return set(self._unplaced.values())
 
-    def replicas_of(self, volume: str) -> list[Raw]:
+    def replicas_of(self, volume: str, *, with_twins: bool = False) -> list[Raw]:
+        """Those that the volume runs on, and its twins if asked for."""
         with self._lock:
-            return list(self._replicas.get(volume, {}).values())
+            found = list(self._replicas.get(volume, {}).values())
+        return [replica for replica in found if with_twins or replica["spec"].get("active", True)]
 
     def after(self, delay: str, work: Callable[..., Any], *args: Any) -> None:
         """Run `work` after one draw of the delay of that name."""

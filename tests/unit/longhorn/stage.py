@@ -18,7 +18,7 @@ from tests.longhorn.attach import Attacher
 from tests.longhorn.errands import Errands
 from tests.longhorn.figures import FigureUpdates
 from tests.longhorn.kubelet import Kubelet
-from tests.longhorn.longhorn import add_node
+from tests.longhorn.longhorn import add_node, disk_uuid
 from tests.longhorn.options import GIB, Delay, Delays, DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
 from tests.longhorn.resize import Resizer
@@ -40,6 +40,8 @@ class MemoryApi:
         self.objects: dict[tuple[str, str, str], Raw] = {}  # collection, namespace, name
         self.events: deque[tuple[str, str, Raw]] = deque()
         self.watches: list[MemoryReflector] = []
+        self.is_closed = False  # nothing gets its first node
+        self.refusals = 0
         self._versions = itertools.count(1)
 
     def get_or_none(self, path: str) -> Raw | None:
@@ -73,6 +75,9 @@ class MemoryApi:
         old = self._at(key)
         if raw["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
             raise ApiError(409, "Conflict", key[2])
+        if self.is_closed and raw["spec"].get("nodeID") and "diskID" in raw["spec"] and not old["spec"].get("nodeID"):
+            self.refusals += 1
+            raise ApiError(403, "Forbidden", key[2])
         is_status = path.endswith("/status")
         new = copy.deepcopy(old)
         for part in ("status",) if is_status else ("metadata", "spec", "value"):
@@ -229,6 +234,16 @@ class LonghornStage:
         found = self.api.list(paths.longhorn("replicas", NAMESPACE), label_selector=f"longhornvolume={volume}")
         return cast(list[Raw], found["items"])
 
+    def place_first(self, replica: Raw, node: str) -> None:
+        """As somebody else than Longhorn does."""
+
+        def edit(raw: Raw) -> None:
+            uuid, path = disk_uuid(node, "disk1"), "/var/lib/longhorn/disk1"
+            raw["spec"].update(nodeID=node, diskID=uuid, diskPath=path, dataDirectoryName="placed")
+            raw["metadata"]["labels"].update(longhornnode=node, longhorndiskuuid=uuid)
+
+        self.change("replicas", replica["metadata"]["name"], edit)
+
     def places(self, volume: str) -> list[str]:
         return sorted(str(entry["spec"]["nodeID"]) for entry in self.replicas(volume))
 
@@ -240,6 +255,37 @@ class LonghornStage:
         """The condition of that name; "" without one."""
         conditions = (self.get("volumes", volume).get("status") or {}).get("conditions") or []
         return next((str(entry["status"]) for entry in conditions if entry["type"] == "Scheduled"), "")
+
+
+def provision(stage: LonghornStage, **parameters: str) -> tuple[Raw, str]:
+    """A claim with a node, of a class with these parameters; with its volume's name."""
+    chosen = {"dataLocality": "best-effort", "numberOfReplicas": "1", **parameters}
+    meta: Raw = {"name": "class"}
+    stage.api.create(paths.CLASSES, {"metadata": meta, "provisioner": paths.DRIVER, "parameters": chosen})
+    claim = {
+        "metadata": {"name": "data", "annotations": {paths.PROVISIONER: paths.DRIVER, paths.SELECTED_NODE: "a"}},
+        "spec": {"storageClassName": "class", "resources": {"requests": {"storage": "10Gi"}}},
+    }
+    made = stage.api.create("/api/v1/namespaces/ns/persistentvolumeclaims", claim)
+    return made, f"pvc-{made['metadata']['uid']}"
+
+
+def attach_for_a_pod(stage: LonghornStage, volume: str, where: str) -> None:
+    source = {"persistentVolumeName": volume}
+    spec = {"attacher": paths.DRIVER, "nodeName": where, "source": source}
+    stage.api.create(paths.ATTACHMENTS, {"metadata": {"name": f"{volume}-{where}"}, "spec": spec})
+
+
+def state(stage: LonghornStage, volume: str) -> str:
+    return str((stage.get("volumes", volume).get("status") or {}).get("state"))
+
+
+def grow(stage: LonghornStage, volume: str, gib: int) -> None:
+    stage.change("volumes", volume, lambda raw: raw["spec"].update(size=str(gib * GIB)))
+
+
+def own(stage: LonghornStage, volume: str, owner: str) -> None:
+    stage.change("volumes", volume, lambda raw: raw["status"].update(ownerID=owner), status=True)
 
 
 def _key(path: str) -> tuple[str, str, str]:

@@ -7,7 +7,7 @@ import pytest
 from tests.longhorn import owners, paths
 from tests.longhorn.options import GIB, LATE_FIGURES, MEASURED, Delays
 from tests.longhorn_rules.objects import node
-from tests.unit.longhorn.stage import NAMESPACE, LonghornStage, Raw
+from tests.unit.longhorn.stage import NAMESPACE, LonghornStage, Raw, attach_for_a_pod, grow, own, provision, state
 
 MEASURED_WRITE = 0.1  # the longest of a single local replica
 
@@ -154,31 +154,10 @@ def test_a_new_best_effort_volume_comes_in_longhorns_order() -> None:
     assert ("a", [""]) == (stage.get("volumes", volume)["spec"]["nodeID"], stage.places(volume))
     stage.run(0.14)
     assert (["a"], "detached") == (stage.places(volume), state(stage, volume))
-    stage.run(1.2)
+    stage.run(6.1)
+    assert "detached" == state(stage, volume)
+    stage.run(0.1)
     assert ("attached", "a") == (state(stage, volume), stage.get("volumes", volume)["status"]["ownerID"])
-
-
-def provision(stage: LonghornStage, **parameters: str) -> tuple[Raw, str]:
-    """A claim with a node, of a class with these parameters; with its volume's name."""
-    chosen = {"dataLocality": "best-effort", "numberOfReplicas": "1", **parameters}
-    meta: Raw = {"name": "class"}
-    stage.api.create(paths.CLASSES, {"metadata": meta, "provisioner": paths.DRIVER, "parameters": chosen})
-    claim = {
-        "metadata": {"name": "data", "annotations": {paths.PROVISIONER: paths.DRIVER, paths.SELECTED_NODE: "a"}},
-        "spec": {"storageClassName": "class", "resources": {"requests": {"storage": "10Gi"}}},
-    }
-    made = stage.api.create("/api/v1/namespaces/ns/persistentvolumeclaims", claim)
-    return made, f"pvc-{made['metadata']['uid']}"
-
-
-def attach_for_a_pod(stage: LonghornStage, volume: str, where: str) -> None:
-    source = {"persistentVolumeName": volume}
-    spec = {"attacher": paths.DRIVER, "nodeName": where, "source": source}
-    stage.api.create(paths.ATTACHMENTS, {"metadata": {"name": f"{volume}-{where}"}, "spec": spec})
-
-
-def state(stage: LonghornStage, volume: str) -> str:
-    return str((stage.get("volumes", volume).get("status") or {}).get("state"))
 
 
 def test_no_attachment_comes_of_a_frontend_without_a_device() -> None:
@@ -248,14 +227,6 @@ def test_a_displaced_best_effort_volume_takes_the_place_of_the_next_one() -> Non
 
 
 # Growth
-
-
-def grow(stage: LonghornStage, volume: str, gib: int) -> None:
-    stage.change("volumes", volume, lambda raw: raw["spec"].update(size=str(gib * GIB)))
-
-
-def own(stage: LonghornStage, volume: str, owner: str) -> None:
-    stage.change("volumes", volume, lambda raw: raw["status"].update(ownerID=owner), status=True)
 
 
 def test_growth_places_a_volume_on_its_owners_node_whatever_node_a_pod_was_promised() -> None:

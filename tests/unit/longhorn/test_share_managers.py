@@ -219,6 +219,28 @@ def test_a_migration_that_is_given_up_leaves_the_volume_where_it_was() -> None:
     )
 
 
+@pytest.mark.parametrize("left", ["a", "b"])
+def test_a_migration_has_twins_that_are_made_with_their_place_and_one_of_each_pair_stays(left: str) -> None:
+    stage = SharedStage(migratable=True, locality="disabled")
+    stage.use("a")
+    stage.run(1)
+    (original,) = stage.replicas("v")
+    where = original["spec"]["nodeID"]
+    before = stage.scheduled_gib(where)
+    stage.use("b")
+    stage.run(1)
+    (twin,) = (entry for entry in stage.replicas("v") if not entry["spec"]["active"])
+    assert 2 * before == stage.scheduled_gib(where)
+    for field in ("nodeID", "diskID", "dataDirectoryName"):
+        assert original["spec"][field] == twin["spec"][field]
+    stage.leave(left)
+    stage.run(1)
+    (stayed,) = stage.replicas("v")
+    wanted = twin if left == "a" else original
+    assert (wanted["metadata"]["name"], True) == (stayed["metadata"]["name"], stayed["spec"]["active"])
+    assert before == stage.scheduled_gib(where)
+
+
 def tickets(stage: SharedStage) -> dict[str, str]:
     found = stage.get("volumeattachments", "v")["spec"]["attachmentTickets"]
     return {name: ticket["nodeID"] for name, ticket in found.items()}
