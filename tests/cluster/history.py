@@ -35,6 +35,7 @@ logger = logging.getLogger("history")
 
 FILE, SOCKET = "history.jsonl", "history.sock"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ADMISSION = "admissionregistration.k8s.io"
 RETRY_SECONDS = 0.05
 # A short watch sends a bookmark about two seconds before its end.
 PROBE_SECONDS = 3
@@ -58,11 +59,15 @@ CORE_KINDS: Final = (
     RecordedKind("", "v1", "nodes", "Node"),
     RecordedKind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
     RecordedKind("", "v1", "persistentvolumes", "PersistentVolume"),
+    RecordedKind("", "v1", "configmaps", "ConfigMap"),
+    RecordedKind("", "v1", "serviceaccounts", "ServiceAccount"),
     RecordedKind("storage.k8s.io", "v1", "storageclasses", "StorageClass"),
     RecordedKind("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"),
     RecordedKind("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment"),
     RecordedKind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     RecordedKind("coordination.k8s.io", "v1", "leases", "Lease"),
+    RecordedKind(ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
+    RecordedKind(ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
 )
 CUSTOM_GROUPS: Final = ("longhorn.io", "scheduling.longhorn.io")
 

@@ -31,6 +31,8 @@ from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE, SERVICE, SERVICE_PORT
 from tests.e2e.standin import StandIn
 from tests.e2e.view import CLAIMS, LONGHORN_NODES, LONGHORN_VOLUMES, PODS, VOLUMES, View
+from tests.judge.judge import PlaceFinding, guilt, judge
+from tests.judge.reading import stored_places
 from tests.longhorn.options import LonghornOptions
 from tests.longhorn.paths import CSI_NODES
 from tests.waiting import wait_until
@@ -38,6 +40,9 @@ from tests.waiting import wait_until
 GIB = workloads.GIB
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{SERVICE}"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+GATE_BINDING = (
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/longhorn-scheduler-extender-gate"
+)
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 NODES = "/api/v1/nodes"
 MANIFESTS = ("install.yaml", "webhook.yaml")
@@ -48,6 +53,7 @@ STOCK_SCHEDULER = "stock-scheduler"
 # docs/rules/waiting.md, "When room appears": a pod is woken at once, again after at most 10 s.
 WOKEN_SECONDS = 10.0
 SETTINGS_SECONDS = 30.0
+ONLY_LEADER_PLACES = True  # is a place that the leader did not give a guilt?
 
 
 def _silent(_: str) -> None:
@@ -71,6 +77,7 @@ class Scene:
         self.longhorn = StandIn(cluster, options)
         self.controllers: list[Controller] = []
         self._is_kept = False
+        self._is_judged = True
         self.is_plain = False
         self._history, self._checker = HistoryTail(cluster.history), Checker()
         self.longhorn.start()
@@ -88,14 +95,19 @@ class Scene:
         *,
         name: str = "",
         run_scheduler: bool = True,
+        is_judged: bool = True,
         api_server_flags: Mapping[str, str] | None = None,
         progress: Callable[[str], None] = _silent,
     ) -> Self:
-        """About ten seconds. The scheduler is configured as the product's documents say."""
+        """About ten seconds. The scheduler is configured as the product's documents say.
+
+        `is_judged`: does the scene's block end with an AssertionError where the judge finds guilt?
+        """
         wanted = ClusterOptions(name=name, start_scheduler=False, api_server_flags=api_server_flags or {})
         cluster = Cluster.start(wanted, progress=progress)
         try:
             scene = cls(cluster, options)
+            scene._is_judged = is_judged
             if run_scheduler:
                 cluster.start_scheduler(scene.extender_config())
         except BaseException:
@@ -117,8 +129,12 @@ class Scene:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        try:
+            if failure is None and self._is_judged:
+                assert [] == list(map(str, guilt(self.findings(), only_leader_places=ONLY_LEADER_PLACES)))
+        finally:
+            self.stop()
 
     # -- the product ---------------------------------------------------------------------------------------------
 
@@ -174,6 +190,19 @@ class Scene:
             self.controllers.pop().stop(kill=kill)
         if died:
             raise died[0].fail("it, or its worker, died although nothing ended it")
+
+    def let_place(self, who: str) -> None:
+        """Have the leader place, or Longhorn alone, and wait until it is so. Without a copy of ours nothing is done."""
+        if self.controllers:
+            self.set_settings(placement=who)
+            bound = who != "longhorn"
+            wait_until(lambda: (self.api.get_or_none(GATE_BINDING) is not None) is bound, f"{who} that places", 30.0)
+
+    def take_away(self) -> None:
+        """End all copies, and let Longhorn place at once, as after an uninstallation."""
+        self.stop_controllers()
+        with ignored_when_gone():
+            self.api.delete(GATE_BINDING)
 
     @contextmanager
     def plain_http(self) -> Iterator[Controller]:
@@ -245,6 +274,11 @@ class Scene:
         for entry in self._history.read(upto):
             self._checker.feed(entry)
         return self._checker.verdict(cell.scope, recorded, **patience)
+
+    def findings(self) -> list[PlaceFinding]:
+        """What the judge of places finds in all that was stored up to this call. Takes 1 to 2 s."""
+        upto = self.cluster.history_caught_up()
+        return judge(stored_places(self.cluster.history, upto))
 
     def open_scope(self, cell: Cell, since: int, former: Scope | None) -> Scope:
         """Judge the cell's run that begins after this revision, and its former one no more."""
