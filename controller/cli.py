@@ -270,7 +270,9 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument(
         "--status-port", type=int, default=defaults.status_port, help="its port on loopback (default: %(default)s)"
     )
-    remove = commands.add_parser(REMOVE_WEBHOOKS, help="switch the extender off and empty its webhook configurations")
+    remove = commands.add_parser(
+        REMOVE_WEBHOOKS, help="switch the extender off, let Longhorn place, and empty the webhook configurations"
+    )
     prepare = commands.add_parser(
         PREPARE_UNINSTALL,
         help="run before an uninstallation: like remove-webhooks, and wait for pods that request the extender's "

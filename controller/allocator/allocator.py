@@ -15,6 +15,7 @@ from typing import Final
 
 from controller.allocator.judge.node import Judge
 from controller.allocator.outcome import Decision, Due, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot, Wakeup
+from controller.allocator.plans.plan import Plan
 from controller.allocator.promises.binding import new_ledger
 from controller.allocator.promises.ends import Ends
 from controller.allocator.promises.growths import GrantedBy
@@ -32,6 +33,7 @@ from controller.allocator.verbs.filter import Filtering, newcomer_of
 from controller.allocator.verbs.find import DiskQueries
 from controller.allocator.verbs.grow import Expansions, UnderLock
 from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Apply, Events, Observing
+from controller.allocator.verbs.place import Places
 from controller.allocator.verbs.shares import ServedVolumes
 from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.waiting.waking import WakePlan
@@ -42,7 +44,7 @@ from controller.errors import BugError, NotFoundError, NotReadyError, SchedulerE
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.rules.demand import Missing, demands_of_pod
-from controller.settings import DISK_SCHEDULER, LiveSettings
+from controller.settings import DISK_SCHEDULER, LiveSettings, places_replicas
 
 __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
 
@@ -80,6 +82,9 @@ class Allocator(Events):
         self.disks = DiskQueries(self._changed, self._world, under_lock)
         self.served = ServedVolumes(self._changed, self._world)
         self.allocations = Allocations(self._changed, clock, self._world, under_lock, self.disks, self.expansions)
+        promised = lambda: self._ledger, lambda promise: self._settler.home_of(promise)  # noqa: PLW0108 -- replaced
+        parts_of_places = self._changed, clock, self._world, self._journal, self._resize_locked
+        self.places = Places(*parts_of_places, *promised, self._put_away)
 
     def _is_active_locked(self) -> bool:
         if self._failure:
@@ -105,13 +110,14 @@ class Allocator(Events):
                 observing = self._observing_locked()
                 later = apply(observing)
                 observing.settle_changes()
+            self._plan_locked()
             self._touch_locked()
         for first in range(0, len(later), CLAIMS_AT_ONCE):
             with self._changed, self._guarded(key):
                 self._resettle_locked(later[first : first + CLAIMS_AT_ONCE])
 
     def _observing_locked(self) -> Observing:
-        parts = self._world, self._settler, self._refusals, self._quarantine
+        parts = self._world, self._settler, self._refusals, self._quarantine, self.places
         return Observing(*parts, self._clock.now(), self._mode is Mode.ACTIVE, self._is_leading)
 
     def _resize_locked(self, volume: str) -> None:
@@ -124,7 +130,14 @@ class Allocator(Events):
         observing = self._observing_locked()
         observing.settle_claims(keys)
         observing.settle_changes()
+        self._plan_locked()
         self._touch_locked()
+
+    def _plan_locked(self) -> None:
+        """Plans follow in the same step. One that cannot be made puts its key into quarantine, and the rest goes on."""
+        while key := self.places.next_to_settle_locked():
+            with self._guarded(key):
+                self.places.settle_locked(key)
 
     def confirm_absent(self, missing: Missing) -> None:
         """A live read said that the object does not exist: its claim needs nothing in this call. A later call asks
@@ -144,7 +157,12 @@ class Allocator(Events):
                 self._world.put_settings(longhorn)
                 with self._rebuilding_locked():
                     self._resettle_locked(list(self._world.claims))
+            self._switch_places_locked()
             self._touch_locked()
+
+    def _switch_places_locked(self, plans: Collection[Plan] = ()) -> None:
+        is_placer = places_replicas(self._live) and self._is_leading and self._mode is Mode.ACTIVE
+        self.places.switch_locked(plans, on=is_placer, forgets=self._is_leading)
 
     # Questions of the extender
 
@@ -316,6 +334,7 @@ class Allocator(Events):
             with self._guarded(due.volume or due.claimant):
                 if self._ends.expire(due, now, self._live):
                     self._observing_locked().settle_changes()
+                    self._plan_locked()
                     self._touch_locked()
 
     def sweep(self) -> None:
@@ -329,6 +348,7 @@ class Allocator(Events):
             if has_changes:
                 self._observing_locked().settle_changes()
             if self._ends.sweep(self._clock.now(), self._live) or has_changes:
+                self._plan_locked()
                 self._touch_locked()
             if self._clock.now() - self._copied_at > _KEEP_COPY * COPY_SECONDS:
                 self._copied = None
@@ -339,11 +359,11 @@ class Allocator(Events):
 
     # Terms and modes
 
-    def begin_term(self, *, has_predecessor: bool = True) -> None:
-        """Lead: promises of the time before are derived anew, and every pending opted-in pod without a choice counts as
-        held on every node, since the leader before may have offered it any. Pods that nobody asks us about, such as
-        gated ones, do not count. Without a predecessor nobody has admitted an expansion either. Costs: all pods, claims
-        and volumes."""
+    def begin_term(self, *, has_predecessor: bool = True, plans: Collection[Plan] = ()) -> None:
+        """Lead, with the `plans` that the leader before has stored: promises of the time before are derived anew, and
+        every pending opted-in pod without a choice counts as held on every node, since the leader before may have
+        offered it any. Pods that nobody asks us about, such as gated ones, do not count. Without a predecessor nobody
+        has admitted an expansion either. Costs: all pods, claims and volumes."""
         with self._changed:
             self._is_leading = True
             with self._rebuilding_locked():
@@ -352,6 +372,7 @@ class Allocator(Events):
                 self.allocations.begin_term_locked()
                 self._world.refresh()
             self._derive_locked(holds_everywhere=True)
+            self._switch_places_locked(plans)
 
     def has_unseen_growth(self) -> bool:
         """Whether an expansion was admitted in this term, or in the one that has just ended, that the cluster does not
@@ -367,6 +388,7 @@ class Allocator(Events):
         """Follows: nothing is offered any more; present choices are tracked. Costs: as `begin_term`."""
         with self._changed:
             self._is_leading = False
+            self._switch_places_locked()
             self._refusals.clear()
             self.allocations.end_term_locked()
             self._derive_locked(holds_everywhere=False)
@@ -382,6 +404,7 @@ class Allocator(Events):
             self._world.reach.forget_records()
             self._refusals.clear()
             self._derive_locked(holds_everywhere=self._is_leading)
+            self._switch_places_locked()
 
     def _derive_locked(self, *, holds_everywhere: bool) -> None:
         """Derives all promises again, from the facts alone."""
@@ -407,6 +430,7 @@ class Allocator(Events):
                 if self._live.pod_scheduling_timeout_seconds > 0:
                     self._settler.holds.hold_everywhere(pod, now)
         self._settler.settle_all(now)
+        self.places.settle_all_locked()
 
     # Wake-up
 
@@ -478,11 +502,15 @@ class Allocator(Events):
             if isinstance(error, SchedulerError) and not isinstance(error, BugError):
                 raise
             broken = error if isinstance(error, BugError) else BugError(repr(error))
-            self._quarantine.put(key, str(broken), self._clock.now())
-            self._journal.counters["quarantines"] += 1
+            self._put_away(key, broken)
             self._derive_locked(holds_everywhere=self._is_leading)
             if reraise:
                 raise broken from (None if broken is error else error)
+
+    def _put_away(self, key: str, fault: Exception) -> None:
+        """Into quarantine."""
+        self._quarantine.put(key, str(fault) or repr(fault), self._clock.now())
+        self._journal.counters["quarantines"] += 1
 
     @contextmanager
     def _rebuilding_locked(self) -> Iterator[None]:

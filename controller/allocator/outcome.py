@@ -8,9 +8,9 @@ from enum import Enum, StrEnum, auto
 
 from controller.errors import NotSyncedError
 from controller.model.allocations import Allocation, Change, NodeRecord, Put
+from controller.model.places import Place
 from controller.model.workload import Pod
 from controller.rules.demand import Missing
-from controller.rules.placing import NotYet
 from controller.rules.reasons import Reason, Rejection
 
 
@@ -142,6 +142,47 @@ class Snapshot:
     disks_over: tuple[DiskOver, ...]
 
 
+class TurnStep(StrEnum):
+    """What is to be done with a Replica that has no node."""
+
+    PLACE = "place"
+    HOLD = "hold"  # mark it, so that Longhorn does not place it
+    RELEASE = "release"  # take that mark off
+    LEAVE = "leave"  # mark it, so that Longhorn places it at once
+    WAIT = "wait"
+    NOTHING = "nothing"  # it is gone, has a node, or is not ours to place
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceWrite:
+    """A place that is decided, and has to be written. `number` is the decision's own. `hard_node_affinity` "": stays as
+    it is. `how` tells which bytes it takes."""
+
+    number: int
+    replica: str
+    uid: str
+    volume: str
+    place: Place
+    disk_path: str
+    hard_node_affinity: str
+    is_held: bool
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTurn:
+    """What to do with one Replica now. `reason` says why it waits, `seconds` when to look again unless something
+    happens before. `fault`: the trace of an error of ours, for which there was no decision."""
+
+    step: TurnStep
+    volume: str = ""
+    uid: str = ""
+    reason: str = ""
+    seconds: float = 0.0
+    write: PlaceWrite | None = None
+    fault: str = ""
+
+
 class UnknownObjectError(NotSyncedError):
     """A pod refers to `missing`, which our stores do not have and no live read found absent just now."""
 
@@ -236,14 +277,3 @@ class HeldPlace(StrEnum):
     CLOSED = "closed"  # by the rules, room aside, or because it has no room for what the volume has grown by
     IN_DOUBT = "in-doubt"  # that room may be missing only because a write of ours was not answered
     ELSEWHERE = "elsewhere"  # not on the node that it has to be on
-    TOLD = "told"  # one of these two, and its caller was told so lately that it may be writing it
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementTurn:
-    """Whether a replica without a disk is to get one now. `affinity`: the node that it has to be bound to first."""
-
-    volume: str
-    not_yet: NotYet | None = None
-    affinity: str = ""
-    held: HeldPlace = HeldPlace.NOTHING

@@ -184,27 +184,28 @@ class Controller:
             is_leading=lambda: self.gate.is_open,
             credentials=self.webhook_chain.grpc_server,
             record=record.holder.known_writer,
-            places=lambda: placement.placer.may_write(),  # noqa: PLW0108 -- it is made below
         )
-        placement = build_placement(
+        self.placement = build_placement(
             api,
-            self.settings.namespace,
+            self.settings,
             self.clock,
             stores,
             self.metrics.registry,
-            gives=rpc.giving,
-            turns=self.allocator.allocations,
-            settings=self._live_settings,
+            decides=self.allocator.places,
             checks=lambda: self.preconditions,
+            live=self._live_settings,
+            mode=lambda: self.lifecycle.mode,
+            holds_lease=lambda term: self.lifecycle.holds(term),  # noqa: PLW0108 -- it is made later
             is_leading=lambda: self.gate.is_open,
-            has_record=lambda: record.holder.writer() is not None,
+            wait=lambda seconds: self.lifecycle.worker.wait(seconds),  # noqa: PLW0108 -- the same
+            tell=SettingsEvents(self.recorder, self.settings, self.stores.config_maps).tell,
         )
         return (
             record.addition,
             Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
             self.admission.addition,
-            rpc.addition,
-            placement.addition,
+            rpc,
+            *self.placement.additions,
         )
 
     def _make_admission(self, api: KubeApi) -> AdmissionParts:
@@ -269,6 +270,7 @@ class Controller:
                 ),
                 waker=self.waker,
                 endpoint=ServiceEndpoint(slices, settings, self.certificates),
+                terms=self.placement.terms,
                 always=(
                     StatusServer("metrics", page, settings.metrics_address, settings.metrics_port),
                     *status_servers(settings, api, self.status),

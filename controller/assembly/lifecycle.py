@@ -4,9 +4,10 @@ One thread, `lifecycle`, does all of it in turn, so no two of these steps ever o
 that a term began or ended, closes the gate itself, and goes on renewing the Lease.
 
     start:  informers, feed -> all stores synced -> elector
-    term:   stores caught up past the win -> allocator -> gate open -> sweeper, waker -> EndpointSlice, last
+    term:   former writes fenced off -> stores caught up past the win -> plans loaded -> allocator -> gate open ->
+            sweeper, waker -> EndpointSlice, last
     end:    gate closed (by the elector, first) -> sweeper, waker -> allocator follows again, warm
-    stop:   gate -> EndpointSlice cleared -> Lease released -> everything else
+    stop:   plans stored -> gate -> EndpointSlice cleared -> Lease released -> everything else
 
 Losing the Lease or the API server never ends the process.
 """
@@ -14,15 +15,16 @@ Losing the Lease or the API server never ends the process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode, Wakeup
+from controller.allocator.plans.plan import Plan
 from controller.clock import Clock
-from controller.errors import ClusterError, SchedulerError
+from controller.errors import ClusterError, NotReadyError, SchedulerError
 from controller.kube.endpoint_slice import Endpoint, clear_at_end
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
@@ -59,8 +61,20 @@ class Follower(Runs, Protocol):
 class TermGate(Protocol):
     @property
     def is_open(self) -> bool: ...
+    @property
+    def is_held(self) -> bool: ...
     def open(self, term: int) -> None: ...
     def close(self) -> None: ...
+
+
+class BeginsTerms(Protocol):
+    """What a term begins with besides, so that no write of a former leader changes what this one decides by. In the
+    product `PlacementTerms`. The first two raise ClusterError or NotReadyError: then nothing may be decided yet."""
+
+    def fence(self, term: int) -> None: ...
+    def load(self, term: int) -> Collection[Plan]: ...
+    def changed(self) -> None: ...
+    def end(self) -> None: ...
 
 
 class WakesPods(Runs, Protocol):
@@ -88,6 +102,7 @@ class Parts:
     sweeper: Runs
     waker: WakesPods
     endpoint: Endpoint
+    terms: BeginsTerms
     always: Sequence[Runs]  # what runs on followers too: Events, the status page
     read_settings: Callable[[], Configured]
     tell: Callable[[str, str, bool], None]  # a reason, a text, whether it is a warning: about the settings, for people
@@ -190,14 +205,20 @@ class Lifecycle(Part):
         self._parts.gate.close()
         self.worker.wake()
 
+    def holds(self, term: int) -> bool:
+        """Whether this process holds the Lease in that term at this moment, also before the term has begun."""
+        return self._wanted_term == term and self._parts.gate.is_held
+
     def settings_changed(self) -> None:
         self._settings_are_new = True
         self.worker.wake()
 
     def begin_stop(self) -> None:
-        """Asks the process to end. Safe in a signal handler."""
-        self._is_stop_asked = True
-        self.worker.begin_stop()
+        """Asks the process to end. Safe in a signal handler, also in one that interrupts another: a terminal and
+        gunicorn both send a signal, and an Event that is just being set cannot be set in the same thread."""
+        if not self._is_stop_asked:
+            self._is_stop_asked = True
+            self.worker.begin_stop()
 
     def stop(self) -> None:
         if not self.worker.stop(STOP_SECONDS):
@@ -262,6 +283,7 @@ class Lifecycle(Part):
             self._settings_are_new = True
             raise
         self._configured = configured
+        self._parts.terms.changed()
         log.info("settings %s", configured.live)
 
     def _apply_mode(self) -> None:
@@ -276,6 +298,7 @@ class Lifecycle(Part):
             return
         log.info("mode %s -> %s", self._mode, mode)
         self._mode = mode
+        self._parts.terms.changed()
         self._parts.allocator.set_mode(mode)
         self._next_endpoint_at = 0.0
         self._wake_all_in_bypass()
@@ -293,14 +316,20 @@ class Lifecycle(Part):
         return self._parts.gate.is_open and self._parts.clock.now() < self._off_since + RULE_OUT_SECONDS
 
     def _begin_term(self, term: int) -> None:
-        """First the stores catch up with all that the previous leader could have caused, then the allocator, then the
-        gate."""
-        if not self._catch_up():
-            log.warning("stores did not catch up in time, trying again term=%d", term)
+        """First nothing more of the previous leader arrives, then the stores catch up with all that it could have
+        caused, then the allocator, then the gate."""
+        try:
+            self._parts.terms.fence(term)
+            if not self._catch_up():
+                log.warning("stores did not catch up in time, trying again term=%d", term)
+                return
+            plans = self._parts.terms.load(term)
+        except (ClusterError, NotReadyError) as error:
+            log.warning("the term cannot begin, trying again term=%d: %s", term, error)
             return
         if self._wanted_term != term:
             return
-        self._parts.allocator.begin_term(has_predecessor=self._has_predecessor)
+        self._parts.allocator.begin_term(has_predecessor=self._has_predecessor, plans=plans)
         self._term = term
         self._openings += 1
         self._parts.gate.open(term)
@@ -380,6 +409,8 @@ class Lifecycle(Part):
 
     def _end_everything(self) -> None:
         parts = self._parts
+        if self._term is not None:
+            parts.terms.end()
         parts.gate.close()
         # Whatever is known of the Lease, of the last write, which may be done although its answer never came, and of
         # what a worker wrote that died in this pod before: only our own endpoint is taken away.

@@ -88,6 +88,36 @@ _TOTALS: Final = (  # metric, the allocator's counter, help
         "expansions_put_off",
         "Expansions that fit but have to be requested again because the leader had just changed.",
     ),
+    (
+        "foreign_placements",
+        "foreign_placements",
+        "Replicas whose first node somebody else than the leader wrote, but for those that it left to Longhorn.",
+    ),
+    (
+        "left_placements",
+        "foreign_placements_left",
+        "Replicas that the leader left to Longhorn, and that have a node now.",
+    ),
+    (
+        "holds_given_up",
+        "holds_given_up",
+        "Replicas without room that were left to Longhorn after five minutes.",
+    ),
+    (
+        "plans_moved",
+        "plans_moved",
+        "Planned copies that were planned on another disk, because theirs took them no more.",
+    ),
+    (
+        "plans_lost",
+        "plans_lost",
+        "Times that a planned copy lost its disk, and no other one took it.",
+    ),
+    (
+        "places_illegal",
+        "places_illegal",
+        "Places that one function chose and the other one found illegal: a fault of this program.",
+    ),
 )
 FAILURES: Final = ("malformed", "too-large", "not-ready", "pod", "client-gone", "internal")
 

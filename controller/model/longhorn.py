@@ -145,6 +145,7 @@ class Volume:
     scheduling_unknown: bool = False  # the condition `Scheduled` exists and is neither True nor False
     owner_id: str = ""  # the node whose manager looks after it; to grow while detached, it is attached there
     wanted_frontend: str = ""  # spec.frontend, also while it is attached without one
+    uid: str = ""
 
     @property
     def source_volume(self) -> str:
@@ -173,6 +174,10 @@ class Replica:
     data_engine: str = "v1"
     backing_image: str = ""
     linked_clone_source: str = ""  # spec.linkedCloneSrcReplicaName
+    uid: str = ""
+    version: int = field(default=0, compare=False)  # resourceVersion
+    held: str = ""  # our mark: since when Longhorn is kept from placing it, as RFC3339
+    is_left: bool = False  # our mark: Longhorn places it
 
     @property
     def is_placed(self) -> bool:

@@ -311,6 +311,7 @@ def volume_facts(raw: Raw) -> Volume:
         scheduling_unknown=scheduled is None and has_condition(status, "status", "Scheduled"),
         owner_id=text_at(status, "status", "ownerID"),
         wanted_frontend=text_at(spec, "spec", "frontend"),
+        uid=text_at(meta, "metadata", "uid"),
     )
 
 
@@ -333,6 +334,7 @@ def _topology(spec: Raw) -> tuple[TopologyTerm, ...]:
 def replica_facts(raw: Raw) -> Replica:
     meta = mapping_at(raw, "", "metadata")
     spec = mapping_at(raw, "", "spec")
+    annotations = mapping_at(meta, "metadata", "annotations")
     return Replica(
         name=text_at(meta, "metadata", "name"),
         volume=text_at(spec, "spec", "volumeName"),
@@ -350,6 +352,10 @@ def replica_facts(raw: Raw) -> Replica:
         data_engine=choice_at(spec, "spec", "dataEngine", _ENGINES, "v1"),
         backing_image=text_at(spec, "spec", "backingImage"),
         linked_clone_source=text_at(spec, "spec", "linkedCloneSrcReplicaName"),
+        uid=text_at(meta, "metadata", "uid"),
+        version=_version(meta),
+        held=text_at(annotations, "metadata.annotations", names.HELD_ANNOTATION),
+        is_left=names.LEFT_ANNOTATION in annotations,
     )
 
 

@@ -2,62 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import logging
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from controller.allocator.outcome import Mode
+from controller.allocator.plans.plan import Plan
 from controller.clock import Clock
+from controller.errors import ClusterError, NotLeaderError, UnavailableError
 from controller.kube.api import KubeApi
 from controller.kube.store import Store
-from controller.placement.metrics import PlacementMetrics
+from controller.placement.gate import Enforcement, PlacementGate, gate_wanted, status_of_gate
+from controller.placement.gate_objects import GateObjects
+from controller.placement.metrics import GateMetrics, PlacementMetrics, PlanMetrics
 from controller.placement.objects import ReplicaObjects
-from controller.placement.placer import Gives, PlacementTurns, Placer, TermChecks, status_of
+from controller.placement.placer import Decides, Placer, TermChecks, status_of
+from controller.placement.plan_objects import PlanObjects
 from controller.process.addition import Addition
-from controller.settings import LiveSettings
+from controller.process.version import PACKAGE
+from controller.settings import LiveSettings, ProcessSettings
 
+_log = logging.getLogger(__name__)
+
+FLUSH_SECONDS: Final = 2.0  # of a clean stop
 # Whatever changes there may open a disk.
 OTHERS: Final = ("setting", "backing_image", "engine_image", "instance_manager", "kube_node")
 
 
+class PlacementTerms:
+    """What a term of the leader begins with. Threads: the lifecycle's; `name` from any. Blocks: for the API server.
+    I/O: the gate's, and the stored plans."""
+
+    def __init__(
+        self,
+        gate: PlacementGate,
+        plans: PlanObjects,
+        hand_over: Callable[[], None],
+        flush_seconds: float = FLUSH_SECONDS,
+    ) -> None:
+        """`hand_over`: plans that were changed a moment ago, to be stored."""
+        self._gate, self._plans, self._flush_seconds = gate, plans, flush_seconds
+        self._hand_over = hand_over
+        self.name = ""  # of the present term, in the gate and in the field manager of writes
+        self.number = 0
+
+    def fence(self, term: int) -> None:
+        """From now on no write of a former leader reaches a Replica. Raises ClusterError or NotReadyError."""
+        self.number, self.name = term, f"{term}-{secrets.token_hex(3)}"
+        self._gate.begin_term(self.name)
+
+    def load(self, term: int) -> Collection[Plan]:
+        """The plans that the leader before has stored. Where they cannot be read or written, as without the right to,
+        there are none, and the term begins all the same. Raises UnavailableError or NotReadyError."""
+        try:
+            return self._plans.load(term).plans
+        except UnavailableError:
+            raise
+        except ClusterError as error:
+            _log.error("the leader goes on without plans: %s", error)
+            return ()
+
+    def changed(self) -> None:
+        """Settings or the mode have changed: the gate is opened or closed within two seconds."""
+        self._gate.changed()
+
+    def end(self) -> None:
+        """A clean stop: what waits to be stored is stored, as far as that is possible in time."""
+        self._hand_over()
+        self._plans.flush(self._flush_seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class PlacementParts:
-    """`addition` runs the placer."""
+    """`additions` run the placer, and what keeps its plans and the gate."""
 
     placer: Placer
-    addition: Addition
+    terms: PlacementTerms
+    additions: tuple[Addition, ...]
 
 
 def build_placement(
     api: KubeApi,
-    namespace: str,
+    settings: ProcessSettings,
     clock: Clock,
     stores: Mapping[str, Store[Any]],
     registry: CollectorRegistry,
     *,
-    gives: Gives,
-    turns: PlacementTurns,
-    settings: Callable[[], LiveSettings],
+    decides: Decides,
     checks: Callable[[], TermChecks],
+    live: Callable[[], LiveSettings],
+    mode: Callable[[], Mode],
+    holds_lease: Callable[[int], bool],
     is_leading: Callable[[], bool],
-    has_record: Callable[[], bool],
+    wait: Callable[[float], object],
+    tell: Callable[[str, str, bool], None],
 ) -> PlacementParts:
-    """`stores`: by kind, before their informers start, and after the allocator has subscribed. Starts nothing."""
+    """`stores`: by kind, before their informers start, and after the allocator has subscribed. `holds_lease`: whether
+    the Lease is this process's now, in that term. `wait`, `tell`: as for `PlacementGate`. Starts nothing."""
 
-    def disk_path(node: str, uuid: str) -> str:
-        found = stores["node"].get(f"{namespace}/{node}")
-        return next((disk.path for disk in found.disks if disk.uuid == uuid), "") if found is not None else ""
+    def now_utc() -> datetime:
+        return api.server_utc() or clock.now_utc()
 
-    objects = ReplicaObjects(api, namespace)
-    placer = Placer(
-        gives, turns, objects, disk_path, settings, checks, clock, is_leading=is_leading, has_record=has_record
+    def is_current(name: str) -> bool:
+        return name == terms.name and holds_lease(terms.number)
+
+    def check_lease() -> None:
+        if not is_current(terms.name):
+            raise NotLeaderError("this process does not hold the Lease")
+
+    def wanted() -> Enforcement:
+        return gate_wanted(live().placement, live().allocation_authority, mode())
+
+    namespace = settings.namespace
+    plans = PlanObjects(api, namespace, clock, check_lease)
+    objects = ReplicaObjects(api, namespace, lambda: terms.name)
+    placer = Placer(decides, objects, plans, checks, clock, now_utc=now_utc, is_leading=is_leading)
+    gate = PlacementGate(
+        GateObjects(api, namespace, PACKAGE),
+        clock,
+        is_current=is_current,
+        is_alive=placer.is_alive,
+        wanted=wanted,
+        wait=wait,
+        tell=tell,
     )
+    terms = PlacementTerms(gate, plans, placer.store_plans)
     stores["replica"].subscribe(placer.unplaced.replicas_changed)
     stores["volume"].subscribe(placer.unplaced.volumes_changed)
     stores["node"].subscribe(placer.unplaced.nodes_changed)
-    stores["record"].subscribe(placer.unplaced.records_changed)
     for kind in OTHERS:
         stores[kind].subscribe(placer.unplaced.room_came)
-    registry.register(PlacementMetrics(placer.figures))
-    return PlacementParts(placer, Addition("placement", placer, lambda: status_of(placer.figures())))
+    for metrics in (PlacementMetrics(placer.figures), PlanMetrics(plans.figures), GateMetrics(gate.figures)):
+        registry.register(metrics)
+    return PlacementParts(
+        placer,
+        terms,
+        (
+            Addition("placement", placer, lambda: status_of(placer.figures())),
+            Addition("placement_gate", gate, lambda: status_of_gate(gate.figures())),
+            Addition("plans", plans, lambda: asdict(plans.figures())),
+        ),
+    )

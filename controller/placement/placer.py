@@ -1,62 +1,61 @@
-"""Places Replica objects without a disk, as Longhorn's volume controller does where its own placement is on.
+"""Places every Replica that Longhorn would look for a disk for, before Longhorn does.
 
-A place is decided and put on record as for a caller of ScheduleReplica, and written into the Replica then. Between the
-two nothing is lost: whoever comes next finds the disk on record and goes on with it. A write that arrives after its
-leader's term has ended says what is on record, or is refused because the object was written since.
+One thread asks the allocator what to do with each Replica that has no node, in the order in which they came; a few
+others write what was decided. A decision counts from the moment when it is made, so they need no order among them. What
+became of a write is told in any case: stored, refused, or, where nobody knows, read until it is known.
+
+The same thread hands changed plans over to be stored. While it turns, and its watch is not late, the gate is renewed.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from controller.allocator.outcome import Allotment, HeldPlace, Mode, PlacementTurn
-from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
+from controller.allocator.plans.plan import Plan
+from controller.allocator.verbs.place import REASONS, Why
 from controller.clock import Clock
-from controller.errors import NotReadyError, SchedulerError
-from controller.placement.objects import ReplicaObjects, ReplicaPlace, Written
+from controller.errors import (
+    ConflictError,
+    ForbiddenError,
+    MalformedRequestError,
+    NotFoundError,
+    NotReadyError,
+    SchedulerError,
+)
+from controller.model.longhorn import Replica
+from controller.placement.objects import ReplicaObjects
 from controller.placement.unplaced import News, Unplaced
 from controller.process.worker import Part, Worker, backoff_seconds
 from controller.rules.placing import Wait
-from controller.settings import DISK_SCHEDULER, PLACES_NOTHING, LiveSettings
 
-EVERY_SECONDS: Final = 2.0  # without news
-ROUND_SECONDS: Final = 1.0  # of one round; the rest follows in the next one
-PLACE_SECONDS: Final = 5.0  # for a decision and its record
-BACKOFF_SECONDS: Final = (1.0, 30.0)  # after a try without a disk: the first, and the longest
+EVERY_SECONDS: Final = 0.05  # a turn of the loop, without news
+IDLE_SECONDS: Final = 1.0  # the same while nothing is placed here
+ROUND_SECONDS: Final = 0.5  # of decisions in one turn; the rest follows in the next one
+WRITERS: Final = 8
+MOST_WRITES: Final = 64  # under way at the same time
+BACKOFF_SECONDS: Final = (1.0, 10.0)  # between looks at what finds no room: the first, and the longest
+YOUNG_SECONDS: Final = 12.0  # for which a replica is looked at every second: by then time alone has changed what it may
 REST: Final = 4.0  # times that a round of repeated tries took are waited before the next one
 MOST_REST_SECONDS: Final = 5.0
-REUSE_SECONDS: Final = 30.0  # that a failed replica has to come back which Longhorn would reuse
-SEEN_SECONDS: Final = 5.0  # within which our stores show what was written
-LOOK_SECONDS: Final = 30.0  # between looks at what waits for an event
-MOST_FAILURES: Final = 3  # in a row: what fails so often fails for all
+LATE_SECONDS: Final = 5.0  # for a place that is stored to show in the watch
+STUCK_SECONDS: Final = 6.0  # for one turn of the loop
+HUNG_SECONDS: Final = 30.0  # for one write with all its reads
+ARRIVES_SECONDS: Final = 10.0  # after which a write without an answer does not arrive any more: longer than its call
+DOUBT_SECONDS: Final = 1.0  # between reads of what nobody knows the end of
 SHOWN: Final = 50  # replicas in the status document
 
 _log = logging.getLogger(__name__)
-
-
-class Why(StrEnum):
-    """Why a replica still waits, beside the reasons of `Wait`."""
-
-    NEW = "new"
-    NO_VOLUME = "no-volume"
-    BINDING = "binding"  # its hardNodeAffinity is being written
-    CLOSED = "closed-disk"  # the disk on record takes no replicas now, or not one that has grown
-    NO_ROOM = "no-room"
-    FAILURE = "failure"
-    WRITTEN = "written"  # and not shown yet
-    MOVED = "changed-meanwhile"
-
-
-REASONS: Final = (*(one.value for one in Why), *(one.value for one in Wait))
 
 
 class PlacementOutcome(StrEnum):
@@ -64,29 +63,34 @@ class PlacementOutcome(StrEnum):
 
     PLACED = "placed"
     ELSEWHERE = "placed-by-others"
-    NO_ROOM = "no-room"
+    HELD = "held"
+    RELEASED = "released"
+    LEFT = "left"
     FAILED = "failed"
 
 
-class Gives(Protocol):
-    """Decides, and has it on record before it answers. In the product DiskAllocator of controller.rpc, which must not
-    be imported here. Raises SchedulerError."""
+class Decides(Protocol):
+    """What to do with each Replica. In the product the allocator's `Places`."""
 
-    def place(self, volume: str, replica: str, seconds: float, *, frees: bool) -> Allotment: ...
-    def release(self, replica: str, seconds: float) -> Allotment: ...
+    @property
+    def is_on(self) -> bool: ...
+    def turn_of(self, name: str, now_utc: datetime) -> ReplicaTurn: ...
+    def stored(self, write: PlaceWrite, facts: Replica) -> None: ...
+    def failed(self, write: PlaceWrite, facts: Replica | None) -> None: ...
+    def unseen_seconds(self) -> float: ...
+    def take_plans(self) -> list[tuple[str, Plan | None]]: ...
 
 
-class PlacementTurns(Protocol):
-    """Whose turn it is. In the product the allocator's `Allocations`."""
+class KeepsPlans(Protocol):
+    """Stores plans. In the product `PlanObjects`."""
 
-    def turn_of(self, name: str, now_utc: datetime | None = None) -> PlacementTurn | None: ...
+    def put(self, plan: Plan) -> None: ...
+    def remove(self, volume: str) -> None: ...
 
 
 class TermChecks(Protocol):
     """Whether this process may write. In the product `Preconditions` of the extender."""
 
-    @property
-    def mode(self) -> Mode: ...
     def begin(self) -> int: ...
     def check_term(self, term: int) -> None: ...
     def check_fresh(self) -> None: ...
@@ -94,104 +98,115 @@ class TermChecks(Protocol):
 
 @dataclass(slots=True)
 class Waiting:
-    """One replica without a disk. `tries`: in a row, without a disk or with a failure."""
+    """One replica without a node. `tries`: looks in a row that gave it none. `is_busy`: somebody writes it."""
 
     volume: str
     since: float
-    reason_since: float
     next_at: float
     reason: str = Why.NEW
-    detail: str = ""
     tries: int = 0
+    is_busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementFigures:
-    """For metrics and the status page. `shown`: the first that wait."""
+    """For metrics and the status page. `shown`: the first that wait. `writing`: writes under way."""
 
     is_on: bool = False
     problem: str = ""
     waiting: Mapping[str, int] = field(default_factory=dict)  # reason -> how many
     shown: tuple[Mapping[str, Any], ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    writing: int = 0
 
 
 class Placer(Part):
-    """Threads: `worker`'s; `figures` from any. Blocks: never. I/O: the record's writes, and each Replica's."""
+    """Threads: `worker`'s, and writers' of its own; `figures` and `is_alive` from any. Blocks: never. I/O: that of the
+    writers, of Replicas alone."""
 
     def __init__(
         self,
-        gives: Gives,
-        turns: PlacementTurns,
+        decides: Decides,
         objects: ReplicaObjects,
-        disk_path: Callable[[str, str], str],
-        settings: Callable[[], LiveSettings],
+        plans: KeepsPlans,
         checks: Callable[[], TermChecks],
         clock: Clock,
         *,
+        now_utc: Callable[[], datetime],
         is_leading: Callable[[], bool],
-        has_record: Callable[[], bool],
     ) -> None:
-        """`disk_path`: by node and UUID; "" where no node shows it."""
-        self.worker = Worker("placer", self.run_once)
+        """`now_utc`: the API server's time, where that is known."""
+        self.worker = Worker("placer", self.run_once, at_end=self._end_writers)
         self.unplaced = Unplaced(self.worker.wake)
-        self._gives, self._turns, self._objects, self._disk_path = gives, turns, objects, disk_path
-        self._settings, self._checks, self._clock = settings, checks, clock
-        self._is_leading, self._has_record = is_leading, has_record
+        self._decides, self._objects, self._plans = decides, objects, plans
+        self._checks, self._clock, self._now_utc, self._is_leading = checks, clock, now_utc, is_leading
+        self._ending = threading.Event()
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="placer-write")
+        self._lock = threading.Lock()  # guards the fields below
+        self._writing: dict[str, float] = {}  # by replica, since when
+        self._done: list[tuple[str, float]] = []  # replicas whose writes have ended, and when to look again
+        self._outcomes = Counter[str]()
         # The thread's own.
         self._states: dict[str, Waiting] = {}
         self._rest_until = -math.inf
         self._problem = ""
-        self._failed_in_a_row = 0
-        self._outcomes = Counter[str]()
-        self._writes_until = -math.inf  # what was sent has arrived by then
+        self._turned_at = clock.now()
         self._show(is_on=False)
 
     def figures(self) -> PlacementFigures:
         return self._figures
 
-    def may_write(self) -> bool:
-        """Whether it is switched on, or a write of it may be under way from before."""
-        return self._settings().replica_placement or self._clock.now() < self._writes_until
+    def is_alive(self) -> bool:
+        """Whether its loop turns, its writes end, and its watch is not late."""
+        now = self._clock.now()
+        with self._lock:
+            oldest = min(self._writing.values(), default=now)
+        if now - self._turned_at > STUCK_SECONDS or now - oldest > HUNG_SECONDS:
+            return False
+        return self._decides.unseen_seconds() <= LATE_SECONDS
 
-    # A round
+    # A turn of the loop
 
     def run_once(self) -> float:
-        """Try what is due; the seconds until something is, unless there are news before."""
-        is_on, problem = self._whether()
-        if is_on:
-            self._writes_until = self._clock.now() + DOUBT_SECONDS
+        """Do what is due; the seconds until the next turn, unless there are news before."""
+        is_leading = self._is_leading()
+        if not is_leading or not self._decides.is_on:
+            if is_leading:
+                self.store_plans()  # they have ended
+            self._states.clear()
+            self._note_problem("")
+            self._show(is_on=False)
+            self._turned_at = self._clock.now()
+            return IDLE_SECONDS  # and no news are taken: there may be some with every event
+        self.store_plans()
+        try:
+            self._checks().check_fresh()
+        except NotReadyError as error:
+            self._note_problem(str(error))
+            self._show(is_on=True)
+            return IDLE_SECONDS
+        self._note_problem("")
+        self._hear(self.unplaced.take())
+        self._decide_due()
+        self.store_plans()
+        self._show(is_on=True)
+        self._turned_at = self._clock.now()
+        return EVERY_SECONDS
+
+    def _note_problem(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            _log.log(logging.WARNING if problem else logging.INFO, "replica placement: %s", problem or "goes on")
-        if not is_on or problem or not self._is_leading():
-            self._states.clear()
-            self._show(is_on=is_on)
-            return EVERY_SECONDS  # and no news are taken: there may be some with every event
-        self._hear(self.unplaced.take())
-        self._try_due()
-        self._show(is_on=True)
-        return self._pause()
+            _log.log(logging.WARNING if problem else logging.INFO, "placing replicas: %s", problem or "goes on")
 
-    def _whether(self) -> tuple[bool, str]:
-        """Whether it is switched on, and what keeps it from working then."""
-        live = self._settings()
-        if not live.replica_placement:
-            return False, ""
-        if live.allocation_authority != DISK_SCHEDULER:
-            return False, PLACES_NOTHING
-        if not self._is_leading():
-            return True, ""
-        if not self._has_record():
-            return True, "there is no record of allocations in this cluster"
-        checks = self._checks()
-        if checks.mode is not Mode.ACTIVE:
-            return True, "the scheduler extender is bypassed or switched off"
-        try:
-            checks.check_fresh()
-        except NotReadyError as error:
-            return True, str(error)
-        return True, ""
+    def store_plans(self) -> None:
+        """Hand plans over that have changed. From any thread."""
+        for volume, plan in self._decides.take_plans():
+            if plan is None:
+                self._plans.remove(volume)
+                self.unplaced.room_came()
+            else:
+                self._plans.put(plan)
+            self.unplaced.volume_planned(volume)
 
     def _hear(self, news: News) -> None:
         now = self._clock.now()
@@ -199,151 +214,195 @@ class Placer(Part):
             del self._states[name]
         for name, volume in news.waiting.items():
             if name not in self._states:
-                self._states[name] = Waiting(volume, now, now, now)
+                self._states[name] = Waiting(volume, now, now)
+        with self._lock:
+            done, self._done = self._done, []
+        for name, at in done:
+            if name in self._states:
+                state = self._states[name]
+                state.is_busy, state.next_at = False, max(state.next_at, at)
         for name in news.touched & self._states.keys():
             self._states[name].next_at = min(self._states[name].next_at, now)
         if news.has_room:
             at = max(now, self._rest_until)
             for state in self._states.values():
-                if state.reason in (Why.NO_ROOM, Why.CLOSED, Wait.REUSE, Wait.REPLACEMENT):
+                if state.reason in (Why.NO_ROOM, Wait.REUSE, Wait.REPLACEMENT):
                     state.next_at = min(state.next_at, at)
 
-    def _try_due(self) -> None:
-        """Of those that are due at the same time, in the order in which they came, so that none that waits for room
-        loses it to a later one. Where a round ends before all were tried, the next one begins with the others."""
+    def _decide_due(self) -> None:
+        """Those that are due for longest first, and among equals in the order in which they came, so that none that
+        waits for room loses it to a later one. Where a round ends before all were looked at, the next one begins with
+        the others."""
         began = self._clock.now()
         due = sorted(
-            (name for name, state in self._states.items() if self._due_at(state) <= began),
+            (name for name, state in self._states.items() if not state.is_busy and self._due_at(state) <= began),
             key=lambda name: self._states[name].next_at,
         )
-        self._failed_in_a_row = again = 0
+        again = 0
         for name in due:
-            if self.worker.is_stopping or not self._is_leading() or self._failed_in_a_row == MOST_FAILURES:
+            if self.worker.is_stopping or len(self._writing) >= MOST_WRITES:
                 break
             if self._clock.now() - began > ROUND_SECONDS:
                 break
             again += self._states[name].tries > 0
-            self._try(name, self._states[name])
+            self._look_at(name, self._states[name])
         if again:
             now = self._clock.now()
             self._rest_until = now + min(REST * (now - began), MOST_REST_SECONDS)
 
-    def _try(self, name: str, state: Waiting) -> None:
-        state.next_at = self._clock.now() + BACKOFF_SECONDS[1]  # also where a fault of ours ends the round
-        try:
-            self._step(name, state)
-            self._failed_in_a_row = 0
-        except SchedulerError as error:
-            if not self._is_leading():
-                return  # the next leader goes on with what is on record
-            self._failed_in_a_row += 1
-            self._outcomes[PlacementOutcome.FAILED] += 1
-            if state.detail != str(error):
-                _log.warning("replica not placed replica=%s volume=%s: %s", name, state.volume, error)
-            self._back_off(state, Why.FAILURE, str(error))
-
-    def _pause(self) -> float:
-        least = BACKOFF_SECONDS[0] if self._failed_in_a_row == MOST_FAILURES else 0.0
-        due = min(map(self._due_at, self._states.values()), default=math.inf)
-        return min(EVERY_SECONDS, max(least, due - self._clock.now()))
-
     def _due_at(self, state: Waiting) -> float:
         return max(state.next_at, self._rest_until) if state.tries else state.next_at
 
-    # One replica
-
-    def _step(self, name: str, state: Waiting) -> None:
-        """The order of it all: whose turn it is, the node it is bound to, the decision with its record, the write."""
-        checks = self._checks()
-        check = partial(self._check, checks, checks.begin())
-        turn = self._turns.turn_of(name, self._clock.now_utc())
-        if turn is None:
-            self._wait(state, Why.NO_VOLUME, EVERY_SECONDS)
-        elif turn.not_yet is not None and not self._is_over(state, turn.not_yet.wait, Wait.REUSE, REUSE_SECONDS):
-            self._wait(state, turn.not_yet.wait, min(turn.not_yet.seconds or LOOK_SECONDS, LOOK_SECONDS))
-        elif turn.affinity:
-            self._objects.bind(name, turn.affinity, check)
-            self._wait(state, Why.BINDING, EVERY_SECONDS)  # until our stores show it, and the decision goes by it
-        elif turn.held is HeldPlace.ELSEWHERE or self._is_over(state, _of(turn.held), Why.CLOSED, DOUBT_SECONDS):
-            self._give_up(name, state)
-        elif turn.held in (HeldPlace.CLOSED, HeldPlace.TOLD):
-            self._wait(state, Why.CLOSED, EVERY_SECONDS)
-        else:
-            self._place(name, state, check)
-
-    def _check(self, checks: TermChecks, term: int) -> None:
-        """Whether a Replica is to be written all the same."""
-        checks.check_term(term)
-        live = self._settings()
-        if not live.replica_placement or live.allocation_authority != DISK_SCHEDULER:
-            raise NotReadyError("replica-placement was switched off meanwhile")
-
-    def _is_over(self, state: Waiting, found: str, reason: str, seconds: float) -> bool:
-        """Whether it has waited for that long enough."""
-        is_same = found == state.reason == reason
-        return is_same and self._clock.now() - state.reason_since >= seconds
-
-    def _give_up(self, name: str, state: Waiting) -> None:
-        """What is on record is no place for it any more: free it, unless the replica lies there after all. A write that
-        was under way has arrived by now, or is refused: the affinity was written since."""
-        found = self._objects.look(name)
-        if found is None or found.node:
-            self._wait(state, Why.MOVED, EVERY_SECONDS)
-            return
-        freed = self._gives.release(name, PLACE_SECONDS).freed
-        places = ", ".join(f"{one.node}/{one.disk_uuid}" for one in freed)
-        _log.warning("place given up replica=%s volume=%s places=%s", name, state.volume, places or "none")
-        self._wait(state, Why.MOVED, BACKOFF_SECONDS[0])
-
-    def _place(self, name: str, state: Waiting, check: Callable[[], None]) -> None:
-        began = self._clock.now()
-        given = self._gives.place(state.volume, name, PLACE_SECONDS, frees=False)
-        if not given.allocations:
-            self._outcomes[PlacementOutcome.NO_ROOM] += 1
-            if state.reason != Why.NO_ROOM:
-                _log.info("no room replica=%s volume=%s: %s", name, state.volume, _nearest(given))
-            self._back_off(state, Why.NO_ROOM, _nearest(given))
-            return
-        (one,) = given.allocations
-        path = self._disk_path(one.node, one.disk_uuid)
-        if not path:
-            raise NotReadyError(f"the path of disk {one.disk_uuid} of node {one.node} is not known")
-        written = self._objects.place(name, ReplicaPlace(state.volume, one.node, one.disk_uuid, path), check)
-        milliseconds = (self._clock.now() - began) * 1000
-        if written is Written.DONE or (written is Written.ALREADY and state.reason != Why.WRITTEN):
-            self._outcomes[PlacementOutcome.PLACED] += 1
-            text = "placed replica=%s volume=%s node=%s disk=%s was_on_record=%s ms=%.1f"
-            _log.info(text, name, state.volume, one.node, one.disk_uuid, not given.is_new, milliseconds)
-        elif written is Written.ELSEWHERE:
-            self._outcomes[PlacementOutcome.ELSEWHERE] += 1
-            _log.warning("somebody else has placed replica=%s volume=%s", name, state.volume)
-        is_there = written in (Written.DONE, Written.ALREADY)
-        self._wait(state, Why.WRITTEN if is_there else Why.MOVED, SEEN_SECONDS)
-
-    def _back_off(self, state: Waiting, reason: str, detail: str) -> None:
-        tries = state.tries + 1
-        self._wait(state, reason, backoff_seconds(tries, BACKOFF_SECONDS))
-        state.tries, state.detail = tries, detail
-
-    def _wait(self, state: Waiting, reason: str, seconds: float) -> None:
+    def _look_at(self, name: str, state: Waiting) -> None:
         now = self._clock.now()
-        if reason != state.reason:
-            state.reason, state.reason_since = reason, now
-        state.tries, state.detail, state.next_at = 0, "", now + seconds
+        state.next_at = now + BACKOFF_SECONDS[1]
+        try:
+            checks = self._checks()
+            term = checks.begin()
+        except NotReadyError:
+            return
+        try:
+            turn = self._decides.turn_of(name, self._now_utc())
+        except Exception:  # fault barrier: it keeps no other from its turn
+            self._count(PlacementOutcome.FAILED)
+            state.reason = Why.FAULT
+            _log.exception("no decision about replica=%s volume=%s", name, state.volume)
+            return
+        if turn.step is TurnStep.NOTHING:
+            return
+        if turn.fault:
+            self._count(PlacementOutcome.FAILED)
+            _log.error("no decision about replica=%s volume=%s: %s", name, state.volume, turn.fault)
+        reason = turn.reason if turn.write is None else Why.WRITTEN
+        state.tries = state.tries + 1 if reason == state.reason else 0
+        state.reason = reason
+        is_young = now - state.since < YOUNG_SECONDS
+        pause = turn.seconds if is_young else max(turn.seconds, backoff_seconds(state.tries + 1, BACKOFF_SECONDS))
+        state.next_at = now + pause
+        if turn.step is not TurnStep.WAIT:
+            state.is_busy = True
+            with self._lock:
+                self._writing[name] = now
+            self._writers.submit(self._write, name, turn, lambda: checks.check_term(term))
+
+    # Writers
+
+    def _write(self, name: str, turn: ReplicaTurn, check: Callable[[], None]) -> None:
+        """Carry out a turn. Whatever happens, its end is told."""
+        again = BACKOFF_SECONDS[0]
+        try:
+            if turn.write is not None:
+                self._place(turn.write, check)
+            else:
+                self._mark(name, turn, check)
+        except SchedulerError as error:
+            self._count(PlacementOutcome.FAILED)
+            _log.warning("replica not written replica=%s volume=%s step=%s: %s", name, turn.volume, turn.step, error)
+        except Exception:  # thread top
+            self._count(PlacementOutcome.FAILED)
+            _log.exception("replica not written replica=%s volume=%s", name, turn.volume)
+        finally:
+            with self._lock:
+                self._writing.pop(name, None)
+                self._done.append((name, self._clock.now() + again))
+            self.worker.wake()
+
+    def _place(self, write: PlaceWrite, check: Callable[[], None]) -> None:
+        began = self._clock.now()
+        try:
+            facts = self._objects.place(write, check)
+        except (ConflictError, NotFoundError, ForbiddenError, NotReadyError) as error:
+            self._refused(write, error)
+            return
+        except SchedulerError as error:
+            self._find_out(write, error)
+            return
+        self._decides.stored(write, facts)
+        self._count(PlacementOutcome.PLACED)
+        milliseconds = (self._clock.now() - began) * 1000
+        text = "placed replica=%s volume=%s node=%s disk=%s bytes=%s ms=%.1f"
+        where = write.place
+        _log.info(text, write.replica, write.volume, where.node, where.disk_uuid, write.how, milliseconds)
+
+    def _refused(self, write: PlaceWrite, error: SchedulerError) -> None:
+        """It was not stored, and will not be."""
+        if isinstance(error, NotFoundError):
+            self._decides.failed(write, None)
+            return
+        found = self._read(write)
+        if found is not None and found.node:
+            self._count(PlacementOutcome.ELSEWHERE)
+            _log.warning("somebody else has placed replica=%s volume=%s", write.replica, write.volume)
+        elif not isinstance(error, ConflictError):
+            self._count(PlacementOutcome.FAILED)
+            _log.warning("place refused replica=%s volume=%s: %s", write.replica, write.volume, error)
+        self._decides.failed(write, found)
+
+    def _find_out(self, write: PlaceWrite, error: SchedulerError) -> None:
+        """Nobody knows whether it was stored: the answer never came. It may still arrive, so where the Replica has no
+        node nothing is said before it cannot any more."""
+        _log.warning("no answer replica=%s volume=%s: %s", write.replica, write.volume, error)
+        self._count(PlacementOutcome.FAILED)
+        arrives_until = self._clock.now() + ARRIVES_SECONDS
+        while True:
+            found = self._read(write)
+            if found is None or found.node or found.uid != write.uid:
+                break
+            if self._clock.now() >= arrives_until or not self._is_leading():
+                break
+            if self._ending.wait(DOUBT_SECONDS):
+                break
+        where = write.place
+        if found is not None and (found.node, found.disk_uuid) == (where.node, where.disk_uuid):
+            self._decides.stored(write, found)
+        else:
+            self._decides.failed(write, found)
+
+    def _read(self, write: PlaceWrite) -> Replica | None:
+        """As it is, asked until there is an answer; what cannot be parsed counts as gone."""
+        while True:
+            try:
+                return self._objects.look(write.replica)
+            except MalformedRequestError:
+                return None
+            except SchedulerError:
+                if self._ending.wait(DOUBT_SECONDS):
+                    return None
+
+    def _mark(self, name: str, turn: ReplicaTurn, check: Callable[[], None]) -> None:
+        try:
+            if turn.step is TurnStep.HOLD:
+                self._objects.hold(name, turn.uid, self._now_utc().strftime("%Y-%m-%dT%H:%M:%SZ"), check)
+                self._count(PlacementOutcome.HELD)
+            elif turn.step is TurnStep.RELEASE:
+                self._objects.release(name, turn.uid, check)
+                self._count(PlacementOutcome.RELEASED)
+            else:
+                self._objects.leave(name, turn.uid, turn.reason, check)
+                self._count(PlacementOutcome.LEFT)
+            _log.info("marked replica=%s volume=%s step=%s reason=%s", name, turn.volume, turn.step, turn.reason)
+        except (ConflictError, NotFoundError):
+            return  # it has a node by now, or is gone
+
+    def _count(self, outcome: PlacementOutcome) -> None:
+        with self._lock:
+            self._outcomes[outcome] += 1
+
+    def _end_writers(self) -> None:
+        self._ending.set()
+        self._writers.shutdown(wait=True, cancel_futures=True)
 
     # Views
 
     def _show(self, *, is_on: bool) -> None:
         now = self._clock.now()
-        counts = Counter(state.reason for state in self._states.values())
+        counts = Counter(str(state.reason) for state in self._states.values())
         shown = tuple(_entry(name, state, now) for name, state in islice(self._states.items(), SHOWN))
+        with self._lock:
+            outcomes = {one.value: self._outcomes[one] for one in PlacementOutcome}
+            writing = len(self._writing)
         waiting = {reason: counts[reason] for reason in REASONS}
-        outcomes = {one.value: self._outcomes[one] for one in PlacementOutcome}
-        self._figures = PlacementFigures(is_on, self._problem, waiting, shown, outcomes)
-
-
-def _of(held: HeldPlace) -> str:
-    return Why.CLOSED if held is HeldPlace.CLOSED else ""
+        self._figures = PlacementFigures(is_on, self._problem, waiting, shown, outcomes, writing)
 
 
 def _entry(name: str, state: Waiting, now: float) -> Mapping[str, Any]:
@@ -351,20 +410,9 @@ def _entry(name: str, state: Waiting, now: float) -> Mapping[str, Any]:
         "replica": name,
         "volume": state.volume,
         "reason": str(state.reason),
-        "detail": state.detail,
         "tries": state.tries,
         "waiting_seconds": round(now - state.since, 1),
     }
-
-
-def _nearest(given: Allotment) -> str:
-    """Of the disks that do not take it the one with the fewest bytes missing, for a person."""
-    if not given.obstacles:
-        return "there is no disk"
-    first = min(given.obstacles, key=lambda one: (not one.missing_bytes, one.missing_bytes, one.node, one.disk))
-    others = len(given.obstacles) - 1
-    where = " ".join(part for part in (first.node, first.rejection.message) if part)
-    return where + (f"; {others} more" if others else "")
 
 
 def status_of(figures: PlacementFigures) -> Mapping[str, Any]:
@@ -372,6 +420,7 @@ def status_of(figures: PlacementFigures) -> Mapping[str, Any]:
     return {
         "is_on": figures.is_on,
         "problem": figures.problem,
+        "writing": figures.writing,
         "waiting": {reason: count for reason, count in figures.waiting.items() if count},
         "replicas": list(figures.shown),
         "outcomes": dict(figures.outcomes),

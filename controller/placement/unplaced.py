@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.kube.store import Change
-from controller.model.allocations import NodeRecord
 from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 
 
@@ -88,9 +87,10 @@ class Unplaced:
         if any(gives_room(change.old, change.new) for change in changes):
             self.room_came()
 
-    def records_changed(self, changes: Sequence[Change[NodeRecord]]) -> None:
-        if any(frees(change.old, change.new) for change in changes):
-            self.room_came()
+    def volume_planned(self, volume: str) -> None:
+        """The volume's plan has changed. Wakes nobody: the one who takes the news tells it."""
+        with self._lock:
+            self._touched |= self._of_volume.get(volume, set())
 
     def room_came(self, _changes: object = None) -> None:
         """Something else has changed that may open a disk to replicas."""
@@ -103,7 +103,7 @@ class Unplaced:
 
 def gives_room(old: LonghornNode | None, new: LonghornNode | None) -> bool:
     """Whether that change may let a replica in that found no disk before: anything but disks that got fuller."""
-    if old is None or new is None or _without_figures(old) != _without_figures(new) or frees(old.record, new.record):
+    if old is None or new is None or _without_figures(old) != _without_figures(new):
         return True
     return any(_is_emptier(before, after) for before, after in zip(old.disks, new.disks, strict=True))
 
@@ -147,10 +147,3 @@ def _leaves(old: Replica, new: Replica) -> bool:
 def _volume_of(change: Change[Volume]) -> str:
     facts = change.new or change.old
     return facts.name if facts is not None else ""
-
-
-def frees(old: NodeRecord | None, new: NodeRecord | None) -> bool:
-    """Whether something has gone from that record, or it can be read again."""
-    if old is None or (new is not None and new.problem):
-        return False
-    return bool(old.problem) or not set(old.allocations) <= set(new.allocations if new is not None else ())

@@ -35,9 +35,8 @@ REMOTE_TEXT: Final = (
     "without its data"
 )
 DISCRETION_TEXT: Final = (
-    "The pod's own Longhorn volumes may not all fit on one disk of the node that it was offered, and Longhorn chooses "
-    "their disks. A disk may exceed its limit, or a volume may find no disk there: it then goes to another node, or "
-    "waits if it is strict-local"
+    "The pod's own Longhorn volumes may not all fit on the node that it was offered. A volume that finds no disk there "
+    "goes to another node, or waits if it is strict-local"
 )
 # By decision, of pods that were let through although not all was as it should be: the Event's reason and text.
 LET_THROUGH: Final[Mapping[Decision, tuple[str, str]]] = {
@@ -65,6 +64,15 @@ NEVER_TEXT: Final = (
     "The claim requests {asked}, but Longhorn cannot grow its volume beyond {most} ({where}), and no room is held for "
     "it"
 )
+NO_PLACE_TEXT: Final = (
+    "No disk takes a replica of this volume of {asked} now: what is free is planned for other volumes or not enough, "
+    "or a rule forbids the disk. The replica is placed as soon as there is room. After five minutes, Longhorn places "
+    "it where it sees room"
+)
+LOST_TEXT: Final = (
+    "A disk that was planned for this volume of {asked} takes it no more, and no other disk does now. It is placed as "
+    "soon as there is room"
+)
 # By what is told of a claim: the Event's reason and text.
 OF_CLAIMS: Final[Mapping[Tale, tuple[str, str]]] = {
     Tale.CAPPED: ("LonghornRoomNotPromised", CAPPED_TEXT),
@@ -72,6 +80,8 @@ OF_CLAIMS: Final[Mapping[Tale, tuple[str, str]]] = {
     Tale.GROWS_TOO_FAR: ("LonghornCannotGrow", TOO_FAR_TEXT),
     Tale.GROWS_LATER: ("LonghornGrowsLater", LATER_TEXT),
     Tale.NEVER_GROWS: ("LonghornCannotGrow", NEVER_TEXT),
+    Tale.NO_PLACE: ("LonghornNoPlace", NO_PLACE_TEXT),
+    Tale.PLACE_LOST: ("LonghornPlaceLost", LOST_TEXT),
 }
 
 

@@ -75,6 +75,10 @@ class Program:
         """It and its workers do nothing any more, as if the machine hung."""
         os.killpg(self.record.pid, signal.SIGSTOP)
 
+    def thaw(self) -> None:
+        """It and its workers go on where they were frozen."""
+        os.killpg(self.record.pid, signal.SIGCONT)
+
     def exit_code(self, timeout: float = 30.0) -> int:
         """Of a process that was told to end, once it has."""
         return self._supervisor.exit_code(self.record, timeout)

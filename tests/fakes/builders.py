@@ -45,6 +45,7 @@ def disk(name: str = "d1", free_gib: float = 400, *, node: str = "n1", tags: tup
         reserved_bytes=0,
         scheduled_bytes=0,
         scheduled_replicas={},
+        path=f"/disks/{name}",
     )
 
 

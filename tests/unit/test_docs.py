@@ -17,11 +17,13 @@ from controller.allocations.metrics import RecordMetrics
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision
 from controller.allocator.verbs.grow import GrowthVerdict
+from controller.allocator.verbs.place import REASONS as WAITS
 from controller.assembly.metrics import FAILURES, LeaderMetrics, LeaderSources
 from controller.canary.prover import OUTCOMES, REASONS
-from controller.placement.metrics import PlacementMetrics
-from controller.placement.placer import REASONS as WAITS
+from controller.placement.gate import GateFigures, GateState
+from controller.placement.metrics import GateMetrics, PlacementMetrics, PlanMetrics
 from controller.placement.placer import PlacementFigures
+from controller.placement.plan_objects import PlanFigures
 from controller.process.common_metrics import PREFIX
 from controller.rpc.metrics import OUTCOMES as RPC_OUTCOMES
 from controller.rpc.metrics import RpcMetrics
@@ -91,6 +93,8 @@ def test_every_metric_is_documented_and_nothing_else() -> None:
     RpcMetrics(registry)
     registry.register(RecordMetrics(Figures, lambda: True))
     registry.register(PlacementMetrics(PlacementFigures))
+    registry.register(PlanMetrics(PlanFigures))
+    registry.register(GateMetrics(lambda: GateFigures(GateState.OFF, "", None, None, 0, 0, 0, {})))
     proposed = first_cells(METRICS, "## Of Longhorn's enhancement proposal")
     ours = [name for name in first_cells(METRICS, "## Of the controller") if name not in set(Decision)]
     assert shown_by(registry) == {*proposed, *(f"{PREFIX}_{name}" for name in ours)}
@@ -136,9 +140,9 @@ def test_every_decision_and_every_event_about_a_canary_is_documented() -> None:
 
 
 def test_all_that_a_replica_may_wait_for_is_documented() -> None:
-    text = section_of((DOCS / "disk-scheduler.md").read_text(), "### What a replica waits for")
+    text = section_of((DOCS / "who-places.md").read_text(), "## What a Replica waits for")
     named = {name for cell in re.findall(r"^\| (`.+?`) \|", text, re.MULTILINE) for name in re.findall("`(.+?)`", cell)}
-    assert {"reason", *WAITS} == named
+    assert set(WAITS) == named
 
 
 def test_every_verdict_on_an_expansion_is_an_outcome_of_a_call() -> None:

@@ -83,6 +83,8 @@ class Ledger:
         self._charged: Counter[str] = Counter()  # bytes by namespace
         self._binds: Callable[[Promise], bool] | None = None
         self._binding: Ledger | None = None
+        self.chosen_changed: set[str] = set()  # volumes of which what is chosen may be another thing; taken by `Places`
+        self._offered: Ledger | None = None
 
     @classmethod
     def of(cls, promises: Iterable[Promise], known: Mapping[str, BoundItems] = _NOTHING_KNOWN) -> Ledger:
@@ -106,6 +108,24 @@ class Ledger:
         self._binding = None if binds is None else Ledger.of(filter(binds, self.promises()))
 
     @property
+    def offered(self) -> Ledger:
+        """What is held: answers, and rooms that are kept, that no choice has followed yet. Kept beside the rest from
+        the first question on."""
+        if self._offered is None:
+            self._offered = Ledger()
+            for promise in self.promises():
+                self._offer(promise)
+        return self._offered
+
+    def _offer(self, promise: Promise) -> None:
+        if self._offered is None:
+            return
+        if promise.state is State.HELD and promise.kind is not Kind.GROWTH:
+            self._offered.put(Verb.HOLD, promise)
+        else:
+            self._offered.drop(Verb.FORGET, promise.volume, promise.claimant)
+
+    @property
     def binding(self) -> Ledger:
         """Those of the promises that bind, kept up to date as they come and go, since there may be thousands. All of
         them while nobody asked for less."""
@@ -120,12 +140,15 @@ class Ledger:
         old = claimants.get(promise.claimant) if claimants is not None else None
         if _next(verb, promise.volume, promise.claimant, old) is not promise.state:
             raise BugError(f"{verb.name} of {promise.volume} {promise.claimant} makes {promise.state.name}")
+        if State.ASSUMED in (promise.state, old.state if old is not None else None):
+            self.chosen_changed.add(promise.volume)
         if old is not None:
             self._unlink(old, kept=promise)
         self._by_volume.setdefault(promise.volume, {})[promise.claimant] = promise
         self._by_claimant.setdefault(promise.claimant, {})[promise.volume] = promise
         self._link(promise)
         self.bind(promise)
+        self._offer(promise)
 
     def bind(self, promise: Promise) -> None:
         """Whether that promise binds may be another thing by now, although it is the same."""
@@ -142,6 +165,8 @@ class Ledger:
         _next(verb, volume, claimant, old)
         if old is None or claimants is None:
             return None
+        if old.state is State.ASSUMED:
+            self.chosen_changed.add(volume)
         self._unlink(old)
         del claimants[claimant]
         if not claimants:
@@ -150,8 +175,9 @@ class Ledger:
         del volumes[volume]
         if not volumes:
             del self._by_claimant[claimant]
-        if self._binding is not None:
-            self._binding.drop(Verb.FORGET, volume, claimant)
+        for part in (self._binding, self._offered):
+            if part is not None:
+                part.drop(Verb.FORGET, volume, claimant)
         return old
 
     # Look-ups

@@ -64,6 +64,13 @@ class Settler:
             is_old_nomination=lambda name: memory.is_old_nomination(pod.uid, name),
         )
 
+    def home_of(self, promise: Promise) -> str:
+        """The node that is chosen for the promise's pod; "" where none is known."""
+        pod = self._world.pods.get(promise.claimant)
+        choice = self.choice(pod) if pod is not None else None
+        claim = self._world.claim_by_uid(promise.volume)
+        return choice.node if choice is not None else claim.selected_node if claim is not None else ""
+
     def pod_changed(self, pod: Pod, now: float) -> None:
         """The pod came or changed: a claim that it uses may now be shared, or no longer."""
         for claim in self._world.claims_of(pod):

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from controller.allocator.promises.quarantine import Quarantine
 from controller.allocator.promises.settle import Settler
+from controller.allocator.verbs.place import Places
 from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.world.reach import ReachCause
 from controller.allocator.world.world import World
@@ -29,6 +30,7 @@ class Observing:
     settler: Settler
     refusals: Refusals
     quarantine: Quarantine
+    places: Places
     now: float
     is_active: bool
     is_leading: bool
@@ -83,6 +85,7 @@ class Observing:
         return ()
 
     def replica(self, name: str, replica: Replica | None) -> Sequence[str]:
+        replica = self.places.show_locked(name, replica)
         if replica is not None and self.is_active:
             self._note_reach(replica)
         return self.touched(self.world.put_replica(name, replica))
@@ -118,6 +121,7 @@ class Observing:
     def settle_changes(self) -> None:
         """What other objects' changes mean for volumes and nodes."""
         volumes, nodes, candidates = self.world.take_changes()
+        self.places.nodes_touched_locked(nodes | candidates)
         if not self.is_active:
             return
         for name in volumes:
@@ -192,7 +196,11 @@ class Events(ABC):
         )
 
     def observe_replica(self, name: str, facts: Replica | None, _gone: Replica | None = None) -> None:
-        self._observe(name, lambda observing: observing.replica(name, facts))
+        self._observe(
+            name,
+            lambda observing: observing.replica(name, facts),
+            lambda world: _is_outdated(world.placed.get(name), facts),
+        )
 
     def observe_class(self, name: str, facts: StorageClass | None, _gone: StorageClass | None = None) -> None:
         self._observe(name, lambda observing: observing.touched(observing.world.put_class(name, facts)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -164,7 +165,7 @@ def test_a_node_whose_crd_prunes_the_field_gets_no_record() -> None:
     source.write(source.read("n1"), [entry("r1")], 3)
     real = api.patch
 
-    def pruned(resource: Resource, namespace: str | None, name: str, body: dict[str, object], **more: float) -> object:
+    def pruned(resource: Resource, namespace: str | None, name: str, body: dict[str, object], **more: Any) -> object:
         spec = body.get("spec", {})
         assert isinstance(spec, dict)
         spec.pop("diskAllocations", None)

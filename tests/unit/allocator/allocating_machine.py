@@ -88,7 +88,7 @@ class AllocatingMachine(RaceMachine):
             observe(self.allocator, "replica", name, self.truth["replica"][name])
             given = self.allocator.allocations.place_replica(name, SECONDS)
         except NotReadyError:  # a leader before gave it, and pods count wherever they may have been offered a node
-            assert self.allocator._world.allocated.former is not None
+            assert self.allocator._world.allocated.has_former
             return
         assert given.allocations or given.obstacles
         self.finish(given, arrives=arrives, is_told=is_told)

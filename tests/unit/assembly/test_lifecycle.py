@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from controller.allocator.outcome import Mode, Wakeup
+from controller.allocator.plans.plan import Plan
 from controller.assembly.lifecycle import RULE_OUT_SECONDS, Configured, Lifecycle, Parts, mode_of
-from controller.errors import UnavailableError
+from controller.errors import NotLeaderError, SchedulerError, UnavailableError
 from controller.model.longhorn import LonghornSettings
 from controller.process.common_metrics import StoreState
 from controller.process.worker import Worker
@@ -56,6 +57,7 @@ class Parted:
         self.live = LiveSettings(enabled=True)
         self.problems: dict[str, str] = {}
         self.endpoint_failure: UnavailableError | None = None
+        self.fence_failure: SchedulerError | None = None
         self.no_pod_opts_in = True
         self.is_open = False
         self.follower = Named("informer", self.said)
@@ -69,6 +71,7 @@ class Parted:
                 sweeper=Named("sweeper", self.said),
                 waker=Named("waker", self.said),
                 endpoint=self,
+                terms=self,
                 always=[Named("recorder", self.said)],
                 read_settings=lambda: self.read_settings(),  # noqa: PLW0108
                 tell=lambda reason, text, is_warning: self.told.append((f"{reason} {text}", is_warning)),
@@ -84,6 +87,23 @@ class Parted:
     def close(self) -> None:
         self.said.append("gate close")
         self.is_open = False
+
+    is_held = True
+
+    def fence(self, term: int) -> None:
+        self.said.append(f"fence {term}")
+        if self.fence_failure is not None:
+            raise self.fence_failure
+
+    def load(self, term: int) -> Sequence[Plan]:
+        self.said.append(f"load {term}")
+        return ()
+
+    def changed(self) -> None:
+        """The gate looks again."""
+
+    def end(self) -> None:
+        self.said.append("store plans")
 
     def point_here(self) -> None:
         self.said.append("point here")
@@ -140,17 +160,35 @@ def test_a_term_begins_with_caught_up_stores_and_ends_its_beginning_with_the_end
 
     parted.lifecycle.begin_term(7)
 
-    assert parted.step() == ["catch up", "gate open 7", "sweeper start", "waker start", "point here"]
+    assert parted.step() == [
+        "fence 7",
+        "catch up",
+        "load 7",
+        "gate open 7",
+        "sweeper start",
+        "waker start",
+        "point here",
+    ]
     assert parted.lifecycle.term == 7
 
 
 def test_the_gate_stays_closed_until_the_stores_have_caught_up() -> None:
     parted = Parted().elected()
     parted.follower.catches_up = False
-    assert parted.step() == ["catch up"]
+    assert parted.step() == ["fence 1", "catch up"]
 
     parted.follower.catches_up = True
-    assert parted.step()[:2] == ["catch up", "gate open 1"]
+    assert parted.step()[:4] == ["fence 1", "catch up", "load 1", "gate open 1"]
+
+
+@pytest.mark.parametrize("fault", [UnavailableError("away"), NotLeaderError("over")])
+def test_nothing_is_decided_before_a_former_leader_is_fenced_off(fault: SchedulerError) -> None:
+    parted = Parted().elected()
+    parted.fence_failure = fault
+    assert parted.step() == ["fence 1"]
+
+    parted.fence_failure = None
+    assert parted.step()[:2] == ["fence 1", "catch up"]
 
 
 @pytest.mark.parametrize("fault", [UnavailableError("away"), ValueError("odd")], ids=["expected", "not expected"])
@@ -167,7 +205,7 @@ def test_a_fault_while_a_store_catches_up_keeps_the_gate_closed_and_is_not_swall
         with pytest.raises(ValueError) if isinstance(fault, ValueError) else nullcontext():
             parted.lifecycle.step()
     assert not parted.is_open
-    assert parted.step()[:2] == ["catch up", "gate open 1"]
+    assert parted.step()[:4] == ["fence 1", "catch up", "load 1", "gate open 1"]
 
 
 def test_losing_the_lease_closes_the_gate_first_and_in_the_electors_own_thread() -> None:
@@ -402,6 +440,7 @@ def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours() -> Non
     ending = parted.said[parted.said.index("waker start") :]
     assert [line for line in ending if line != "point here"] == [
         "waker start",
+        "store plans",
         "gate close",
         "clear",
         "elector stop",
@@ -442,3 +481,18 @@ def test_settings_that_could_not_be_applied_are_applied_again(part: str, monkeyp
     assert parted.lifecycle.configured is None
     parted.lifecycle.step()
     assert parted.lifecycle.configured is not None
+
+
+def test_a_stop_that_is_asked_for_twice_at_once_is_begun_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where one signal's handler interrupts another's, in the midst of setting an Event."""
+    parted = Parted()
+    begun: list[str] = []
+
+    def begin() -> None:
+        begun.append("begun")
+        parted.lifecycle.begin_stop()
+
+    monkeypatch.setattr(parted.lifecycle.worker, "begin_stop", begin)
+    parted.lifecycle.begin_stop()
+
+    assert begun == ["begun"]

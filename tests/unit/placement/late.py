@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.allocations.backends import NodeDiskAllocationBackend
 from controller.errors import ClusterError, UnavailableError
-from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_REPLICAS
+from controller.kube.resources import LONGHORN_BACKING_IMAGES
 from controller.model.allocations import Allocation, Purpose
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import Served
@@ -178,26 +178,6 @@ def delay(leader: PlacingLeader) -> list[Callable[[], object]]:
 
     backend.write = lose
     return late
-
-
-def delay_placement(leader: PlacingLeader) -> Callable[[], object]:
-    """The placer has sent a Replica's disk, and got no answer; it arrives when this is called."""
-    api, late = leader.cell.api, list[Callable[[], object]]()
-    patch = api.patch
-
-    def lose(resource: Any, namespace: Any, name: str, body: Any, **more: Any) -> Any:
-        if resource != LONGHORN_REPLICAS or "nodeID" not in body["spec"]:
-            return patch(resource, namespace, name, body, **more)
-        api.patch = patch  # type: ignore[method-assign]
-        late.append(partial(patch, resource, namespace, name, body, **more))
-        raise UnavailableError("no answer")
-
-    api.patch = lose  # type: ignore[method-assign]
-    for _ in range(3):  # it may bind the Replica to its node first
-        if not late:
-            leader.round(3)
-    (one,) = late
-    return one
 
 
 def refuse(leader: PlacingLeader, node: str) -> Callable[[], None]:

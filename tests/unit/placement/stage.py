@@ -1,13 +1,9 @@
-"""A leader that places replicas in a cluster in memory: its own allocator and record, an API server, and informers that
-show what happened whenever they are told to."""
+"""A leader that gives room by name in a cluster in memory: its own allocator and record, an API server, and informers
+that show what happened whenever they are told to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Self
-
-from prometheus_client import CollectorRegistry
 
 from controller.allocations.backends import NodeDiskAllocationBackend
 from controller.allocations.writer import RecordWriter
@@ -17,7 +13,6 @@ from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.kube.store import Store
 from controller.model.allocations import Allocation, Change, NodeRecord
-from controller.placement.build import build_placement
 from controller.rpc.allocating import DiskAllocator
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.apiserver import FakeApiServer
@@ -26,8 +21,7 @@ from tests.fakes.clock import VirtualClock
 from tests.unit.rpc.leaders import Checks
 
 NAMESPACE = "longhorn-system"
-ON = LiveSettings(enabled=True, allocation_authority=DISK_SCHEDULER, replica_placement=True)
-OFF = replace(ON, replica_placement=False)
+BY_RECORD = LiveSettings(enabled=True, allocation_authority=DISK_SCHEDULER)
 TRUE = {"status": "True"}
 Raw = dict[str, Any]
 
@@ -71,7 +65,11 @@ class ReplicaCell:
             "active": True,
             **spec,
         }
-        self.api.put(LONGHORN_REPLICAS, NAMESPACE, {"metadata": {"name": name, **(meta or {})}, "spec": wanted})
+        self.api.put(
+            LONGHORN_REPLICAS,
+            NAMESPACE,
+            {"metadata": {"name": name, "uid": f"uid-{name}", **(meta or {})}, "spec": wanted},
+        )
         return name
 
     def add(self, volume: str, gib: int = 10, **spec: Any) -> str:
@@ -103,12 +101,12 @@ class ReplicaCell:
 
 
 class PlacingLeader:
-    """One leader of a cell. `cluster` has its allocator."""
+    """One leader of a cell that is asked for places. `cluster` has its allocator."""
 
-    def __init__(self, cell: ReplicaCell, term: int = 1, live: LiveSettings = ON) -> None:
-        self.cell, self.live, self.checks = cell, live, Checks()
-        self.checks.term, self.has_record, self.finds = term, True, False  # `finds`: what live reads are about
-        self.cluster = TestCluster(live=live, make_allocator=lambda _clock: Allocator(cell.clock))
+    def __init__(self, cell: ReplicaCell, term: int = 1) -> None:
+        self.cell, self.live, self.checks = cell, BY_RECORD, Checks()
+        self.checks.term, self.finds = term, False  # `finds`: what live reads are about
+        self.cluster = TestCluster(live=self.live, make_allocator=lambda _clock: Allocator(cell.clock))
         backend, given = NodeDiskAllocationBackend(cell.api, NAMESPACE), self.cluster.allocator.allocations
         self.writer = RecordWriter(backend, self._term, cell.clock, self._pause, self._seen, learn=given.learn)
         self.giving = DiskAllocator(
@@ -117,27 +115,10 @@ class PlacingLeader:
             lambda: self.checks,
             lambda missing, seconds: self.finds,
             cell.clock,
-            lambda: self.placer.may_write(),  # noqa: PLW0108 -- it is made below
         )
         self.stores: dict[str, Store[Any]] = {kind.name: Store(kind.name, kind.parse) for kind in FOLLOWED}
-        self.stores["setting"] = Store("setting", lambda raw: raw)
         for kind in FOLLOWED:
             follow(kind, self.stores[kind.name], self.cluster.allocator)
-        self.registry = CollectorRegistry()
-        parts = build_placement(
-            cell.api,
-            NAMESPACE,
-            cell.clock,
-            self.stores,
-            self.registry,
-            gives=self.giving,
-            turns=self.cluster.allocator.allocations,
-            settings=lambda: self.live,
-            checks=lambda: self.checks,
-            is_leading=lambda: self.checks.is_leading,
-            has_record=lambda: self.has_record,
-        )
-        self.placer, self.addition = parts.placer, parts.addition
         self.see()
 
     def _seen(self, node: str) -> NodeRecord | None:
@@ -160,36 +141,6 @@ class PlacingLeader:
             raws = self.cell.api.list_page(kind.resource, namespace).items
             self.stores[kind.name].replace(raws)
         return self
-
-    def round(self, after_seconds: float = 0.0) -> Self:
-        """Time passes, the informers catch up, and a round is made; then they show what it did."""
-        self.cell.clock.advance(after_seconds)
-        self.see()
-        self.placer.run_once()
-        return self.see()
-
-    def reasons(self) -> dict[str, str]:
-        """By replica, why it waits."""
-        self.placer.run_once()
-        return {one["replica"]: one["reason"] for one in self.status["replicas"]}
-
-    @property
-    def status(self) -> Raw:
-        found: Raw = self.addition.status()
-        return found
-
-    def counted(self, outcome: str) -> int:
-        return int(self.status["outcomes"][outcome])
-
-
-def failing(error: Exception, *verbs: str) -> Callable[[str, Any], None]:
-    """Of calls about Replica objects."""
-
-    def fail(verb: str, resource: Any) -> None:
-        if resource == LONGHORN_REPLICAS and verb in verbs:
-            raise error
-
-    return fail
 
 
 def change_node(cell: ReplicaCell, name: str, *, zone: str = "", tags: tuple[str, ...] = ()) -> None:

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from controller.errors import PreconditionError
 from controller.kube.resources import LONGHORN_NODES
 from tests.unit.placement.late import SECONDS, Late, copy_image, free, free_copy, free_gib, let_pass, put_image, start
-from tests.unit.placement.stage import NAMESPACE, OFF, PlacingLeader, ReplicaCell
+from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell
 from tests.waiting import wait_until
 
 
@@ -43,19 +42,6 @@ def test_a_copy_that_one_call_frees_is_not_free_while_another_is_about_to_write_
     assert not leader.giving.place("w", replica, SECONDS).allocations
     late.let_go()
     assert ({"i": "n1"}, "") == (cell.on_record(), late.error)
-
-
-def test_a_replica_that_the_leader_is_about_to_write_to_its_disk_is_not_deallocated() -> None:
-    cell = ReplicaCell(n1=100)
-    name = cell.add("v", 60)
-    leader = PlacingLeader(cell)
-    leader.giving.place("v", name, SECONDS)
-    leader.finds = True
-    with pytest.raises(PreconditionError, match="replica-placement writes it to the disk that it was given"):
-        free(leader, name)
-    leader.live = OFF
-    free(leader, name)
-    assert {} == cell.on_record()
 
 
 def test_what_is_freed_and_given_anew_in_one_write_counts_for_good() -> None:

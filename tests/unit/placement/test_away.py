@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
-from controller.allocator.verbs.answers import WRITES_SECONDS
 from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotReadyError, PreconditionError
@@ -18,14 +17,12 @@ from tests.unit.placement.late import (
     Late,
     arrives,
     copy_image,
-    delay_placement,
     expand,
     let_pass,
     put_image,
     refuse,
-    schedule,
 )
-from tests.unit.placement.stage import NAMESPACE, OFF, PlacingLeader, ReplicaCell, change_node
+from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell, change_node
 
 
 def hide(leader: PlacingLeader, node: str) -> Callable[[], object]:
@@ -52,7 +49,7 @@ def with_two_replicas(n1: int, n2: int) -> tuple[PlacingLeader, str, str]:
     cell = ReplicaCell(n1=n1, n2=n2)
     cell.put_volume("v", 10, numberOfReplicas=2)
     first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
-    return PlacingLeader(cell, live=OFF), first, second
+    return PlacingLeader(cell), first, second
 
 
 def test_a_volume_does_not_grow_while_a_disk_of_it_is_away() -> None:
@@ -78,7 +75,7 @@ def test_a_free_of_a_place_elsewhere_leaves_what_is_away() -> None:
     cell = ReplicaCell(n1=100, n2=100)
     cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1")
     name = cell.put_replica("v", gib=60)
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     assert "n1" == node_of(leader, "v", name)
     show = hide(leader, "n1")
     cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
@@ -95,7 +92,7 @@ def test_the_place_that_was_told_last_is_told_after_a_growth_that_came_to_nothin
     cell.put_volume("v", 10, numberOfReplicas=2)
     first = cell.put_replica("v", 1)
     cell.put_replica("v", 2, nodeID="n3", diskID="n3-d1")
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     assert "n1" == node_of(leader, "v", first)
     show = hide(leader.see(), "n1")
     cell.clock.advance(1)
@@ -113,7 +110,7 @@ def test_after_a_growth_that_another_node_refused_a_place_is_told_as_before() ->
     cell.put_volume("v", 10, numberOfReplicas=2)
     first = cell.put_replica("v", 1)
     cell.put_replica("v", 2, nodeID="n3", diskID="n3-d1")
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     assert "n1" == node_of(leader, "v", first)
     mend = refuse(leader, "n3")
     with pytest.raises(NotReadyError):
@@ -162,7 +159,7 @@ def test_in_a_zone_of_a_replica_that_is_away_it_is_given_none() -> None:
         change_node(cell, node, zone=zone)
     cell.put_volume("v", 10, numberOfReplicas=2, replicaZoneSoftAntiAffinity="disabled")
     first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     assert "n1" == node_of(leader, "v", first)
     show = hide(leader, "n1")
     with pytest.raises(NotReadyError, match="was given a disk that no node shows now"):
@@ -175,7 +172,7 @@ def test_the_place_of_the_last_answer_counts_whatever_was_decided_since() -> Non
     """The image comes along to there."""
     cell = ReplicaCell(n1=150, n2=100)
     name = cell.add("v", 10)
-    leader, told = PlacingLeader(cell, live=OFF), list[str]()
+    leader, told = PlacingLeader(cell), list[str]()
     late = Late(leader, lambda: told.append(leader.giving.place("v", name, SECONDS).allocations[0].node))
     show = hide(leader, "n1")
     assert "n2" == node_of(leader, "v", name)
@@ -193,7 +190,7 @@ def test_another_replica_waits_while_its_disk_alone_is_away() -> None:
     cell = ReplicaCell(n1=100)
     cell.put_volume("v", 10, numberOfReplicas=2)
     first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     assert "n1" == node_of(leader, "v", first)
     raw = cell.api.get(LONGHORN_NODES, NAMESPACE, "n1")
     status = raw["status"]["diskStatus"]["d1"]
@@ -207,7 +204,7 @@ def test_another_replica_waits_while_it_is_not_known_which_answer_is_the_last() 
     cell = ReplicaCell(n1=200, n2=150)
     cell.put_volume("v", 10, numberOfReplicas=2)
     first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     late = Late(leader, lambda: leader.giving.place("v", first, SECONDS))
     show = hide(leader.see(), "n1")
     assert "n2" == node_of(leader, "v", first)
@@ -221,7 +218,7 @@ def test_another_replica_waits_while_it_is_not_known_which_answer_is_the_last() 
 def test_the_copy_of_an_image_that_was_told_last_is_told_again() -> None:
     cell = ReplicaCell(n1=100, n2=90)
     put_image(cell, 10)
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     places = []
     for _ in range(2):
         places.append(copied_to(leader))
@@ -237,43 +234,3 @@ def copied_to(leader: PlacingLeader) -> str:
     assert served.reply is not None
     node: str = served.reply.allocation.node
     return node
-
-
-def test_the_placer_gives_up_nothing_that_a_caller_was_told_lately() -> None:
-    """Its node was not ready for a minute and a half but for a moment. What the volume is told of its growth is no
-    disk to be written."""
-    cell = ReplicaCell(n1=100)
-    name = cell.add("v", 60)
-    leader = PlacingLeader(cell)
-    assert "n1" == node_of(leader, "v", name)
-    cell.put_node("n1", 100, ready=False)
-    leader.round(3).round(WRITES_SECONDS - 3)
-    cell.put_node("n1", 100)
-    assert "n1" == schedule(leader.see(), "v", name).node
-    cell.put_node("n1", 100, ready=False)
-    leader.round(3)
-    assert ({name: "closed-disk"}, {name: "n1"}) == (leader.reasons(), cell.on_record())
-    leader.round(WRITES_SECONDS - 4)
-    leader.cluster.allocator.sweep()
-    assert {name: "n1"} == cell.on_record()
-    assert "already-allocated" == expand(leader.see(), "v", 60).outcome
-    leader.round(3).round(3)
-    assert {} == cell.on_record()
-
-
-def test_the_placer_gives_up_no_disk_that_is_away() -> None:
-    cell = ReplicaCell(n1=100, n2=100)
-    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1")
-    name = cell.put_replica("v", gib=60)
-    leader = PlacingLeader(cell)
-    leader.giving.place("v", name, SECONDS)
-    first = hide(leader.see(), "n1")
-    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
-    arrives_late = delay_placement(leader.see())
-    assert "n2" in {one.node for one in cell.entries()}
-    hide(leader, "n2")
-    first()
-    leader.round(3).round(3)
-    assert {name: "n2"} == cell.on_record()
-    arrives_late()
-    assert "n2" == cell.node_of(name)

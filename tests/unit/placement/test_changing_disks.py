@@ -164,8 +164,7 @@ def test_of_swapped_disks_the_one_whose_copy_goes_is_free() -> None:
     assert {FIRST: 100, LARGE: 40} == free_by_uuid(leader.see()) == free_by_uuid(PlacingLeader(cell))
 
 
-@pytest.mark.parametrize("places", [True, False], ids=["by the placer", "by a call"])
-def test_of_two_disks_that_a_replica_was_given_none_is_freed_while_one_may_be_written(places: bool) -> None:
+def test_of_two_disks_that_a_replica_was_given_none_is_freed_while_one_may_be_written() -> None:
     """One of them is where its volume was before; it was not known, or came late."""
     cell = ReplicaCell(n1=100, n2=100)
     status = {"ownerID": "n2", "currentNodeID": "n2"}
@@ -175,11 +174,6 @@ def test_of_two_disks_that_a_replica_was_given_none_is_freed_while_one_may_be_wr
         arrives(cell, name, 60, node=node)
     leader = succeeds(cell)
     leader.finds = True
-    if places:
-        for _ in range(3):  # it binds the Replica to its node first
-            leader.round(3)
-        assert "" == cell.node_of(name)
-    else:
-        with pytest.raises(PreconditionError, match="deallocate it"):
-            leader.giving.place("v", name, SECONDS)
+    with pytest.raises(PreconditionError, match="deallocate it"):
+        leader.giving.place("v", name, SECONDS)
     assert ["n1", "n2"] == sorted(one.node for one in cell.entries())

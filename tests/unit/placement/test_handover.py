@@ -143,17 +143,3 @@ def test_what_came_to_nothing_is_no_leaders_own() -> None:
     allocated = leader.cluster.allocator._world.allocated
     one = Allocation(Purpose.REPLICA, name, "n1", "n1-d1", 60 * GIB)
     assert ((), False) == (allocated.of(Purpose.REPLICA, name), allocated.is_ours(one))
-
-
-def test_what_the_leader_before_gave_is_its_own_though_the_same_is_decided_meanwhile() -> None:
-    """The watch shows it late."""
-    cell = ReplicaCell(n1=100)
-    name = cell.add("v", 60)
-    leader = succeeds(cell)
-    arrives(cell, name, 60)
-    call = Late(leader, lambda: leader.giving.place("v", name, SECONDS))
-    leader.see("record")
-    call.let_go()
-    (entry,) = cell.entries()
-    assert leader.cluster.allocator._world.allocated.is_former(entry)
-    assert leader.cluster.allocator.allocations.known.may_be_written(name)

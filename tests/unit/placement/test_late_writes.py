@@ -10,11 +10,9 @@ import pytest
 
 from controller.allocations.backends import LonghornNodeBackend
 from controller.allocations.writer import RecordWriter
-from controller.allocator.outcome import HeldPlace
 from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.allocator.verbs.closed import PASSED_SECONDS
 from controller.errors import ClusterError, NotReadyError, PreconditionError, SchedulerError, UnavailableError
-from controller.rpc import disk_scheduler_pb2 as pb
 from controller.settings import DISK_SCHEDULER, LONGHORN
 from tests.fakes.builders import GIB
 from tests.fakes.clock import TickingClock
@@ -24,7 +22,6 @@ from tests.unit.placement.late import (
     arrives,
     copy_image,
     delay,
-    delay_placement,
     expand,
     free,
     free_copy,
@@ -36,7 +33,7 @@ from tests.unit.placement.late import (
     refuse,
     switch,
 )
-from tests.unit.placement.stage import NAMESPACE, OFF, PlacingLeader, ReplicaCell
+from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell
 
 
 @pytest.mark.parametrize("is_copy", [False, True])
@@ -209,63 +206,6 @@ def test_what_is_behind_its_own_writes_takes_none_for_somebody_elses(again: bool
     assert {first, small} < cell.on_record().keys()
 
 
-def placing_on_n1() -> tuple[ReplicaCell, PlacingLeader, str, Callable[[], object]]:
-    """A replica of the strict-local "v", and the placer's write of it, which is under way."""
-    cell = ReplicaCell(n1=100, n2=100)
-    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1", status={"currentNodeID": "n1"})
-    first = cell.put_replica("v", gib=60)
-    leader = PlacingLeader(cell)
-    leader.finds = True
-    arrives_late = delay_placement(leader)
-    return cell, leader, first, arrives_late
-
-
-def test_the_placer_frees_nothing_by_its_own_call_that_it_has_not_bound_elsewhere_before() -> None:
-    cell, leader, first, arrives_late = placing_on_n1()
-    turn_of = leader.cluster.allocator.allocations.turn_of
-
-    def move_after(*asked: Any) -> Any:
-        turn = turn_of(*asked)
-        cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
-        leader.see()
-        return turn
-
-    leader.cluster.allocator.allocations.turn_of = move_after  # type: ignore[method-assign, assignment]
-    leader.round(3)
-    assert {first: "n1"} == cell.on_record()
-    arrives_late()
-    assert "n1" == cell.node_of(first)
-
-
-def test_what_the_placer_may_be_writing_is_freed_by_no_call() -> None:
-    cell, leader, first, arrives_late = placing_on_n1()
-    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
-    cell.put_volume("w", 60)
-    second = cell.put_replica("w", gib=60, hardNodeAffinity="n1")
-    leader.see()
-    with pytest.raises(NotReadyError, match="replica-placement may be writing it there"):
-        leader.giving.schedule_replica(pb.ScheduleReplicaRequest(volume_name="v", replica_name=first), SECONDS)
-    assert not leader.see().giving.place("w", second, SECONDS).allocations
-    arrives_late()
-    assert ("n1", {first: "n1"}) == (cell.node_of(first), cell.on_record())
-
-
-def test_nor_may_it_be_freed_at_once_when_placing_is_switched_off() -> None:
-    cell = ReplicaCell(n1=100)
-    name = cell.add("v", 60)
-    leader = PlacingLeader(cell)
-    leader.finds = True
-    delay_placement(leader)
-    leader.live = OFF
-    let_pass(leader, DOUBT_SECONDS - 1)
-    leader.placer.run_once()
-    with pytest.raises(PreconditionError, match="frees that by itself"):
-        free(leader, name)
-    let_pass(leader, 1)
-    free(leader, name)
-    assert {} == cell.on_record()
-
-
 @pytest.mark.parametrize("error", [ClusterError("403"), UnavailableError("503")], ids=str)
 def test_where_a_growth_was_taken_back_or_never_tried_the_room_is_free_at_once(error: SchedulerError) -> None:
     cell = ReplicaCell(n1=100, n2=100, n3=100)
@@ -367,8 +307,6 @@ def test_what_a_write_may_have_taken_from_a_replica_that_has_grown_is_not_said_t
     cell.put_volume("v", 50)
     with pytest.raises(NotReadyError, match="not known yet whether the room there is taken"):
         leader.see().giving.place("v", first, SECONDS)
-    turn = leader.cluster.allocator.allocations.turn_of(first)
-    assert turn is not None and HeldPlace.IN_DOUBT is turn.held
     if is_there:
         late[0]()
         with pytest.raises(PreconditionError, match="10 GiB more than there is room for"):

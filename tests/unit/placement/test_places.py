@@ -17,7 +17,6 @@ from tests.unit.placement.late import (
     Late,
     arrives,
     copy_image,
-    delay_placement,
     expand,
     free,
     free_copy,
@@ -28,7 +27,7 @@ from tests.unit.placement.late import (
     schedule,
     succeeds,
 )
-from tests.unit.placement.stage import NAMESPACE, OFF, PlacingLeader, ReplicaCell, change_node
+from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell, change_node
 
 LEADERS = pytest.mark.parametrize("is_next", [False, True], ids=["the same leader", "the next leader"])
 
@@ -44,7 +43,7 @@ def given_twice(*, is_next: bool, image: str = "", **spec: Any) -> tuple[Replica
         spec["backingImage"] = image
     cell.put_volume("v", 10, **spec)
     name = cell.put_replica("v", backingImage=image)
-    leader, told = PlacingLeader(cell, 2, OFF), list[str]()
+    leader, told = PlacingLeader(cell, 2), list[str]()
     late = Late(leader, lambda: told.append(leader.giving.place("v", name, SECONDS).allocations[0].node))
     if not is_next:
         arrives(cell, name, 10)
@@ -54,7 +53,7 @@ def given_twice(*, is_next: bool, image: str = "", **spec: Any) -> tuple[Replica
     if is_next:
         arrives(cell, name, 10)
         leader.checks.is_leading = False
-        leader = PlacingLeader(cell, 3, OFF)
+        leader = PlacingLeader(cell, 3)
         leader.cluster.allocator.begin_term(has_predecessor=False)
     return cell, leader.see(), name
 
@@ -116,13 +115,12 @@ def test_what_a_former_leader_gave_without_room_goes_when_it_is_deallocated(is_i
     cell.put_volume("v", 60, dataLocality="best-effort")
     name = cell.put_replica("v", gib=60)
     leader = succeeds(cell)
-    leader.live = OFF
     assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
     arrives(cell, "i" if is_image else name, 60, purpose=Purpose.BACKING_IMAGE if is_image else Purpose.REPLICA)
     leader.see()
     with pytest.raises(NotReadyError, match="try again"):  # the leader before may have promised more
         copy_image(leader) if is_image else leader.giving.place("v", name, SECONDS)
-    leader.cluster.allocator._world.allocated.former = None
+    leader.cluster.allocator._world.allocated.has_former = False
     with pytest.raises(PreconditionError, match="to have another one chosen, deallocate it"):
         copy_image(leader) if is_image else leader.giving.place("v", name, SECONDS)
     if is_image:
@@ -158,57 +156,11 @@ def test_nor_is_it_told_where_the_anti_affinity_keeps_it_from_there() -> None:
     assert "n2" == leader.giving.place("v", second, SECONDS).allocations[0].node
 
 
-def placing_leader_that_goes(cell: ReplicaCell, *, is_orderly: bool = False) -> tuple[PlacingLeader, Any]:
-    """Its successor, with which replica-placement is off, and its write of a Replica, which is under way."""
-    leader = PlacingLeader(cell)
-    late = delay_placement(leader)
-    leader.checks.is_leading = False
-    successor = PlacingLeader(cell, 2, OFF)
-    successor.cluster.allocator.begin_term(has_predecessor=not is_orderly)
-    successor.finds = True
-    return successor, late
-
-
-@pytest.mark.parametrize("is_orderly", [False, True], ids=["without a word", "letting go of the Lease"])
-@pytest.mark.parametrize("is_repeated", [False, True], ids=["", "and is told again"])
-def test_what_the_placer_of_the_leader_before_may_be_writing_is_not_freed(is_orderly: bool, is_repeated: bool) -> None:
-    cell = ReplicaCell(n1=100)
-    name = cell.add("v", 60)
-    leader, late = placing_leader_that_goes(cell, is_orderly=is_orderly)
-    if is_repeated:
-        assert "n1" == schedule(leader, "v", name).node
-    with pytest.raises(NotReadyError, match="replica-placement of the leader before may be writing it"):
-        free(leader, name)
-    late()
-    assert ("n1", {name: "n1"}) == (cell.node_of(name), cell.on_record())
-
-
-def test_nor_is_it_given_another_disk() -> None:
-    cell = ReplicaCell(n1=100, n2=100)
-    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1")
-    name = cell.put_replica("v", gib=60)
-    successor, late = placing_leader_that_goes(cell)
-    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
-    with pytest.raises(NotReadyError, match="has to be on another node than n1"):
-        schedule(successor.see(), "v", name)
-    late()
-    assert ("n1", {name: "n1"}) == (cell.node_of(name), cell.on_record())
-
-
-def test_after_a_minute_and_a_half_no_such_write_is_under_way() -> None:
-    cell = ReplicaCell(n1=100)
-    name = cell.add("v", 60)
-    leader, _ = placing_leader_that_goes(cell)
-    let_pass(leader, DOUBT_SECONDS)
-    free(leader, name)
-    assert {} == cell.on_record()
-
-
 def test_what_this_leader_has_given_may_be_freed_at_once() -> None:
     cell = ReplicaCell(n1=100)
     name = cell.add("v", 60)
     leader = succeeds(cell)
-    leader.live, leader.finds = OFF, True
+    leader.finds = True
     assert "n1" == schedule(leader, "v", name).node
     free(leader, name)
     assert {} == cell.on_record()
@@ -222,7 +174,7 @@ def test_what_was_to_be_freed_stays_where_somebody_was_told_of_it_since() -> Non
     cell = ReplicaCell(n1=100, n2=50)
     cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1")
     name, other = cell.put_replica("v", gib=60), cell.add("w", 60)
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     assert "n1" == schedule(leader, "v", name).node
     cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
     leader.see()
@@ -239,7 +191,7 @@ def test_a_replica_of_a_former_life_is_not_told_where_it_lay_without_a_write() -
     cell = ReplicaCell(n1=100)
     cell.put_volume("v", 60)
     name, other = cell.put_replica("v", gib=60, nodeID="n1", diskID="n1-d1"), cell.add("w", 60)
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     arrives(cell, name, 60)
     leader.see()
     cell.api.delete(LONGHORN_REPLICAS, NAMESPACE, name)
@@ -262,7 +214,7 @@ def test_where_a_failed_replica_comes_back_no_other_one_is_placed() -> None:
     lost = cell.put_replica("v", 2, nodeID="n2", diskID="n2-d1", healthyAt="2019-01-01T00:00:00Z")
     cell.change(lost, failedAt="2020-01-01T00:00:00Z")
     new = cell.put_replica("v", 3)
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     for _ in range(2):
         served = leader.giving.reuse_failed_replica(pb.ReuseFailedReplicaRequest(volume_name="v"), SECONDS)
         assert served.reply is not None
@@ -279,7 +231,7 @@ def test_a_copy_of_an_image_is_not_told_a_node_that_does_not_suit_it_any_more() 
     cell = ReplicaCell(n1=100, n2=90)
     change_node(cell, "n2", tags=("ssd",))
     put_image(cell, 10)
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     assert "allocated" == copy_image(leader).outcome
     raw = cell.api.get(LONGHORN_BACKING_IMAGES, NAMESPACE, "i")
     raw["spec"]["nodeSelector"] = ["ssd"]
@@ -296,7 +248,7 @@ def test_a_replica_that_was_made_again_is_not_told_a_disk_that_does_not_suit_it(
     cell = ReplicaCell(n1=100, n2=50)
     change_node(cell, "n2", tags=("ssd",))
     name = cell.add("v", 20)
-    leader = PlacingLeader(cell, live=OFF)
+    leader = PlacingLeader(cell)
     assert "n1" == schedule(leader, "v", name).node
     for kind, gone in ((LONGHORN_REPLICAS, name), (LONGHORN_VOLUMES, "v")):
         cell.api.delete(kind, NAMESPACE, gone)
@@ -307,18 +259,3 @@ def test_a_replica_that_was_made_again_is_not_told_a_disk_that_does_not_suit_it(
         schedule(leader.see(), "v", name)
     free(leader, name)
     assert "n2" == schedule(leader.see(), "v", name).node
-
-
-def test_nor_is_it_placed_there() -> None:
-    cell = ReplicaCell(n1=100, n2=50)
-    for node in ("n1", "n2"):
-        change_node(cell, node, tags=("ssd",))
-    name = cell.add("v", 20, nodeSelector=["ssd"])
-    leader = PlacingLeader(cell)
-    leader.giving.place("v", name, SECONDS)
-    change_node(cell, "n1")
-    leader.see().round(3).round(3)
-    assert "" == cell.node_of(name)
-    for _ in range(3):
-        leader.round(DOUBT_SECONDS)
-    assert "n2" == cell.node_of(name)

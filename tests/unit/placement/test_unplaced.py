@@ -12,7 +12,6 @@ from controller.model.allocations import NodeRecord
 from controller.model.longhorn import LonghornNode, Replica
 from controller.placement.unplaced import News, Unplaced, gives_room
 from tests.fakes.builders import GIB, disk, node, replica, volume
-from tests.unit.allocations.stage import entry
 
 DISK = replace(disk("d1"), scheduled_bytes=10, scheduled_replicas={"r": 10}, available_bytes=GIB, path="/d1")
 N1 = node("n1", DISK)
@@ -83,27 +82,29 @@ def test_a_replica_gives_room_when_it_leaves_some(after: Replica | None, expecte
     assert expected is unplaced.take().has_room
 
 
-EMPTY, FULL, BAD = NodeRecord("n1"), NodeRecord("n1", (entry("r"),)), NodeRecord("n1", problem="garbage")
+def test_a_plan_that_changed_touches_its_volumes_replicas_and_wakes_nobody() -> None:
+    """Who takes the news tells it."""
+    woken = list[int]()
+    unplaced = Unplaced(lambda: woken.append(1))
+    for name, of in (("r1", "v"), ("r2", "v"), ("r3", "w")):
+        unplaced.replicas_changed([Change(name, None, replica(name, of))])
+    unplaced.take()
+    unplaced.volume_planned("v")
+    unplaced.volume_planned("unheard-of")
+    assert News({"r1": "v", "r2": "v", "r3": "w"}, frozenset({"r1", "r2"}), has_room=False) == unplaced.take()
+    assert 1 == len(woken)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        (EMPTY, FULL, False),
-        (FULL, replace(FULL, version="2", term=2), False),
-        (FULL, EMPTY, True),
-        (FULL, NodeRecord("n1", (entry("r", 1),)), True),
-        (FULL, None, True),
-        (FULL, BAD, False),
-        (BAD, replace(BAD, version="2"), False),
-        (BAD, FULL, True),
-    ],
-)
-def test_a_record_gives_room_wherever_it_stands(before: NodeRecord, after: NodeRecord | None, expected: bool) -> None:
+def test_what_the_record_says_of_a_node_gives_no_room() -> None:
+    assert not gives_room(N1, replace(N1, record=NodeRecord("n1")))
+
+
+def test_they_wait_in_the_order_in_which_they_came() -> None:
     unplaced = Unplaced(lambda: None)
-    unplaced.records_changed([Change("n1", before, after)])
-    assert expected is unplaced.take().has_room
-    assert expected is gives_room(replace(N1, record=before), replace(N1, record=after))
+    for name in "zmaq":
+        unplaced.replicas_changed([Change(name, None, replica(name, "v"))])
+    unplaced.replicas_changed([Change("z", replica("z", "v"), replica("z", "v", failed_at="2026-01-01T00:00:00Z"))])
+    assert ["z", "m", "a", "q"] == list(unplaced.take().waiting)
 
 
 def test_nobody_is_woken_by_news_again_before_they_are_taken() -> None:

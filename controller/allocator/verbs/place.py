@@ -1,0 +1,474 @@
+"""Where a Replica without a node goes: one decision for each, made under the lock and written by the placer.
+
+A decision counts at once: the world shows the copy on its disk from then on, whatever older events the watch delivers.
+That ends when the stored copy is seen, or when the write is known to have failed. So no byte is given twice, and nobody
+who asks what a disk holds need know of writes that are under way.
+
+Which bytes a copy may take:
+
+- a first copy, of a volume without any placed copy: free ones. Without room it is held back from Longhorn for
+  `HOLD_SECONDS` at most, and its pod is told;
+- a further copy: free ones; at once planned ones where every plan that has to leave finds another place; after
+  `BESIDE_SECONDS` any within the disk's limit. Redundancy, and Longhorn's own work, go before promises, after seconds.
+
+What the ledger has promised elsewhere is avoided where there is a choice.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from itertools import count
+from typing import Final
+
+from controller.allocator.choose.legal import legal
+from controller.allocator.choose.wanted import NothingTaken, Wanted, view_of
+from controller.allocator.judge.pending import Pending
+from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
+from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.table import Table
+from controller.allocator.promises.journal import Journal, Tale
+from controller.allocator.promises.ledger import Ledger
+from controller.allocator.promises.promise import Promise
+from controller.allocator.verbs.planning import Planner, PlansBeside, bytes_on
+from controller.allocator.world.world import World
+from controller.clock import Clock
+from controller.model.longhorn import LOCALITY_STRICT, Replica, Volume
+from controller.model.places import Place
+from controller.model.times import utc_time
+from controller.rules.demand import is_served
+from controller.rules.placing import NotYet, Wait, check_replacement, check_time, is_longhorns, is_replacement
+from controller.rules.reasons import Rejection
+
+BESIDE_SECONDS: Final = 8.0  # that a further copy waits for free bytes, before it takes planned ones
+HOLD_AFTER_SECONDS: Final = 10.0  # until then its age alone keeps Longhorn away
+HOLD_SECONDS: Final = 300.0  # that a first copy without room is held, at most
+LOOK_SECONDS: Final = 1.0  # between looks at what time alone changes
+FAULT_SECONDS: Final = 10.0  # the same after a fault
+
+
+class Why(StrEnum):
+    """Why a replica waits, beside the reasons of `Wait`."""
+
+    NEW = "new"  # and not looked at yet
+    NO_VOLUME = "no-volume"
+    WRITTEN = "written"  # and not shown yet
+    LEFT = "left"  # Longhorn places it
+    NO_ROOM = "no-room"
+    ILLEGAL = "illegal-place"  # the two functions disagree: a fault of ours
+    FAULT = "fault"  # another one of ours: there was no decision
+
+
+class How(StrEnum):
+    """Which bytes a place takes."""
+
+    PLANNED = "planned"
+    FREE = "free"
+    MOVED = "plans-moved"  # planned ones, whose plans all found other places
+    DISPLACED = "plans-displaced"  # planned ones, whatever becomes of the plans
+
+
+REASONS: Final = (*(one.value for one in Why), *(one.value for one in Wait))
+
+
+@dataclass(slots=True)
+class OwnWrite:
+    """A place that is decided and not known to be stored. `shown` is the Replica as the watch has it."""
+
+    write: PlaceWrite
+    shown: Replica
+
+    def placed(self) -> Replica:
+        where = self.write.place
+        return replace(self.shown, node=where.node, disk_uuid=where.disk_uuid)
+
+
+@dataclass(slots=True)
+class Offered:
+    """What is planned on each disk, or may come there by an answer that no choice has followed yet."""
+
+    world: World
+    plans: PlansBeside
+    pending: Pending
+    _loads: dict[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def taken_bytes(self, node: str, disk_uuid: str) -> int:
+        loads = self._loads.get(node)
+        if loads is None:
+            room = self.world.room(node)
+            values = self.pending.loads(room) if room is not None else []
+            uuids = [one.uuid for one in room.disks] if room is not None else []
+            loads = self._loads[node] = dict(zip(uuids, values, strict=True))
+        return self.plans.taken_bytes(node, disk_uuid) + loads.get(disk_uuid, 0)
+
+    def planned_bytes(self, node: str, disk_uuid: str) -> int:
+        return self.plans.planned_bytes(node, disk_uuid)
+
+
+class Places:
+    """The allocator's part that places Replicas, while it is switched on.
+
+    Threads: any; those that end in `_locked` with the allocator's lock held. Blocks: never. I/O: none.
+    """
+
+    def __init__(
+        self,
+        lock: threading.Condition,
+        clock: Clock,
+        world: World,
+        journal: Journal,
+        settle: Callable[[str], None],
+        ledger: Callable[[], Ledger],
+        home: Callable[[Promise], str],
+        fault: Callable[[str, Exception], None],
+    ) -> None:
+        """`settle`: under the lock, brings promises in line with a change of that volume's replicas. `home`, `fault`:
+        as for `Planner`."""
+        self._lock, self._clock, self._world, self._ledger = lock, clock, world, ledger
+        self._journal, self._settle = journal, settle
+        self._table = Table()
+        self.planner = Planner(world, self._table, ledger, journal, home, fault)
+        self._chooser = self.planner.chooser
+        self._is_on = False
+        self._numbers = count(1)
+        self._writes: dict[str, OwnWrite] = {}
+        self._unseen: dict[str, float] = {}  # replicas whose places are stored and not seen by the watch, since when
+        self._since: dict[str, float] = {}  # by replica, since when it waits under this leader
+        self._early: dict[str, str] = {}  # by replica, its mark as long as it was not room that it waited for
+        self._first_at: dict[str, float] = {}  # by volume, when its first copy was placed
+        self._touched_nodes: set[str] = set()  # of which plans have to be looked at
+
+    # Terms and modes
+
+    @property
+    def is_on(self) -> bool:
+        """Whether Replicas are placed here now. Costs: nothing."""
+        with self._lock:
+            return self._is_on
+
+    def switch_locked(self, plans: Collection[Plan], *, on: bool, forgets: bool) -> None:
+        """Place Replicas from now on, or none any more. `plans` are those that the leader before has stored. `forgets`:
+        nor will the next leader go by ours; the term goes on, and what is being written counts until its end is known.
+        Costs: where that changes, a look at each plan and promise."""
+        if on is self._is_on:
+            return
+        self._is_on = on
+        if on:
+            for entries in (self._unseen, self._since, self._early, self._first_at):
+                entries.clear()
+            self._table.load(plans)
+            self.settle_all_locked()
+        elif forgets:
+            for plan in self._table:
+                self._table.remove(plan.volume)
+        else:
+            self._table.load(())
+            for name in list(self._writes):
+                self._revert(name)
+
+    # Plans
+
+    def nodes_touched_locked(self, names: Collection[str]) -> None:
+        """What those nodes take may be another thing."""
+        if self._is_on:
+            self._touched_nodes.update(names)
+
+    def next_to_settle_locked(self) -> str:
+        """A volume's key or a node of which plans may be out of line; "" for none."""
+        changed = self._ledger().chosen_changed
+        if not self._is_on:
+            changed.clear()
+            self._touched_nodes.clear()
+        return next(iter(changed), "") or next(iter(self._touched_nodes), "")
+
+    def settle_locked(self, key: str) -> None:
+        """Bring the plans of that volume, or on that node, in line with promises and facts."""
+        changed, now_utc = self._ledger().chosen_changed, self._clock.now_utc()
+        if key in changed:
+            changed.discard(key)
+            self.planner.settle_key(key, now_utc)
+        else:
+            self._touched_nodes.discard(key)
+            self.planner.check_node(key, now_utc)
+
+    def settle_all_locked(self) -> None:
+        """The same of all plans, after the promises were derived anew."""
+        if self._is_on:
+            self._ledger().chosen_changed.clear()
+            self._touched_nodes.clear()
+            self.planner.settle_all(self._clock.now_utc())
+
+    def take_plans(self) -> list[tuple[str, Plan | None]]:
+        """Volumes whose stored plans are to change, each with its plan, or None to end it. Costs: what changed."""
+        with self._lock:
+            return self._table.take_changes()
+
+    # What the watch shows
+
+    def show_locked(self, name: str, facts: Replica | None) -> Replica | None:
+        """The Replica as the world is to have it, after an event of the watch."""
+        own = self._writes.get(name)
+        before = self._world.placed.get(name)
+        if facts is None or facts.node:
+            self._unseen.pop(name, None)
+            self._since.pop(name, None)
+            self._early.pop(name, None)
+        if facts is None and before is not None and len(self._world.replicas_of(before.volume)) == 1:
+            self._first_at.pop(before.volume, None)  # it was the volume's last one
+        if own is not None and facts is not None and facts.uid == own.shown.uid and not facts.node:
+            own.shown = facts
+            return own.placed()
+        if own is not None:
+            self._end_write(name)
+        is_first = before is not None and facts is not None and facts.node and before.uid == facts.uid
+        if self._is_on and is_first and facts is not None and before is not None:
+            self._note_first(before, facts, own)
+        return facts
+
+    def _note_first(self, before: Replica, facts: Replica, own: OwnWrite | None) -> None:
+        """A first place is shown: ours, or somebody else's."""
+        there = facts.node, facts.disk_uuid
+        if own is not None and there == (own.write.place.node, own.write.place.disk_uuid):
+            return
+        if own is None and before.node:
+            return
+        self._journal.counters["foreign_placements_left" if before.is_left else "foreign_placements"] += 1
+
+    def unseen_seconds(self) -> float:
+        """For how long the watch has not shown a place that is stored; 0 where it has shown all. Costs: a look at
+        each."""
+        with self._lock:
+            return self._clock.now() - min(self._unseen.values(), default=self._clock.now())
+
+    # Decisions
+
+    def turn_of(self, name: str, now_utc: datetime) -> ReplicaTurn:
+        """What to do with that Replica. A place counts from now on, until `stored` or `failed` tells what became of it.
+        Costs: as `choose`, a few times at most."""
+        with self._lock:
+            replica = self._world.placed.get(name)
+            if not self._is_on or replica is None:
+                return ReplicaTurn(TurnStep.NOTHING)
+            if name in self._writes:
+                return ReplicaTurn(TurnStep.WAIT, replica.volume, replica.uid, Why.WRITTEN, LOOK_SECONDS)
+            if replica.node:
+                return ReplicaTurn(TurnStep.NOTHING)
+            try:
+                return self._turn(replica, now_utc)
+            except Exception:  # fault barrier: Longhorn places this one
+                if name in self._writes:
+                    self._revert(name)
+                turn = self._let_go(replica, Why.FAULT, FAULT_SECONDS)
+                return replace(turn, fault=traceback.format_exc())
+
+    def _turn(self, replica: Replica, now_utc: datetime) -> ReplicaTurn:
+        now = self._clock.now()
+        self._since.setdefault(replica.name, now)
+        volume = self._world.volume(replica.volume)
+        if volume is None:
+            return self._let_go(replica, Why.NO_VOLUME)
+        if replica.is_left:
+            return self._wait(replica, Why.LEFT)
+        not_yet = self._check_time(volume, replica, now_utc)
+        if not_yet is not None and not_yet.wait in (Wait.DELETED, Wait.FAILED, Wait.INACTIVE):
+            return self._let_go(replica, not_yet.wait)
+        if is_longhorns(volume):
+            return ReplicaTurn(TurnStep.LEAVE, volume.name, replica.uid, Why.LEFT)
+        if not_yet is not None:
+            return self._not_yet(volume, replica, not_yet)
+        found = self._planned(volume, replica, now_utc) or self._chosen(volume, replica, now_utc)
+        if found is None:
+            return self._no_room(volume, replica, now_utc)
+        return self._give(volume, replica, *found, now_utc)
+
+    def _check_time(self, volume: Volume, replica: Replica, now_utc: datetime) -> NotYet | None:
+        not_yet = check_time(volume, replica, self._world.settings)
+        if not_yet is None and is_replacement(replica):
+            return check_replacement(view_of(self._world, Wanted(volume, replica), now_utc), volume)
+        is_early = not_yet is not None and not_yet.wait is Wait.NOT_ATTACHED
+        is_planned = self._table.get(volume.name) is not None and not is_served(volume)
+        return None if is_early and is_planned else not_yet
+
+    def _planned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
+        """A place that is planned for the volume; planned anew where none of them is legal any more."""
+        for _ in range(2):
+            plan = self._table.get(volume.name)
+            for place in plan.places if plan is not None else ():
+                others = self._others(volume, place)
+                wanted = replace(place, size_bytes=self.planner.bytes_at(volume, place, others))
+                if self._check(volume, replica, wanted, others, now_utc) is None:
+                    return wanted, How.PLANNED
+            if plan is None:
+                break
+            self.planner.settle(volume.name, now_utc)
+        return None
+
+    def _others(self, volume: Volume, place: Place) -> tuple[Place, ...]:
+        """The volume's other planned places."""
+        plan = self._table.get(volume.name)
+        return tuple(one for one in plan.places if not _same(one, place)) if plan is not None else ()
+
+    def _check(
+        self, volume: Volume, replica: Replica, place: Place, planned: tuple[Place, ...], now_utc: datetime
+    ) -> Rejection | None:
+        """Why the replica may not be put there, whatever others have planned; None: it may."""
+        affinity = _affinity(volume, replica, place)
+        free = self.planner.hard_bytes(place.node, place.disk_uuid) - bytes_on(planned, place.node, place.disk_uuid)
+        bound = replace(replica, hard_node_affinity=affinity) if affinity else replica
+        return legal(volume, bound, place, planned, self._world, free, now_utc)
+
+    def _chosen(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
+        """A place for a copy without a plan."""
+        plan = self._table.get(volume.name)
+        planned = plan.places if plan is not None else ()
+        asked, beside = Wanted(volume, replica, planned), PlansBeside(self._table, volume.name, planned)
+        offered = self._offered(volume, beside)
+        found = self._chooser.choose(asked, offered, now_utc).place if offered is not None else None
+        found = found or self._chooser.choose(asked, beside, now_utc).place
+        if found is not None:
+            return found, How.FREE
+        if not (self._has_placed(volume) or self.planner.has_lost(volume.name)):
+            return None
+        found = self._chooser.choose(asked, NothingTaken(), now_utc).place
+        if found is None:
+            return None
+        if self.planner.make_room(found, volume.name, now_utc):
+            return found, How.MOVED
+        return (found, How.DISPLACED) if self._waited(volume, replica) >= BESIDE_SECONDS else None
+
+    def _offered(self, volume: Volume, plans: PlansBeside) -> Offered | None:
+        """None where nothing is offered to others."""
+        keys = frozenset({volume.name, *(claim.uid for claim in self._world.claims_of_volume(volume.name))})
+        pending = Pending(self._world, self._ledger().offered, keys)
+        return Offered(self._world, plans, pending) if pending.has_others() else None
+
+    def _has_placed(self, volume: Volume) -> bool:
+        replicas = self._world.replicas_of(volume.name).values()
+        return any(one.is_placed and one.active and not one.failed_at and not one.deleting for one in replicas)
+
+    def _waited(self, volume: Volume, replica: Replica) -> float:
+        """Since it came under this leader, or since the first copy of its volume was placed."""
+        return self._clock.now() - max(self._since[replica.name], self._first_at.get(volume.name, -math.inf))
+
+    def _give(self, volume: Volume, replica: Replica, place: Place, how: How, now_utc: datetime) -> ReplicaTurn:
+        plan, others = self._table.get(volume.name), self._others(volume, place)
+        node = self._world.nodes.get(place.node)
+        disks = node.disks if node is not None else ()
+        path = next((one.path for one in disks if one.uuid == place.disk_uuid), "")
+        if self._check(volume, replica, place, others, now_utc) is not None or not path:
+            self._journal.counters["places_illegal"] += 1
+            return self._let_go(replica, Why.ILLEGAL)
+        affinity = _affinity(volume, replica, place)
+        number = next(self._numbers)
+        write = PlaceWrite(
+            number, replica.name, replica.uid, volume.name, place, path, affinity, bool(replica.held), how
+        )
+        own = self._writes[replica.name] = OwnWrite(write, replica)
+        if not self._has_placed(volume):
+            self._first_at[volume.name] = self._clock.now()
+        if plan is not None and how is How.PLANNED:
+            self._table.lend(replica.name, plan, place)
+        self._world.put_replica(replica.name, own.placed())
+        self._settle(volume.name)  # who is displaced is planned anew in this step
+        return ReplicaTurn(TurnStep.PLACE, volume.name, replica.uid, write=write)
+
+    # Without a place
+
+    def _not_yet(self, volume: Volume, replica: Replica, not_yet: NotYet) -> ReplicaTurn:
+        if not_yet.wait is Wait.NOT_ATTACHED and not self._has_placed(volume):
+            self._early[replica.name] = replica.held
+            return self._hold(replica, Wait.NOT_ATTACHED)
+        seconds = LOOK_SECONDS if not_yet.seconds is None else not_yet.seconds
+        return self._let_go(replica, not_yet.wait, seconds)
+
+    def _no_room(self, volume: Volume, replica: Replica, now_utc: datetime) -> ReplicaTurn:
+        if self._has_placed(volume):
+            return self._let_go(replica, Why.NO_ROOM)
+        if replica.held and self._early.get(replica.name) == replica.held:  # its time without room begins now
+            return ReplicaTurn(TurnStep.HOLD, replica.volume, replica.uid, Why.NO_ROOM, LOOK_SECONDS)
+        if replica.held and _held_seconds(replica, now_utc) >= HOLD_SECONDS:
+            self._journal.counters["holds_given_up"] += 1
+            return ReplicaTurn(TurnStep.LEAVE, replica.volume, replica.uid, Why.NO_ROOM)
+        claim = self._world.claim_of_volume(volume.name)
+        if claim is not None:
+            self._journal.tell(Tale.NO_PLACE, claim, volume.size_bytes, 0)
+        return self._hold(replica, Why.NO_ROOM)
+
+    def _hold(self, replica: Replica, reason: str) -> ReplicaTurn:
+        """It waits, and Longhorn with it."""
+        waited = self._clock.now() - self._since[replica.name]
+        if not replica.held and waited >= HOLD_AFTER_SECONDS:
+            return ReplicaTurn(TurnStep.HOLD, replica.volume, replica.uid, reason, LOOK_SECONDS)
+        return self._wait(replica, reason)
+
+    def _let_go(self, replica: Replica, reason: str, seconds: float = LOOK_SECONDS) -> ReplicaTurn:
+        """It waits, and Longhorn need not."""
+        if replica.held:
+            return ReplicaTurn(TurnStep.RELEASE, replica.volume, replica.uid, reason, seconds)
+        return self._wait(replica, reason, seconds)
+
+    def _wait(self, replica: Replica, reason: str, seconds: float = LOOK_SECONDS) -> ReplicaTurn:
+        return ReplicaTurn(TurnStep.WAIT, replica.volume, replica.uid, reason, seconds)
+
+    # What became of a write
+
+    def stored(self, write: PlaceWrite, facts: Replica) -> None:
+        """The API server has the Replica with that place. Costs: what it touches."""
+        with self._lock:
+            if self._is_mine(write):
+                self._unseen[write.replica] = self._clock.now()
+                self._end_write(write.replica)
+                self._put(write.replica, facts)
+
+    def failed(self, write: PlaceWrite, facts: Replica | None) -> None:
+        """The place was not stored, and will not be: the Replica is like that, or gone (None). Costs: what it
+        touches."""
+        with self._lock:
+            if self._is_mine(write):
+                own = self._end_write(write.replica)
+                if facts is not None and facts.node:
+                    self._note_first(own.shown, facts, own)
+                self._put(write.replica, facts)
+
+    def _is_mine(self, write: PlaceWrite) -> bool:
+        """Whether that decision still counts: another one of the same Replica may have taken its place since."""
+        own = self._writes.get(write.replica)
+        return own is not None and own.write.number == write.number
+
+    def _put(self, name: str, facts: Replica | None) -> None:
+        known = self._world.placed.get(name)
+        volume = facts.volume if facts is not None else known.volume if known is not None else ""
+        self._world.put_replica(name, facts)
+        self._settle(volume)
+
+    def _end_write(self, name: str) -> OwnWrite:
+        self._table.give_back(name)
+        return self._writes.pop(name)
+
+    def _revert(self, name: str) -> None:
+        own = self._end_write(name)
+        self._world.put_replica(name, own.shown)
+
+
+def _affinity(volume: Volume, replica: Replica, place: Place) -> str:
+    """The node that the replica is to be bound to by the same write; "": none, or it is already."""
+    is_strict = volume.data_locality == LOCALITY_STRICT
+    return (volume.node_id or place.node) if is_strict and not replica.hard_node_affinity else ""
+
+
+def _same(one: Place, other: Place) -> bool:
+    return (one.node, one.disk_uuid) == (other.node, other.disk_uuid)
+
+
+def _held_seconds(replica: Replica, now_utc: datetime) -> float:
+    """For how long it is marked; a mark that cannot be read, or lies ahead, counts as old."""
+    try:
+        waited = (now_utc - utc_time(replica.held)).total_seconds()
+    except ValueError:
+        return math.inf
+    return waited if waited >= 0 else math.inf

@@ -1,0 +1,322 @@
+"""The leader places every Replica, and the API server keeps everybody else from it. What counts is read from the API
+server: who wrote a Replica's node, and what lies on each disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.cluster.client import ApiError
+from tests.e2e import workloads
+from tests.e2e.conftest import DELAYS
+from tests.e2e.harness import CLASSES, CONFIG_MAP, GATE_BINDING, STOCK_SCHEDULER, Cell, Scene
+from tests.e2e.programs import Controller
+from tests.e2e.scheduling import NAMESPACE
+from tests.longhorn import paths
+from tests.longhorn.options import GIB, LonghornOptions
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
+ACCOUNT: Final = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/longhorn-scheduler-extender-gate"
+MANAGER: Final = "longhorn-scheduler-extender-"
+LEASE: Final = ("--lease-duration-seconds", "6", "--renew-deadline-seconds", "4", "--retry-period-seconds", "1")
+WAIT_SECONDS: Final = 120.0
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    with Scene.start(LonghornOptions(delays=DELAYS, retry_seconds=3.0)) as found:
+        found.start_stock_scheduler()
+        yield found
+
+
+@pytest.fixture
+def leader(scene: Scene) -> Iterator[Controller]:
+    yield scene.start_controller(flags=LEASE)
+    scene.stop_controllers()
+
+
+@pytest.fixture
+def make_cell(scene: Scene, request: pytest.FixtureRequest) -> Iterator[Callable[..., Cell]]:
+    cells: list[Cell] = []
+
+    def make(**options: Any) -> Cell:
+        cells.append(scene.cell(f"places{request.node.name.__hash__() % 9973}x{len(cells)}", fillers=0, **options))
+        return cells[-1]
+
+    yield make
+    for one in cells:
+        one.end()
+
+
+def replicas(scene: Scene) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = scene.api.list(REPLICAS)["items"]
+    return found
+
+
+def placed_by(replica: dict[str, Any]) -> str:
+    """The field manager that owns the Replica's node; "" while it has none."""
+    if not replica["spec"].get("nodeID"):
+        return ""
+    entries = replica["metadata"]["managedFields"]
+    owners = [one["manager"] for one in entries if "f:nodeID" in one.get("fieldsV1", {}).get("f:spec", {})]
+    return ",".join(owners)
+
+
+def placers(scene: Scene) -> Counter[str]:
+    """How many Replicas with a node the leader has placed, and how many others."""
+    writers = map(placed_by, replicas(scene))
+    return Counter("leader" if MANAGER in writer else "others" for writer in writers if writer)
+
+
+def gate_state(controller: Controller) -> str:
+    return str(controller.status()["placement_gate"]["state"])
+
+
+def fills(scene: Scene) -> dict[str, int]:
+    """GiB by disk, as the Replica objects say."""
+    found = Counter[str]()
+    for one in replicas(scene):
+        if one["spec"].get("nodeID"):
+            found[f"{one['spec']['nodeID']}/{one['spec']['diskID']}"] += int(one["spec"]["volumeSize"]) // GIB
+    return dict(found)
+
+
+def add_classes(cell: Cell) -> dict[str, str]:
+    """Classes of further kinds on the cell's disks, by name."""
+    kinds = {"three": ("disabled", 3), "near": ("best-effort", 2), "strict": ("strict-local", 1)}
+    for name, (locality, copies) in kinds.items():
+        made = workloads.storage_class(
+            f"{cell.class_name}-{name}", locality=locality, replicas=copies, node_selector=cell.name
+        )
+        cell.scene.api.create(CLASSES, made)
+    return {name: f"{cell.class_name}-{name}" for name in kinds}
+
+
+def test_the_leader_places_all_kinds_of_volumes_whether_or_not_their_pods_asked(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell(disks_gib=(400, 400))
+    classes = add_classes(cell)
+    for number, class_name in enumerate(("", *classes.values())):
+        for asked, scheduler in ((True, "default-scheduler"), (False, STOCK_SCHEDULER)):
+            workload = workloads.stateful_set(
+                f"w{number}{'a' if asked else 'b'}",
+                class_name or cell.class_name,
+                replicas=2,
+                gib=40,
+                opted_in=asked,
+                selector=cell.selector,
+                scheduler=scheduler,
+            )
+            cell.create("statefulsets", workload)
+
+    cell.wait_ready(16, WAIT_SECONDS)
+
+    wait_until(lambda: placers(scene)["leader"] >= 28, "all copies placed", WAIT_SECONDS)
+    assert {"leader"} == set(placers(scene))
+    assert all(taken <= 400 for taken in fills(scene).values())
+    wait_until(lambda: gate_state(leader) == "enforced", "a gate that is proven", WAIT_SECONDS)
+    wait_until(lambda: leader.status()["plans"]["plans"] == 0, "no plan that is left", 30.0)
+
+
+def waiting_copy(scene: Scene, cell: Cell, name: str, gib: int) -> str:
+    """A Replica that finds no room, of a claim that needs no pod; its name."""
+    made = workloads.claim(name, f"{cell.class_name}-now", gib)
+    volume = f"pvc-{cell.create('persistentvolumeclaims', made)['metadata']['uid']}"
+
+    def found() -> str:
+        mine = [one for one in replicas(scene) if one["spec"]["volumeName"] == volume]
+        return next((one["metadata"]["name"] for one in mine if not one["spec"].get("nodeID")), "")
+
+    return wait_until(found, "a copy without a node", 60.0)
+
+
+def add_class_of_now(cell: Cell) -> None:
+    """One whose volumes are made and placed without a pod."""
+    made = workloads.storage_class(
+        f"{cell.class_name}-now", locality="disabled", node_selector=cell.name, binding="Immediate"
+    )
+    cell.scene.api.create(CLASSES, made)
+
+
+def reasons(cell: Cell) -> set[str]:
+    """Of all Events in the cell's namespace."""
+    return {one["reason"] for one in cell.scene.api.list(cell.path("events"))["items"]}
+
+
+def replica(scene: Scene, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = scene.api.get(f"{REPLICAS}/{name}")
+    return found
+
+
+def test_a_copy_without_room_is_nobodys_until_room_comes_and_its_claim_says_why(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell(nodes=1, disks_gib=(100,))
+    add_class_of_now(cell)
+    cell.create("persistentvolumeclaims", workloads.claim("first", f"{cell.class_name}-now", 80))
+    wait_until(lambda: 80 in fills(scene).values(), "the first copy", 60.0)
+    name = waiting_copy(scene, cell, "second", 80)
+
+    with pytest.raises(ApiError) as refused:
+        scene.api.patch(f"{REPLICAS}/{name}", {"spec": {"nodeID": cell.nodes[0]}})
+    assert 403 == refused.value.status
+    held = "scheduling.longhorn.io/held"
+    wait_until(lambda: held in (replica(scene, name)["metadata"].get("annotations") or {}), "its mark", 30.0)
+    wait_until(lambda: "LonghornNoPlace" in reasons(cell), "an Event of its claim", 30.0)
+
+    cell.delete("persistentvolumeclaims", "first")
+    placed = wait_until(lambda: replica(scene, name)["spec"].get("nodeID"), "a place", 15.0)
+
+    assert (cell.nodes[0], True) == (placed, MANAGER in placed_by(replica(scene, name)))
+    assert held not in (replica(scene, name)["metadata"].get("annotations") or {})
+
+
+def test_a_copy_without_room_that_is_deleted_leaves_nothing_behind(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell(nodes=1, disks_gib=(100,))
+    add_class_of_now(cell)
+    cell.create("persistentvolumeclaims", workloads.claim("first", f"{cell.class_name}-now", 80))
+    wait_until(lambda: 80 in fills(scene).values(), "the first copy", 60.0)
+    name = waiting_copy(scene, cell, "second", 80)
+
+    cell.delete("persistentvolumeclaims", "second")
+
+    wait_until(lambda: scene.api.get_or_none(f"{REPLICAS}/{name}") is None, "its end", 30.0)
+    wait_until(lambda: leader.status()["placement"]["waiting"] == {}, "nothing that waits", 10.0)
+
+
+def test_placing_goes_on_while_longhorn_stands_still_and_nothing_is_placed_twice(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell(disks_gib=(400,))
+    cell.stateful_set(replicas=8, gib=100)
+    wait_until(lambda: len(replicas(scene)) >= 2, "the first copies", WAIT_SECONDS)
+
+    scene.longhorn.pause()
+    wait_until(lambda: all(one["spec"].get("nodeID") for one in replicas(scene)), "places of all of them", 30.0)
+    scene.longhorn.resume()
+
+    cell.wait_ready(8, WAIT_SECONDS)
+    assert {"leader"} == set(placers(scene))
+
+
+def fill(scene: Scene, make_cell: Callable[..., Cell], first: int) -> tuple[Cell, Controller]:
+    """Sixteen volumes that fill four disks, and a second copy of the product; once so many of them have a place."""
+    cell = make_cell(disks_gib=(400,))
+    other = scene.launch_controller(flags=LEASE)
+    wait_until(other.answers_ready, "a second copy that is ready", WAIT_SECONDS)
+    cell.stateful_set(replicas=16, gib=100)
+    wait_until(lambda: placers(scene)["leader"] >= first, "the first places", WAIT_SECONDS)
+    return cell, other
+
+
+def assert_full(scene: Scene, cell: Cell) -> None:
+    """All sixteen run, on disks that are exactly full, by places that a leader gave."""
+    cell.wait_ready(16, WAIT_SECONDS)
+    assert {"leader"} == set(placers(scene))
+    assert {400} == set(fills(scene).values())
+
+
+def test_a_leader_that_is_killed_is_followed_by_one_that_places_on(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+) -> None:
+    cell, _ = fill(scene, make_cell, 4)
+
+    leader.stop(kill=True)
+    scene.controllers.remove(leader)
+
+    assert_full(scene, cell)
+
+
+def test_a_leader_that_was_suspended_places_nothing_of_its_former_term(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+) -> None:
+    cell, other = fill(scene, make_cell, 2)
+
+    leader.freeze()
+    wait_until(lambda: bool(other.status()["is_leading"]), "another leader", WAIT_SECONDS)
+    leader.thaw()
+
+    assert_full(scene, cell)
+
+
+def test_volumes_that_nobody_asked_about_fill_every_disk_exactly_and_the_rest_waits(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+) -> None:
+    """Twelve at once, of which eight fit."""
+    cell = make_cell(disks_gib=(250,))
+    add_class_of_now(cell)
+    for number in range(12):
+        made = workloads.claim(f"now-{number}", f"{cell.class_name}-now", 100)
+        cell.create("persistentvolumeclaims", made)
+    full = dict.fromkeys(cell.nodes, 200)
+
+    def by_node() -> dict[str, int]:
+        found = Counter[str]()
+        for disk, gib in fills(scene).items():
+            found[disk.partition("/")[0]] += gib
+        return {node: found[node] for node in cell.nodes}
+
+    wait_until(lambda: by_node() == full, "two volumes on each disk", WAIT_SECONDS)
+    wait_until(lambda: leader.status()["placement"]["waiting"].get("no-room") == 4, "four that wait", 30.0)
+    assert {"leader"} == set(placers(scene))
+
+
+def test_longhorn_goes_on_alone_once_everything_of_ours_is_gone_for_good(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell(disks_gib=(400,))
+    cell.stateful_set("asked", replicas=4, gib=40)
+    cell.stateful_set("free", replicas=4, gib=40, opted_in=False, scheduler=STOCK_SCHEDULER)
+    cell.wait_bound(4, WAIT_SECONDS)
+
+    leader.stop(kill=True)
+    scene.controllers.remove(leader)
+
+    bound = {pod["metadata"]["name"] for pod in cell.bound()}
+    free = {f"free-{number}" for number in range(4)}
+    for name in sorted(bound | free):
+        cell.wait_pod_ready(name, WAIT_SECONDS)
+
+
+def test_the_gates_binding_is_made_again_and_its_stamps_too(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell(disks_gib=(400,))
+    cell.stateful_set(replicas=1, gib=40)
+    cell.wait_ready(1, WAIT_SECONDS)
+    wait_until(lambda: gate_state(leader) == "enforced", "a gate that is proven", WAIT_SECONDS)
+
+    scene.api.delete(GATE_BINDING)
+    wait_until(lambda: scene.api.get_or_none(GATE_BINDING) is not None, "the binding again", 5.0)
+
+    scene.api.patch(ACCOUNT, {"metadata": {"annotations": {"scheduling.longhorn.io/renewed": "2031-01-01T00:00:00Z"}}})
+    wait_until(
+        lambda: scene.api.get(ACCOUNT)["metadata"]["annotations"]["scheduling.longhorn.io/renewed"] < "2031",
+        "stamps of the leader",
+        10.0,
+    )
+
+
+@pytest.mark.parametrize("settings", [{"bypass": "true"}, {"placement": "longhorn"}, {"placement": "audit"}], ids=str)
+def test_the_gate_is_opened_by_a_setting_within_two_seconds_and_closed_again(
+    scene: Scene, leader: Controller, settings: dict[str, str]
+) -> None:
+    wait_until(lambda: scene.api.get_or_none(GATE_BINDING) is not None, "the binding", 30.0)
+
+    def refuses() -> bool:
+        found = scene.api.get_or_none(GATE_BINDING)
+        return found is not None and found["spec"]["validationActions"] == ["Deny"]
+
+    scene.api.patch(CONFIG_MAP, {"data": {f"scheduler-extender-{key}": value for key, value in settings.items()}})
+    wait_until(lambda: not refuses(), "an open gate", 3.0)
+    scene.api.patch(CONFIG_MAP, {"data": {f"scheduler-extender-{key}": None for key in settings}})
+    wait_until(refuses, "a gate that refuses", 10.0)

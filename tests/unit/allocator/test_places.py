@@ -1,0 +1,400 @@
+"""Where the leader puts Replicas, which bytes each may take, and what a plan keeps from others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.allocator.outcome import Mode, TurnStep
+from controller.allocator.verbs.place import BESIDE_SECONDS, HOLD_AFTER_SECONDS, HOLD_SECONDS, How, Why
+from controller.model.longhorn import LonghornSettings
+from controller.model.places import Place
+from controller.rules.placing import Wait
+from controller.settings import LiveSettings
+from tests.fakes import builders
+from tests.fakes.builders import GIB
+from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, made_plan
+
+# Plans
+
+
+def test_a_chosen_volume_has_a_plan_on_the_node_that_was_chosen() -> None:
+    site = PlacedCluster().add_nodes(n1=[100, 200], n2=400)
+
+    site.chosen("a", 80, "n1")
+
+    assert {"pvc-uid-a": ["n1-d1"]} == site.plans()
+    assert {} == site.plans()
+
+
+def test_a_plan_ends_with_the_choice() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    site.chosen("a", 80, "n1")
+    site.plans()
+
+    site.drop_pod("a")
+    site.drop_claim("a")
+
+    assert {"pvc-uid-a": []} == site.plans()
+
+
+def test_a_planned_copy_is_placed_where_it_is_planned_before_its_volume_is_attached() -> None:
+    site = PlacedCluster().add_nodes(n1=[100, 200], n2=400)
+    site.chosen("a", 80, "n1")
+    site.provision("a")
+
+    assert "n1-d1" == site.where("pvc-uid-a-r-1")
+
+
+def test_a_place_stays_in_what_is_stored_until_its_copy_is() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    site.chosen("a", 80, "n1")
+    site.provision("a")
+    site.plans()
+
+    turn = site.turn("pvc-uid-a-r-1")
+    assert {} == {volume: disks for volume, disks in site.plans().items() if disks != ["n1-d1"]}
+
+    site.store(turn)
+    assert {"pvc-uid-a": []} == site.plans()
+
+
+def test_nobody_else_gets_planned_bytes() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    site.chosen("a", 80, "n1")
+
+    (first,) = add_free_volume(site, "v", 30)
+
+    assert f"wait: {Why.NO_ROOM}" == site.where(first)
+
+
+def test_a_copy_avoids_what_is_promised_elsewhere_where_there_is_a_choice() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=60)
+    site.ask("a", 80, "n1")  # offered, and not chosen yet
+
+    (first,) = add_free_volume(site, "v", 50)
+    assert "n2-d1" == site.where(first)
+
+    (second,) = add_free_volume(site, "w", 50)
+    assert "n1-d1" == site.where(second)
+
+
+def test_a_disk_that_closes_has_its_plans_moved_in_the_same_step() -> None:
+    site = PlacedCluster().add_nodes(n1=[100, 100])
+    site.chosen("a", 80, "n1")
+    ((disk,),) = site.plans().values()
+    disks = [
+        replace(builders.disk(name, 100, node="n1"), allow_scheduling=f"n1-{name}" != disk) for name in ("d0", "d1")
+    ]
+
+    site.put_node(builders.node("n1", *disks))
+
+    other = {"n1-d0": "n1-d1", "n1-d1": "n1-d0"}[disk]
+    assert {"pvc-uid-a": [other]} == site.plans()
+
+
+def test_a_lowered_limit_has_the_latest_plan_moved_and_its_owner_told_where_no_other_disk_takes_it() -> None:
+    site = PlacedCluster().add_nodes(n1=200)
+    site.chosen("a", 80, "n1")
+    site.clock.advance(5)
+    site.chosen("b", 80, "n1")
+    site.plans()
+    site.allocator.drain_tales()
+
+    site.add_node("n1", free_gib=100)
+
+    assert {"pvc-uid-b": []} == site.plans()
+    assert [("place-lost", "b")] == [(str(one.tale), one.name) for one in site.allocator.drain_tales()]
+
+
+def test_the_copies_of_one_volume_are_planned_on_different_nodes() -> None:
+    site = PlacedCluster().add_nodes(n1=200, n2=200, n3=200)
+    site.add_class("three", dataLocality="disabled", numberOfReplicas="3")
+
+    site.chosen("a", 80, "n1", "three")
+
+    assert {"pvc-uid-a": ["n1-d1", "n2-d1", "n3-d1"]} == site.plans()
+
+
+def test_a_new_leader_goes_on_with_the_stored_plans_of_what_is_still_chosen() -> None:
+    site = PlacedCluster().add_nodes(n1=[100, 100])
+    site.chosen("a", 80, "n1")
+    ((disk,),) = site.plans().values()
+    other = {"n1-d0": "n1-d1", "n1-d1": "n1-d0"}[disk]
+    stored = [made_plan("pvc-uid-a", "uid-a", [Place("n1", other, 80 * GIB)]), made_plan("gone", "uid-gone", [])]
+
+    site.allocator.end_term()
+    site.allocator.begin_term(plans=stored)
+
+    site.provision("a")
+    assert other == site.where("pvc-uid-a-r-1")
+
+
+def test_a_stored_plan_of_a_former_volume_of_that_name_is_none() -> None:
+    site = PlacedCluster().add_nodes(n1=[100, 100])
+    site.chosen("a", 80, "n1")
+    ((disk,),) = site.plans().values()
+    other = {"n1-d0": "n1-d1", "n1-d1": "n1-d0"}[disk]
+
+    site.allocator.end_term()
+    site.allocator.begin_term(plans=[made_plan("pvc-uid-a", "uid-before", [Place("n1", other, 80 * GIB)])])
+
+    site.provision("a")
+    assert disk == site.where("pvc-uid-a-r-1")
+
+
+# Which bytes
+
+
+def test_a_first_copy_without_room_is_held_once_its_age_protects_it_no_more_and_its_owner_is_told() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    site.add_claim("a", 200)
+    site.provision("a", data_locality="disabled")
+
+    assert TurnStep.WAIT is site.turn("pvc-uid-a-r-1").step
+    assert TurnStep.HOLD is site.wait("pvc-uid-a-r-1", HOLD_AFTER_SECONDS).step
+    assert [("no-place", "a")] == [(str(one.tale), one.name) for one in site.allocator.drain_tales()]
+
+
+@pytest.mark.parametrize(
+    ("mark", "step"),
+    [
+        ("2026-01-01T11:59:00Z", TurnStep.WAIT),
+        ("2026-01-01T11:54:59Z", TurnStep.LEAVE),
+        ("2026-01-01T13:00:00Z", TurnStep.LEAVE),  # lies ahead
+        ("yesterday", TurnStep.LEAVE),
+    ],
+)
+def test_a_first_copy_is_held_for_five_minutes(mark: str, step: TurnStep) -> None:
+    assert HOLD_SECONDS == 300
+    site = PlacedCluster().add_nodes(n1=100)
+    (first,) = add_free_volume(site, "v", 200)
+    site.allocator.observe_replica(first, builders.replica(first, "v", 200, uid="u", held=mark))
+
+    assert step is site.turn(first).step
+
+
+def test_a_further_copy_is_never_held() -> None:
+    site = PlacedCluster().add_nodes(n1=200, n2=100)
+    (first, second) = add_free_volume(site, "v", 150, copies=2)
+    site.store(site.turn(first))
+
+    assert TurnStep.WAIT is site.wait(second, 60).step
+
+    held = builders.replica(second, "v", 150, uid="u", held="2026-01-01T11:59:00Z")
+    site.allocator.observe_replica(second, held)
+    assert TurnStep.RELEASE is site.turn(second).step
+
+
+def add_second_copy(site: PlacedCluster, gib: float, *, first_on: str) -> str:
+    """A volume with a copy on that node, and another one without a node; that one's name."""
+    first, second = add_free_volume(site, "v", gib, copies=2)
+    site.allocator.observe_replica(first, builders.replica(first, "v", gib, on=first_on, uid=f"uid-{first}"))
+    return second
+
+
+def test_a_further_copy_takes_planned_bytes_at_once_where_the_plan_can_move() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=100)
+    site.chosen("a", 60, "n2")
+    second = add_second_copy(site, 90, first_on="n1")
+    assert f"wait: {Why.NO_ROOM}" == site.where(second)
+
+    site.add_node("n2", builders.disk("d1", 100), builders.disk("d2", 70))
+    site.plans()
+    turn = site.turn(second)
+
+    assert turn.write is not None
+    assert ("n2-d1", How.MOVED) == (turn.write.place.disk_uuid, turn.write.how)
+    assert {"pvc-uid-a": ["n2-d2"]} == site.plans()
+
+
+def test_a_further_copy_takes_any_planned_bytes_after_eight_seconds_and_who_loses_them_is_told() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=100)
+    site.chosen("a", 60, "n2")
+    second = add_second_copy(site, 90, first_on="n1")
+    site.plans()
+
+    assert TurnStep.WAIT is site.wait(second, BESIDE_SECONDS - 1).step
+    turn = site.wait(second, 1)
+
+    assert turn.write is not None
+    assert ("n2", How.DISPLACED) == (turn.write.place.node, turn.write.how)
+    assert {"pvc-uid-a": []} == site.plans()
+    assert [("place-lost", "a")] == [(str(one.tale), one.name) for one in site.allocator.drain_tales()]
+
+
+def test_nothing_takes_more_than_the_disk_has() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=50)
+    (first, second) = add_free_volume(site, "v", 90, copies=2)
+    site.store(site.turn(first))
+
+    assert TurnStep.WAIT is site.wait(second, 30).step
+
+
+# Own writes
+
+
+def test_a_decision_counts_at_once_and_whatever_older_events_the_watch_delivers() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    (first,) = add_free_volume(site, "v", 60)
+    site.turn(first)
+
+    site.allocator.observe_replica(first, builders.replica(first, "v", 60, uid=f"uid-{first}", image="another"))
+    (other,) = add_free_volume(site, "w", 60)
+
+    assert f"wait: {Why.NO_ROOM}" == site.where(other)
+    assert f"wait: {Why.WRITTEN}" == site.where(first)
+
+
+def test_a_write_that_failed_counts_no_more() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    (first,) = add_free_volume(site, "v", 60)
+    turn = site.turn(first)
+    assert turn.write is not None
+
+    site.allocator.places.failed(turn.write, builders.replica(first, "v", 60, uid=f"uid-{first}"))
+    (other,) = add_free_volume(site, "w", 60)
+
+    assert "n1-d1" == site.where(other)
+
+
+def test_the_end_of_a_former_decision_is_none_of_the_present_ones() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    (first,) = add_free_volume(site, "v", 60)
+    former = site.turn(first)
+    assert former.write is not None
+    site.allocator.end_term()
+    site.allocator.begin_term()
+    site.turn(first)
+
+    site.allocator.places.failed(former.write, builders.replica(first, "v", 60, uid=f"uid-{first}"))
+
+    (other,) = add_free_volume(site, "w", 60)
+    assert f"wait: {Why.NO_ROOM}" == site.where(other)
+
+
+def test_a_place_that_somebody_else_has_stored_stands_and_is_counted() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=100)
+    (first,) = add_free_volume(site, "v", 60)
+    turn = site.turn(first)
+    assert turn.write is not None
+    other = {"n1": "n2", "n2": "n1"}[turn.write.place.node]
+
+    theirs = builders.replica(first, "v", 60, on=other, uid=f"uid-{first}")
+    site.allocator.places.failed(turn.write, theirs)
+    site.allocator.observe_replica(first, theirs)
+    (second,) = add_free_volume(site, "w", 60)
+
+    assert f"{turn.write.place.node}-d1" == site.where(second)
+    assert 1 == site.allocator.snapshot().counters["foreign_placements"]
+
+
+def test_a_place_of_ours_is_no_foreign_one() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    (first,) = add_free_volume(site, "v", 60)
+
+    site.allocator.observe_replica(first, site.store(site.turn(first)))
+
+    assert 0 == site.allocator.snapshot().counters.get("foreign_placements", 0)
+    assert 0 == site.allocator.places.unseen_seconds()
+
+
+def test_it_is_known_for_how_long_the_watch_has_not_shown_what_is_stored() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    (first,) = add_free_volume(site, "v", 60)
+    site.store(site.turn(first))
+
+    site.clock.advance(7)
+
+    assert 7 == site.allocator.places.unseen_seconds()
+
+
+# What is not placed
+
+
+def test_a_strict_local_copy_is_bound_to_its_node_by_the_same_write() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=100)
+    site.chosen("a", 60, "n2", "strict")
+    site.provision("a", data_locality="strict-local")
+
+    turn = site.turn("pvc-uid-a-r-1")
+
+    assert turn.write is not None
+    assert ("n2", "n2") == (turn.write.place.node, turn.write.hard_node_affinity)
+
+
+@pytest.mark.parametrize("source", [{"data_source": "vol://v"}, {"from_backup": "s3://b@r/?backup=x&volume=v"}])
+def test_a_strict_local_volume_with_a_source_is_left_to_longhorn_and_never_planned(source: dict[str, Any]) -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    site.chosen("a", 60, "n1", "strict")
+    site.plans()
+    site.provision("a", data_locality="strict-local", **source)
+
+    assert TurnStep.LEAVE is site.turn("pvc-uid-a-r-1").step
+    assert {"pvc-uid-a": []} == site.plans()
+
+
+def test_what_waits_for_its_volumes_node_is_held_and_goes_there() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=100)
+    site.allocator.observe_volume("v", builders.volume("v", 60))
+    site.allocator.observe_replica("r", builders.replica("r", "v", 60, uid="u"))
+
+    assert f"wait: {Wait.NOT_ATTACHED}" == site.where("r")
+    assert TurnStep.HOLD is site.wait("r", HOLD_AFTER_SECONDS).step
+
+    site.attach("v", "n2", 60)
+    assert "n2-d1" == site.where("r")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"failed_at": "2026-01-01T11:00:00Z"}, {"active": False}, {"deleting": True}],
+    ids=["failed", "inactive", "deleting"],
+)
+def test_what_longhorn_does_not_place_is_left_alone_and_let_go(facts: dict[str, Any]) -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    add_free_volume(site, "v", 60)
+    for held, step in (("", TurnStep.WAIT), ("2026-01-01T11:59:00Z", TurnStep.RELEASE)):
+        site.allocator.observe_replica("v-r-1", builders.replica("v-r-1", "v", 60, uid="u", held=held, **facts))
+        assert step is site.turn("v-r-1").step
+
+
+def test_a_replica_that_is_marked_as_left_is_left() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    add_free_volume(site, "v", 60)
+    site.allocator.observe_replica("v-r-1", builders.replica("v-r-1", "v", 60, uid="u", is_left=True))
+
+    assert f"wait: {Why.LEFT}" == site.where("v-r-1")
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        LiveSettings(enabled=True, placement="longhorn"),
+        LiveSettings(enabled=True, allocation_authority="disk-scheduler"),
+    ],
+)
+def test_nothing_is_placed_where_the_settings_say_so(live: LiveSettings) -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    site.chosen("a", 60, "n1")
+    (first,) = add_free_volume(site, "v", 20)
+    site.plans()
+
+    site.allocator.configure(live, LonghornSettings())
+
+    assert TurnStep.NOTHING is site.turn(first).step
+    assert {"pvc-uid-a": []} == site.plans()
+
+
+def test_nothing_is_placed_in_bypass_or_by_a_follower() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    (first,) = add_free_volume(site, "v", 20)
+
+    site.allocator.set_mode(Mode.BYPASS)
+    assert TurnStep.NOTHING is site.turn(first).step
+    site.allocator.set_mode(Mode.ACTIVE)
+    assert "n1-d1" == site.where(first)
+    site.allocator.end_term()
+    assert TurnStep.NOTHING is site.turn(first).step
