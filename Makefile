@@ -64,7 +64,7 @@ COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py mod
 # What does not depend on the form runs once on each release.
 COMPAT_ADMISSION := $(wildcard $(addprefix tests/e2e/test_,opt_in.py admission_config.py expansion.py) tests/helm/test_cluster.py)
 
-# Every part but `mixed`, `race`, `worlds`, `oracle`, `mutate`, `fuzz` and `fuzz-plan`, which look for what nobody knows yet.
+# Every part but `mixed`, `race`, `worlds`, `places`, `oracle`, `mutate`, `fuzz` and `fuzz-plan`, which look for what nobody knows yet.
 .PHONY: test-long
 test-long: venv cluster helm ## variations, large crowds, what takes real minutes, then `soak` and `goals`; hours
 	@$(RUN) -m pytest -m long $(PYTEST_ARGS)
@@ -154,6 +154,10 @@ WORLDS ?= 100000
 .PHONY: worlds
 worlds: venv ## crowds in small worlds, WORLDS=100000 by Longhorn's own choice and as many against an adversary; hours
 	@$(RUN) -m tests.race.burst --worlds $(WORLDS) --seed $(SEED) --jobs 2
+
+.PHONY: places
+places: venv ## random worlds with faults in virtual time, in which the leader places; 400 from SEED=1; ten minutes
+	@$(RUN) -m tests.places --worlds 400 --seed $(SEED)
 
 .PHONY: proto
 proto: venv ## generate the code of controller/rpc/*.proto

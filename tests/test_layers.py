@@ -93,6 +93,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("extender/wire.py", "from kubernetes import client", "One package knows"),
         ("controller/clock.py", "import tests.fakes.clock", "The product stands alone"),
         ("tests/longhorn/plan.py", "from controller.rules import reuse", "A mistake must not stand on both sides"),
+        ("tests/judge/facts.py", "from controller.model import quantity", "A mistake must not stand on both sides"),
         ("tests/cluster/nodes.py", "import tests.longhorn.plan", "The test cluster does not know"),
     ],
 )

@@ -1,0 +1,181 @@
+"""The API server of a world: objects with versions, watches that lag, the gate, the fence of the term, and all that was
+stored, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from controller.allocator.outcome import PlaceWrite
+from controller.allocator.plans.plan import Plan
+from controller.errors import ConflictError, ForbiddenError, NotFoundError
+from controller.model.longhorn import Replica
+from tests.places.timeline import Timeline
+
+LONGHORN: Final = "longhorn"
+LEADER: Final = "leader-"  # and its term
+SHARDS: Final = 16
+_UNVERSIONED: Final = ("node", "kube_node", "class", "gate", "plan")
+
+
+@dataclass(frozen=True, slots=True)
+class GateStamps:
+    """What stands in the gate's account."""
+
+    term: int = 0
+    since: float = 0.0
+    renewed: float = -1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChange:
+    """One write: `before` and `after` are facts, or None."""
+
+    number: int
+    at: float
+    kind: str
+    key: str
+    before: Any
+    after: Any
+    by: str
+
+
+class WorldApi:
+    """Whoever watches is called with each change, at its moment; the lag is the watcher's own. `has_gate`, `has_fence`
+    False: that policy is not enforced."""
+
+    def __init__(self, timeline: Timeline, *, has_gate: bool = True, has_fence: bool = True) -> None:
+        self._timeline, self._has_gate, self._has_fence = timeline, has_gate, has_fence
+        self.history: list[StoredChange] = []
+        self.watchers: list[Callable[[StoredChange], None]] = []
+        self.gate = GateStamps()
+        self.plans: dict[str, Plan] = {}
+        self.made_at: dict[str, float] = {}  # when each Replica was created
+        self.refusals = 0
+        self._objects: dict[str, dict[str, Any]] = {}
+
+    def get(self, kind: str, key: str) -> Any:
+        return self._objects.get(kind, {}).get(key)
+
+    def all(self, kind: str) -> list[Any]:
+        return list(self._objects.get(kind, {}).values())
+
+    def items(self, kind: str) -> list[tuple[str, Any]]:
+        return list(self._objects.get(kind, {}).items())
+
+    def kinds(self) -> list[str]:
+        return list(self._objects)
+
+    def replicas_of(self, volume: str) -> list[Replica]:
+        return [one for one in self.all("replica") if one.volume == volume]
+
+    def write(self, kind: str, key: str, facts: Any, by: str = "somebody") -> None:
+        """Store the object, or take it away (None)."""
+        objects = self._objects.setdefault(kind, {})
+        before = objects.pop(key, None)
+        if before is None and facts is None:
+            return
+        if facts is not None:
+            objects[key] = facts if kind in _UNVERSIONED else replace(facts, version=len(self.history) + 1)
+        if kind == "replica" and before is None:
+            self.made_at[key] = self._timeline.now
+        change = self._note(kind, key, before, objects.get(key), by)
+        for watcher in self.watchers:
+            watcher(change)
+
+    def _note(self, kind: str, key: str, before: Any, after: Any, by: str) -> StoredChange:
+        change = StoredChange(len(self.history), self._timeline.now, kind, key, before, after, by)
+        self.history.append(change)
+        return change
+
+    # The gate and the leader
+
+    def begin_term(self) -> int:
+        """A new term; writes of former ones are refused from now on."""
+        now = self._timeline.now
+        self._stamp(GateStamps(self.gate.term + 1, now, now))
+        return self.gate.term
+
+    def renew(self, term: int) -> None:
+        if term == self.gate.term:
+            self._stamp(replace(self.gate, renewed=self._timeline.now))
+
+    def _stamp(self, stamps: GateStamps) -> None:
+        before, self.gate = self.gate, stamps
+        self._note("gate", "", before, stamps, f"{LEADER}{stamps.term}")
+
+    def place_as_leader(self, write: PlaceWrite, term: int) -> Replica:
+        """Raises where the patch's tests fail, or the term is over."""
+        facts = self._unplaced(write.replica, write.uid, term)
+        place = write.place
+        return self._put(
+            replace(
+                facts,
+                node=place.node,
+                disk_uuid=place.disk_uuid,
+                held="",
+                hard_node_affinity=write.hard_node_affinity or facts.hard_node_affinity,
+            ),
+            term,
+        )
+
+    def mark(self, name: str, uid: str, term: int, **marks: Any) -> Replica:
+        """Raises as `place_as_leader`."""
+        return self._put(replace(self._unplaced(name, uid, term), **marks), term)
+
+    def _unplaced(self, name: str, uid: str, term: int) -> Replica:
+        facts: Replica | None = self.get("replica", name)
+        if facts is None:
+            raise NotFoundError(name)
+        if self._has_fence and term != self.gate.term:
+            raise ForbiddenError("the term is over")
+        if facts.uid != uid or facts.node:
+            raise ConflictError(name)
+        return facts
+
+    def _put(self, facts: Replica, term: int) -> Replica:
+        self.write("replica", facts.name, facts, f"{LEADER}{term}")
+        stored: Replica = self.get("replica", facts.name)
+        return stored
+
+    def place_as_longhorn(self, seen: Replica, node: str, disk_uuid: str) -> None:
+        """Under the version that was read."""
+        facts: Replica | None = self.get("replica", seen.name)
+        if facts is None or facts.version != seen.version:
+            raise ConflictError(seen.name)
+        if self._has_gate and self._is_closed(facts):
+            self.refusals += 1
+            raise ForbiddenError("the leader places this replica")
+        affinity = node if facts.hard_node_affinity else ""
+        placed = replace(facts, node=node, disk_uuid=disk_uuid, hard_node_affinity=affinity)
+        self.write("replica", facts.name, placed, LONGHORN)
+
+    def _is_closed(self, facts: Replica) -> bool:
+        now, made, stamps = self._timeline.now, self.made_at[facts.name], self.gate
+        if now - stamps.renewed > 45 or facts.is_left:
+            return False
+        is_young = stamps.renewed - max(made, stamps.since) < 30 and now - made <= 120
+        return bool(facts.held) or is_young
+
+    # Plans
+
+    def store_plans(self, plans: dict[str, Plan | None], term: int) -> bool:
+        """One commit; whether it is of the present term."""
+        if term != self.gate.term:
+            return False
+        for volume, plan in plans.items():
+            self._set_plan(volume, plan, f"{LEADER}{term}")
+        return True
+
+    def _set_plan(self, volume: str, plan: Plan | None, by: str) -> None:
+        before = self.plans.pop(volume, None)
+        if plan is not None:
+            self.plans[volume] = plan
+        if before != plan:
+            self._note("plan", volume, before, plan, by)
+
+    def lose_shard(self, index: int) -> None:
+        """Somebody deletes one of the objects that hold the plans."""
+        for volume in [name for name in self.plans if sum(name.encode()) % SHARDS == index % SHARDS]:
+            self._set_plan(volume, None, "vandal")
