@@ -53,7 +53,7 @@ class Way:
 def start_ours(scene: Scene) -> Callable[[], None]:
     scene.start_controller(flags=("--scheduler-names", "default-scheduler"))
     scene.cluster.start_scheduler(scene.extender_config())
-    return lambda: stop_both(scene, scene.stop_controllers)
+    return lambda: stop_both(scene, scene.take_away)
 
 
 def start_none(scene: Scene) -> Callable[[], None]:

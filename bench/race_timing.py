@@ -83,6 +83,7 @@ def race(
     """One workload from its creation to its last binding; the history's verdict; everything given back."""
     cell.renew()
     opted_in = scheduler not in WITHOUT_EXTENDER
+    cell.scene.let_place("leader" if opted_in else "longhorn")
     if is_bare:
         with ThreadPoolExecutor(CREATORS) as pool:
             list(pool.map(cell.claim, [f"data-{number}" for number in range(pods)]))
@@ -153,7 +154,7 @@ def exact(results: Results[RaceCase], pairs: int, *, with_policy: bool) -> None:
 
 
 def race_policy(scene: Scene, cell: Cell, pods: int) -> RaceRun:
-    scene.stop_controllers()
+    scene.take_away()
     policy = ProposalPolicy(scene.cluster)
     policy.wait_serving()
     try:
