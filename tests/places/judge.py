@@ -206,11 +206,12 @@ class WorldJudge:
             self._check_limit(change, after, "")
 
     def _on_mark(self, change: StoredChange, before: Replica | None, after: Replica) -> None:
-        since = self.past.held_at.get(change.key)
-        if after.held and since is None:
+        """A mark that is left on a copy with a place keeps nothing from anybody."""
+        since, is_held = self.past.held_at.get(change.key), bool(after.held) and not after.node
+        if is_held and since is None:
             self.past.held_at[change.key] = change.at
             self._once_held.add(change.key)
-        elif not after.held and since is not None:
+        elif not is_held and since is not None:
             self._check_held(change, after)
             del self.past.held_at[change.key]
 
