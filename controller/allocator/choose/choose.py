@@ -158,8 +158,9 @@ class _Search:
             if not likely or (best_rank is not None and best_rank < self._rank(likely)):
                 continue
             fits = [fit for fit in likely if self._left_bytes(fit) >= 0]
-            if fits and (best_rank is None or self._rank(fits) < best_rank):
-                best, best_rank = fits, self._rank(fits)
+            rank = self._rank(fits) if fits else None
+            if rank is not None and (best_rank is None or rank < best_rank):
+                best, best_rank = fits, rank
         preferred = max(best, key=self._score, default=None)
         return self._tightest(names, is_clean) if preferred is not None and preferred.is_nearly_full else preferred
 
@@ -182,7 +183,7 @@ class _Search:
             return -max(fit.spare_bytes for fit in fits), 0, name
         usable = free = 0
         for fit in fits:
-            usable += max(0, fit.disk.beyond_bytes + fit.free_bytes)
+            usable += fit.usable_bytes
             free += fit.free_bytes
         return -usable, -free, name
 
@@ -201,7 +202,7 @@ class _Search:
             if self._source_disks is not None and disk.uuid not in self._source_disks:
                 continue
             if image is not None:
-                more = image_bytes(self._world, image, self._wanted, disk.uuid)
+                more = image_bytes(self._world, image, self._wanted.planned, disk.uuid)
             need = size + more + (self._fresh_bytes(disk) if disk.node in self._own_nodes else 0)
             free = disk.free_bytes - self._taken.planned_bytes(disk.node, disk.uuid)
             if need <= free:

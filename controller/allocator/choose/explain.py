@@ -86,7 +86,7 @@ def _figures(world: World, wanted: Wanted, taken: Taken, name: str) -> dict[tupl
             disk.limit_bytes,
             disk.free_bytes,
             taken.taken_bytes(name, disk.uuid),
-            image_bytes(world, image, wanted, disk.uuid),
+            image_bytes(world, image, wanted.planned, disk.uuid),
         )
         for disk in (room.disks if room is not None else ())
     }

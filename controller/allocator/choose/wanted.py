@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -103,8 +103,8 @@ def asked_of(view: PlacementView, wanted: Wanted) -> Replica:
     return next(one for one in view.replicas if one.name == wanted.replica.name)
 
 
-def image_bytes(world: World, image: BackingImage | None, wanted: Wanted, disk_uuid: str) -> int:
-    """Of the volume's backing image, where it would come to that disk with the replica."""
-    if image is None or any(place.disk_uuid == disk_uuid for place in wanted.planned):
+def image_bytes(world: World, image: BackingImage | None, planned: Iterable[Place], disk_uuid: str) -> int:
+    """Of the volume's backing image, where it would come to that disk with the replica, and with none `planned`."""
+    if image is None or any(place.disk_uuid == disk_uuid for place in planned):
         return 0
     return image.real_size_bytes if world.lacks_image(image, disk_uuid) else 0

@@ -172,10 +172,9 @@ class BesidePromises:
             if not even.load_bytes or self._is_plain(room, even.largest_bytes):
                 return dict.fromkeys((disk.uuid for disk in room.disks), even.load_bytes)
         for disk in room.disks if self._image is not None else ():
-            if image_bytes(self._world, self._image, self.wanted(replica_to_come(self._volume)), disk.uuid):
+            if image_bytes(self._world, self._image, (), disk.uuid):
                 self._pending.own_image(disk.uuid, self._volume.backing_image)
-        loads = self._pending.loads(room, roaming=self._is_beside_roaming)
-        return {disk.uuid: load for disk, load in zip(room.disks, loads, strict=True)}
+        return self._pending.loads_by_disk(room, roaming=self._is_beside_roaming)
 
     def _is_plain(self, room: NodeRoom, largest_bytes: int) -> bool:
         """Whether all of its disks take plain volumes of that size, which roam."""
@@ -275,7 +274,7 @@ class BesidePromises:
             return Obstacle(node.name, disk.name, 0, check_disk_state(disk) or shared)
         counted = max(one.size_bytes for one in self._world.counted_on(disk.uuid) if one.name == replica.name)
         counted = max(counted, disk.scheduled_replicas.get(replica.name, 0))
-        comes = image_bytes(self._world, self._image, self.wanted(replica), disk.uuid)
+        comes = image_bytes(self._world, self._image, (), disk.uuid)
         missing = size - counted + comes + self.taken_bytes(node.name, disk.uuid) - known.free_bytes
         if missing <= 0:
             return None

@@ -137,6 +137,10 @@ class Pending:
             found.append(total + self._image_bytes(images, disk) if images else total)
         return found
 
+    def loads_by_disk(self, room: NodeRoom, *, roaming: bool = True) -> dict[str, int]:
+        """The same, by the UUIDs of the disks."""
+        return dict(zip((disk.uuid for disk in room.disks), self.loads(room, roaming=roaming), strict=True))
+
     def _image_bytes(self, names: set[str], disk: DiskRoom) -> int:
         """Bytes of backing images that come to the disk with the volumes that may come there."""
         others = names - self._own_images.get(disk.uuid, set())

@@ -41,31 +41,29 @@ class Table:
         old = self._plans.get(plan.volume)
         if plan == old:
             return
-        self._unlink(old)
         if not plan.places:
-            self._plans.pop(plan.volume, None)
-            if old is not None:
-                self._changed.add(plan.volume)
+            self.remove(plan.volume)
             return
+        if old is not None:
+            self._unlink(old)
         self._plans[plan.volume] = plan
         for place in plan.places:
             members = self._on_node.setdefault(place.node, {}).setdefault(place.disk_uuid, {})
             members[plan.volume] = members.get(plan.volume, 0) + place.size_bytes
         self._changed.add(plan.volume)
 
-    def remove(self, volume: str) -> Plan | None:
-        """End the volume's plan, and return it. Idempotent."""
+    def remove(self, volume: str) -> None:
+        """End the volume's plan. Idempotent."""
         plan = self._plans.pop(volume, None)
-        self._unlink(plan)
         if plan is not None:
+            self._unlink(plan)
             self._changed.add(volume)
-        return plan
 
-    def _unlink(self, plan: Plan | None) -> None:
-        for place in plan.places if plan is not None else ():
+    def _unlink(self, plan: Plan) -> None:
+        for place in plan.places:
             disks = self._on_node.get(place.node, {})
             members = disks.get(place.disk_uuid, {})
-            members.pop(plan.volume if plan is not None else "", None)
+            members.pop(plan.volume, None)
             if not members:
                 disks.pop(place.disk_uuid, None)
             if not disks:

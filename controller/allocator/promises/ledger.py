@@ -112,18 +112,8 @@ class Ledger:
         """What is held: answers, and rooms that are kept, that no choice has followed yet. Kept beside the rest from
         the first question on."""
         if self._offered is None:
-            self._offered = Ledger()
-            for promise in self.promises():
-                self._offer(promise)
+            self._offered = Ledger.of(filter(_is_offered, self.promises()))
         return self._offered
-
-    def _offer(self, promise: Promise) -> None:
-        if self._offered is None:
-            return
-        if promise.state is State.HELD and promise.kind is not Kind.GROWTH:
-            self._offered.put(Verb.HOLD, promise)
-        else:
-            self._offered.drop(Verb.FORGET, promise.volume, promise.claimant)
 
     @property
     def binding(self) -> Ledger:
@@ -148,15 +138,13 @@ class Ledger:
         self._by_claimant.setdefault(promise.claimant, {})[promise.volume] = promise
         self._link(promise)
         self.bind(promise)
-        self._offer(promise)
+        if self._offered is not None:
+            _keep(self._offered, promise, belongs=_is_offered(promise))
 
     def bind(self, promise: Promise) -> None:
         """Whether that promise binds may be another thing by now, although it is the same."""
         if self._binding is not None and self._binds is not None:
-            if self._binds(promise):
-                self._binding.put(_AS_ENTERED[promise.state], promise)
-            else:
-                self._binding.drop(Verb.FORGET, promise.volume, promise.claimant)
+            _keep(self._binding, promise, belongs=self._binds(promise))
 
     def drop(self, verb: Verb, volume: str, claimant: str) -> Promise | None:
         """Removes the entry and returns it, or None (only FORGET may find nothing)."""
@@ -178,6 +166,7 @@ class Ledger:
         for part in (self._binding, self._offered):
             if part is not None:
                 part.drop(Verb.FORGET, volume, claimant)
+                part.chosen_changed.clear()
         return old
 
     # Look-ups
@@ -420,6 +409,19 @@ class Ledger:
                 by_volume.setdefault(promise.volume, []).append(promise)
         for volume, members in by_volume.items():
             yield pending_item(volume, members)
+
+
+def _is_offered(promise: Promise) -> bool:
+    return promise.state is State.HELD and promise.kind is not Kind.GROWTH
+
+
+def _keep(part: Ledger, promise: Promise, *, belongs: bool) -> None:
+    """That part of a ledger has the promise as long as it belongs there."""
+    if belongs:
+        part.put(_AS_ENTERED[promise.state], promise)
+    else:
+        part.drop(Verb.FORGET, promise.volume, promise.claimant)
+    part.chosen_changed.clear()  # only the whole ledger's are taken
 
 
 def _next(verb: Verb, volume: str, claimant: str, promise: Promise | None) -> State:

@@ -35,7 +35,7 @@ from controller.allocator.plans.table import Table
 from controller.allocator.promises.journal import Journal, Tale
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import Promise
-from controller.allocator.verbs.planning import Planner, PlansBeside, bytes_on
+from controller.allocator.verbs.planning import Planner, PlansBeside, bytes_on, split
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.longhorn import LOCALITY_STRICT, Replica, Volume
@@ -101,9 +101,7 @@ class Offered:
         loads = self._loads.get(node)
         if loads is None:
             room = self.world.room(node)
-            values = self.pending.loads(room) if room is not None else []
-            uuids = [one.uuid for one in room.disks] if room is not None else []
-            loads = self._loads[node] = dict(zip(uuids, values, strict=True))
+            loads = self._loads[node] = self.pending.loads_by_disk(room) if room is not None else {}
         return self.plans.taken_bytes(node, disk_uuid) + loads.get(disk_uuid, 0)
 
     def planned_bytes(self, node: str, disk_uuid: str) -> int:
@@ -225,8 +223,7 @@ class Places:
             return own.placed()
         if own is not None:
             self._end_write(name)
-        is_first = before is not None and facts is not None and facts.node and before.uid == facts.uid
-        if self._is_on and is_first and facts is not None and before is not None:
+        if self._is_on and before is not None and facts is not None and facts.node and before.uid == facts.uid:
             self._note_first(before, facts, own)
         return facts
 
@@ -298,20 +295,15 @@ class Places:
         """A place that is planned for the volume; planned anew where none of them is legal any more."""
         for _ in range(2):
             plan = self._table.get(volume.name)
-            for place in plan.places if plan is not None else ():
-                others = self._others(volume, place)
+            if plan is None:
+                break
+            for place in plan.places:
+                _, others = split(plan, place.node, place.disk_uuid)
                 wanted = replace(place, size_bytes=self.planner.bytes_at(volume, place, others))
                 if self._check(volume, replica, wanted, others, now_utc) is None:
                     return wanted, How.PLANNED
-            if plan is None:
-                break
             self.planner.settle(volume.name, now_utc)
         return None
-
-    def _others(self, volume: Volume, place: Place) -> tuple[Place, ...]:
-        """The volume's other planned places."""
-        plan = self._table.get(volume.name)
-        return tuple(one for one in plan.places if not _same(one, place)) if plan is not None else ()
 
     def _check(
         self, volume: Volume, replica: Replica, place: Place, planned: tuple[Place, ...], now_utc: datetime
@@ -356,7 +348,8 @@ class Places:
         return self._clock.now() - max(self._since[replica.name], self._first_at.get(volume.name, -math.inf))
 
     def _give(self, volume: Volume, replica: Replica, place: Place, how: How, now_utc: datetime) -> ReplicaTurn:
-        plan, others = self._table.get(volume.name), self._others(volume, place)
+        plan = self._table.get(volume.name)
+        others = split(plan, place.node, place.disk_uuid)[1] if plan is not None else ()
         node = self._world.nodes.get(place.node)
         disks = node.disks if node is not None else ()
         path = next((one.path for one in disks if one.uuid == place.disk_uuid), "")
@@ -459,10 +452,6 @@ def _affinity(volume: Volume, replica: Replica, place: Place) -> str:
     """The node that the replica is to be bound to by the same write; "": none, or it is already."""
     is_strict = volume.data_locality == LOCALITY_STRICT
     return (volume.node_id or place.node) if is_strict and not replica.hard_node_affinity else ""
-
-
-def _same(one: Place, other: Place) -> bool:
-    return (one.node, one.disk_uuid) == (other.node, other.disk_uuid)
 
 
 def _held_seconds(replica: Replica, now_utc: datetime) -> float:

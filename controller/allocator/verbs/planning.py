@@ -227,8 +227,7 @@ class Planner:
         """What a copy takes on that disk, with its backing image where that is not there, and comes with no other
         copy that is `planned`."""
         image = self._world.backing_image(facts.backing_image)
-        wanted = Wanted(facts, replica_to_come(facts), tuple(planned))
-        return facts.size_bytes + image_bytes(self._world, image, wanted, place.disk_uuid)
+        return facts.size_bytes + image_bytes(self._world, image, planned, place.disk_uuid)
 
     def hard_bytes(self, node: str, disk_uuid: str) -> int:
         """What is left of that disk by objects, growth that was admitted, and own writes; less than nothing where no
@@ -247,13 +246,13 @@ class Planner:
     def check_node(self, name: str, now_utc: datetime) -> None:
         """After a change of that node or of what lies there: plans that it takes no more go elsewhere at once."""
         for uuid in self._table.disks_on(name):
-            self.relieve(name, uuid, "", now_utc)
+            self.relieve(name, uuid, now_utc)
 
-    def relieve(self, node: str, disk_uuid: str, besides: str, now_utc: datetime) -> None:
+    def relieve(self, node: str, disk_uuid: str, now_utc: datetime) -> None:
         """Move plans off that disk, the latest first, that are not legal there any more, or for which there are not
         enough bytes beside the earlier ones. A plan stays whose volume is not known at the moment: its place is checked
         again before it is given."""
-        for volume in self._latest_first(node, disk_uuid, besides):
+        for volume in self._latest_first(node, disk_uuid, ""):
             is_over = self.hard_bytes(node, disk_uuid) < self._table.taken_bytes(node, disk_uuid)
             with self._alone(volume):
                 if is_over or not self._is_legal_at(volume, node, disk_uuid, now_utc):
@@ -263,7 +262,7 @@ class Planner:
         plan, wanted = self._table.get(volume), self.wanted(volume)
         if plan is None or wanted is None:
             return True
-        here, others = _split(plan, node, disk_uuid)
+        here, others = split(plan, node, disk_uuid)
         return all(self.check(wanted, one, others, now_utc) is None for one in here)
 
     def _latest_first(self, node: str, disk_uuid: str, besides: str) -> list[str]:
@@ -271,21 +270,17 @@ class Planner:
         found = [plan for plan in plans if plan is not None]
         return [one.volume for one in sorted(found, key=lambda one: (one.since_utc, one.volume), reverse=True)]
 
-    def move(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> bool:
-        """Plan the volume's copies anew that were to lie on that disk; whether all of them found another place. Who
-        loses one is told."""
+    def move(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> None:
+        """Plan the volume's copies anew that were to lie on that disk. Who loses one is told."""
         plan, wanted = self._table.get(volume), self.wanted(volume)
-        if plan is None:
-            return True
-        if wanted is None:
-            return False
-        lost, rest = _split(plan, node, disk_uuid)
+        if plan is None or wanted is None:
+            return
+        lost, rest = split(plan, node, disk_uuid)
         found = self.find(wanted, len(lost), rest, now_utc, shut=(node, disk_uuid))
         self._table.put(replace(plan, places=(*rest, *found)))
         self._journal.counters["plans_moved"] += len(found)
         if len(found) < len(lost):
             self._tell(wanted.facts)
-        return len(found) == len(lost)
 
     def make_room(self, place: Place, besides: str, now_utc: datetime) -> bool:
         """Whether plans of others could leave that disk for other ones, so that the place fits, and do so: all that
@@ -297,7 +292,7 @@ class Planner:
             plan, wanted = self._table.get(volume), self.wanted(volume)
             if plan is None or wanted is None:
                 continue
-            lost, rest = _split(plan, *shut)
+            lost, rest = split(plan, *shut)
             found = self.find(wanted, len(lost), rest, now_utc, shut=shut)
             if len(found) < len(lost):
                 break
@@ -335,7 +330,7 @@ def _copies(promise: Promise) -> int:
     return promise.places.copies if isinstance(promise.places, Roams) else 0
 
 
-def _split(plan: Plan, node: str, disk_uuid: str) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+def split(plan: Plan, node: str, disk_uuid: str) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
     """The plan's places on that disk, and the others."""
     here = tuple(one for one in plan.places if (one.node, one.disk_uuid) == (node, disk_uuid))
     return here, tuple(one for one in plan.places if one not in here)

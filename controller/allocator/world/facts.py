@@ -132,10 +132,6 @@ class Facts:
         """Replicas that Longhorn may place at any moment."""
         return self.placed.unplaced
 
-    def replicas_with_disk(self, volume: str) -> bool:
-        """Whether any replica of the volume lies somewhere, in whatever state."""
-        return any(replica.node or replica.disk_uuid for replica in self.replicas_of(volume).values())
-
     def storage_class(self, name: str | None) -> StorageClass | None:
         """The class of that name; for None the default class."""
         if name is not None:
