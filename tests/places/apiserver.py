@@ -16,7 +16,7 @@ from tests.places.timeline import Timeline
 LONGHORN: Final = "longhorn"
 LEADER: Final = "leader-"  # and its term
 SHARDS: Final = 16
-_UNVERSIONED: Final = ("node", "kube_node", "class", "gate", "plan")
+_UNVERSIONED: Final = ("node", "kube_node", "class")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,6 @@ class GateStamps:
 class StoredChange:
     """One write: `before` and `after` are facts, or None."""
 
-    number: int
     at: float
     kind: str
     key: str
@@ -52,7 +51,6 @@ class WorldApi:
         self.gate = GateStamps()
         self.plans: dict[str, Plan] = {}
         self.made_at: dict[str, float] = {}  # when each Replica was created
-        self.refusals = 0
         self._objects: dict[str, dict[str, Any]] = {}
 
     def get(self, kind: str, key: str) -> Any:
@@ -64,8 +62,8 @@ class WorldApi:
     def items(self, kind: str) -> list[tuple[str, Any]]:
         return list(self._objects.get(kind, {}).items())
 
-    def kinds(self) -> list[str]:
-        return list(self._objects)
+    def keys(self, kind: str) -> list[str]:
+        return list(self._objects.get(kind, {}))
 
     def replicas_of(self, volume: str) -> list[Replica]:
         return [one for one in self.all("replica") if one.volume == volume]
@@ -85,7 +83,7 @@ class WorldApi:
             watcher(change)
 
     def _note(self, kind: str, key: str, before: Any, after: Any, by: str) -> StoredChange:
-        change = StoredChange(len(self.history), self._timeline.now, kind, key, before, after, by)
+        change = StoredChange(self._timeline.now, kind, key, before, after, by)
         self.history.append(change)
         return change
 
@@ -145,7 +143,6 @@ class WorldApi:
         if facts is None or facts.version != seen.version:
             raise ConflictError(seen.name)
         if self._has_gate and self._is_closed(facts):
-            self.refusals += 1
             raise ForbiddenError("the leader places this replica")
         affinity = node if facts.hard_node_affinity else ""
         placed = replace(facts, node=node, disk_uuid=disk_uuid, hard_node_affinity=affinity)

@@ -74,7 +74,7 @@ class _Past:
     volumes: dict[str, Volume] = field(default_factory=dict)
     plans: dict[str, Plan] = field(default_factory=dict)
     made_at: dict[str, float] = field(default_factory=dict)
-    placed: dict[str, tuple[float, str, str]] = field(default_factory=dict)  # by copy: when, by whom, why open
+    placed: dict[str, tuple[float, str]] = field(default_factory=dict)  # by copy: when, by whom
     first_at: dict[str, float] = field(default_factory=dict)  # by volume
     held_at: dict[str, float] = field(default_factory=dict)
     gate: GateStamps = field(default_factory=GateStamps)
@@ -254,7 +254,7 @@ class WorldJudge:
             self._note(WorldFault.SHUT, change, f"since {was_shut:.0f} s", "")
         if is_within:
             self._check_plans(change, copy, excuse)
-        past.placed[copy.name] = (change.at, change.by, excuse)
+        past.placed[copy.name] = (change.at, change.by)
         past.first_at.setdefault(copy.volume, change.at)
 
     def _check_limit(self, change: StoredChange, copy: Replica, excuse: str) -> bool:
@@ -267,15 +267,10 @@ class WorldJudge:
             explained = LIMIT_FELL
         if not explained and taken - self._unseen(disk, copy.name, change.at) <= past.lately(disk, change.at):
             explained = UNSEEN
-        if not explained and self._was_over(disk, copy):
+        if not explained and copy.name in past.placed:  # it grew, on a disk that was over for a known reason before
             explained = ", ".join(sorted(self.notes & {GATE_OPEN, LIMIT_FELL, CREATED}))
         self._note(WorldFault.OVER, change, f"{(taken - limit) / 2**30:.1f} GiB over on {disk}", explained)
         return False
-
-    def _was_over(self, disk: Disk, copy: Replica) -> bool:
-        """A growth on a disk that was over its limit for a known reason before."""
-        is_growth = copy.name in self.past.placed
-        return is_growth and bool({GATE_OPEN, LIMIT_FELL, CREATED} & self.notes)
 
     def _unseen(self, disk: Disk, besides: str, at: float) -> int:
         """Bytes of others' copies there that the leader may not have seen when it decided."""
@@ -286,7 +281,7 @@ class WorldJudge:
         )
 
     def _is_unseen(self, copy: Replica, at: float) -> bool:
-        when, by, _ = self.past.placed.get(copy.name, (-1000.0, "", ""))
+        when, by = self.past.placed.get(copy.name, (-1000.0, ""))
         return not by.startswith(LEADER) and when > at - LATE_SECONDS
 
     def _check_pair(self, change: StoredChange, copy: Replica, excuse: str) -> None:

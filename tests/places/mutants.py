@@ -9,7 +9,7 @@ from typing import Any, Final
 from controller.allocator.allocator import Allocator
 from controller.allocator.choose.choose import Chooser, Chosen
 from controller.allocator.choose.wanted import NothingTaken, Taken, Wanted
-from controller.allocator.outcome import ReplicaTurn, TurnStep
+from controller.allocator.outcome import ReplicaTurn
 from controller.allocator.verbs.place import Places
 from controller.allocator.verbs.planning import PlannedVolume, Planner
 from controller.clock import Clock
@@ -78,11 +78,7 @@ class _HoldingFurtherCopies(Places):
     """It holds copies of volumes in use, too."""
 
     def _let_go(self, replica: Replica, reason: str, seconds: float = 1.0) -> ReplicaTurn:
-        return (
-            ReplicaTurn(TurnStep.WAIT, replica.volume, replica.uid, reason, 1.0)
-            if replica.held
-            else self._hold(replica, reason)
-        )
+        return self._hold(replica, reason)
 
 
 def _build(places: type[Places]) -> WorldBuild:

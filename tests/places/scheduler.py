@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from controller.model.workload import Claim, Pod
@@ -11,18 +11,6 @@ from tests.places.apiserver import WorldApi
 from tests.places.longhorn import WorldLonghorn, is_usable, takes_copies
 from tests.places.process import WorldProcess
 from tests.places.timeline import Timeline
-
-
-@dataclass(slots=True)
-class PodCourse:
-    """How far one pod has come. `offered`: by the last answer."""
-
-    key: str
-    asks: bool
-    node: str = ""
-    offered_at: float = -1.0
-    chosen_at: float = -1.0
-    bound_at: float = -1.0
 
 
 class WorldScheduler:
@@ -39,13 +27,12 @@ class WorldScheduler:
         lag: float,
     ) -> None:
         self._timeline, self._api, self._longhorn, self._leader, self._lag = timeline, api, longhorn, leader, lag
-        self.courses: dict[str, PodCourse] = {}
+        self._chosen: dict[str, str] = {}  # node by pod; the pod itself shows it once it is bound
 
     def submit(self, pod: Pod, claims: list[Claim]) -> None:
         for claim in claims:
             self._api.write("claim", claim.key, claim)
         self._api.write("pod", pod.key, pod)
-        self.courses[pod.key] = PodCourse(pod.key, pod.is_opted_in)
         self._timeline.between(0.01, 0.5, lambda: self._try(pod.key))
 
     def claims_of(self, key: str) -> list[Claim]:
@@ -56,8 +43,7 @@ class WorldScheduler:
 
     def _try(self, key: str) -> None:
         pod: Pod | None = self._api.get("pod", key)
-        course = self.courses[key]
-        if pod is None or pod.node_name or course.node:
+        if pod is None or pod.node_name or key in self._chosen:
             return
         nodes = [one.name for one in self._api.all("node") if takes_copies(one)]
         if pod.is_opted_in:
@@ -66,33 +52,30 @@ class WorldScheduler:
         if not nodes:
             self._timeline.between(1.0, 5.0, lambda: self._try(key))
             return
-        course.node, course.offered_at = self._timeline.random.choice(nodes), self._timeline.now
+        self._chosen[key] = self._timeline.random.choice(nodes)
         self._timeline.between(0.01, 1.5, lambda: self._choose(key))
 
     def _choose(self, key: str) -> None:
         """The choice becomes visible: claims get their node."""
         if self._api.get("pod", key) is None:
             return
-        course = self.courses[key]
-        course.chosen_at = self._timeline.now
         for claim in self.claims_of(key):
             if not claim.volume_name:
-                self._api.write("claim", claim.key, replace(claim, selected_node=course.node), "scheduler")
+                self._api.write("claim", claim.key, replace(claim, selected_node=self._chosen[key]), "scheduler")
                 self._timeline.between(0.05, self._lag, partial(self._longhorn.provision, claim.key))
         self._timeline.after(0.5, lambda: self._bind(key))
 
     def _bind(self, key: str) -> None:
         pod: Pod | None = self._api.get("pod", key)
-        course = self.courses[key]
         if pod is None or pod.node_name:
             return
         if not all(claim.volume_name for claim in self.claims_of(key)):
             self._timeline.after(0.3, lambda: self._bind(key))
             return
-        self._api.write("pod", key, replace(pod, node_name=course.node), "scheduler")
-        course.bound_at = self._timeline.now
+        node = self._chosen[key]
+        self._api.write("pod", key, replace(pod, node_name=node), "scheduler")
         for claim in self.claims_of(key):
-            self._timeline.between(0.1, 2.0, partial(self._longhorn.attach, claim.volume_name, course.node))
+            self._timeline.between(0.1, 2.0, partial(self._longhorn.attach, claim.volume_name, node))
 
     def is_ready(self, key: str) -> bool:
         volumes = [claim.volume_name for claim in self.claims_of(key)]

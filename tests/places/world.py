@@ -177,7 +177,7 @@ class PlacesWorld:
         self.timeline.between(0.5, 5.0, lambda: self.longhorn.attach(name, node))
 
     def delete_some(self) -> None:
-        keys = list(dict(self.api.items("pod")))
+        keys = self.api.keys("pod")
         if keys and self.random.random() < 0.8:
             self.scheduler.delete(self.random.choice(keys))
         else:
@@ -265,10 +265,10 @@ class PlacesWorld:
         for copy in self.api.all("replica"):
             if not copy.node and not copy.failed_at:
                 self._judge_idle(judge, copy, until)
-        for key, course in self.scheduler.courses.items():
-            volumes = {claim.volume_name for claim in self.scheduler.claims_of(key)} & judge.planned_once
-            if course.bound_at >= 0 and course.asks and not self.scheduler.is_ready(key):
-                self._judge_stuck(judge, key, volumes, until)
+        for pod in self.api.all("pod"):
+            if pod.is_opted_in and pod.node_name and not self.scheduler.is_ready(pod.key):
+                volumes = {claim.volume_name for claim in self.scheduler.claims_of(pod.key)} & judge.planned_once
+                self._judge_stuck(judge, pod.key, volumes, until)
         self._judge_rest(judge, until)
         return judge
 
@@ -299,7 +299,7 @@ class PlacesWorld:
 
     def _judge_rest(self, judge: WorldJudge, now: float) -> None:
         claims = {f"pvc-{one.uid}" for one in self.api.all("claim")}
-        for volume in sorted(self.api.plans.keys() - claims - dict(self.api.items("volume")).keys()):
+        for volume in sorted(self.api.plans.keys() - claims - set(self.api.keys("volume"))):
             judge.note_end(WorldFault.LEFTOVER, now, volume, "", "")
         for process in self.processes:
             counters = process.allocator.snapshot().counters
