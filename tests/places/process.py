@@ -13,12 +13,15 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode, PlaceWrite, ReplicaTurn, TurnStep, UnknownObjectError
 from controller.allocator.plans.plan import Plan
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
+from controller.allocator.verbs.place import Why
 from controller.clock import Clock
 from controller.errors import ConflictError, ForbiddenError, NotFoundError, SchedulerError
 from controller.kube.store import Change
 from controller.model.longhorn import LonghornSettings
+from controller.placement.placer import ARRIVES_SECONDS, LATE_SECONDS
 from controller.placement.unplaced import Unplaced
 from controller.rules.demand import Missing
+from controller.rules.placing import Wait
 from controller.settings import LiveSettings
 from tests.fakes.builders import observe
 from tests.places.apiserver import StoredChange, WorldApi
@@ -26,10 +29,8 @@ from tests.places.timeline import Timeline
 
 COMMIT_SECONDS: Final = 0.1
 MEND_SECONDS: Final = 10.0
-LATE_SECONDS: Final = 5.0
-ARRIVES_SECONDS: Final = 10.0
 _ORDER: Final = ("class", "kube_node", "node", "volume", "replica", "pv", "claim", "pod")
-_NO_ROOM: Final = ("no-room", "reuse", "replacement")
+_NO_ROOM: Final = (Why.NO_ROOM, Wait.REUSE, Wait.REPLACEMENT)
 T = TypeVar("T")
 
 
