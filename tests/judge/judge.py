@@ -66,7 +66,7 @@ class PlaceFinding:
     at: float  # wall clock of the recorder, seconds
     spot: Spot | None
     copy: str  # empty: no copy did it
-    by: str  # the field manager
+    by: str  # the field manager; empty: nobody gave a place
     detail: str
     explained: str = ""  # empty: by nothing
 
@@ -77,14 +77,17 @@ class PlaceFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Placing:
-    """A first place, as it was stored."""
+    """A first place, as it was stored; or a growth, which is by nobody."""
 
     rv: int
     at: float
     copy: CopyFacts
     by: str
-    is_leaders: bool
     excuse: str  # what let somebody else give it
+
+    @property
+    def is_leaders(self) -> bool:
+        return is_leaders(self.by)
 
     @property
     def spot(self) -> Spot:
@@ -117,7 +120,7 @@ class PlaceJudge:
             "Node": self._on_node,
             "Setting": self._on_setting,
             "BackingImage": self._on_image,
-            "Volume": self._on_owner,
+            "Volume": self._on_volume,
             "PersistentVolumeClaim": self._on_owner,
             "ConfigMap": self._on_config_map,
         }
@@ -147,11 +150,13 @@ class PlaceJudge:
             self._stored.drop_owner(last)
         else:
             self._stored.put_owner(last)
-        if entry["kind"] == "Volume":
-            if raw is None:
-                self._stored.volumes.pop(last["metadata"]["name"], None)
-            else:
-                self._stored.volumes[last["metadata"]["name"]] = raw
+
+    def _on_volume(self, entry: Mapping[str, Any], raw: Raw | None, last: Raw) -> None:
+        self._on_owner(entry, raw, last)
+        if raw is None:
+            self._stored.volumes.pop(last["metadata"]["name"], None)
+        else:
+            self._stored.volumes[last["metadata"]["name"]] = raw
 
     def _on_config_map(self, entry: Mapping[str, Any], raw: Raw | None, last: Raw) -> None:
         key = plans_name(last)
@@ -214,7 +219,7 @@ class PlaceJudge:
         excuse = ""
         if not ours:
             excuse = CREATED if before is None else self._gate.why_open(before, now, at)
-        placing = _Placing(rv, at, after, by, ours, excuse)
+        placing = _Placing(rv, at, after, by, excuse)
         if not ours:
             self.findings.append(placing.finding(Found.FOREIGN, f"at {now:.0f}", excuse))
         elif not self._gate.had_term(by.removeprefix(LEADER), at):
@@ -253,11 +258,11 @@ class PlaceJudge:
         assert after.spot is not None
         rv, at = int(entry["rv"]), float(entry["at"])
         excuse = OPEN if self._gate.is_open(at, at) else ""
-        grown = f"grown by {gib(after.size_bytes - before.size_bytes)} GiB"
-        self._check_limit(_Placing(rv, at, after, grown, False, excuse))
+        grown = f", grown by {gib(after.size_bytes - before.size_bytes)} GiB"
+        self._check_limit(_Placing(rv, at, after, "", excuse), also=grown)
 
-    def _check_limit(self, placing: _Placing) -> bool:
-        """Is it within the limit?"""
+    def _check_limit(self, placing: _Placing, *, also: str = "") -> bool:
+        """Is it within the limit? `also`: what a finding tells beside the bytes."""
         stored, spot = self._stored, placing.spot
         limit, taken = stored.limits.now(spot), stored.taken_bytes(spot)
         if taken <= limit:
@@ -268,7 +273,7 @@ class PlaceJudge:
             explained = LOWERED
         if not explained and placing.is_leaders and taken <= lately + self._unseen_bytes(placing):
             explained = UNSEEN
-        detail = f"{gib(taken - limit)} GiB over {gib(limit)}"
+        detail = f"{gib(taken - limit)} GiB over {gib(limit)}{also}"
         self.findings.append(placing.finding(Found.OVER, detail, explained))
         return False
 

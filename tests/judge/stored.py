@@ -120,7 +120,7 @@ class Stored:
         self._on_disk: dict[Spot, set[str]] = defaultdict(set)
         self._of_volume: dict[str, set[str]] = defaultdict(set)
         self._images: dict[str, tuple[int, frozenset[str]]] = {}  # size, and the UUIDs of the disks that have it
-        self._texts: dict[str, dict[str, str]] = {}  # of the plans' ConfigMaps
+        self._shards: dict[str, dict[str, PlanStored]] = {}  # what each of the plans' ConfigMaps has
         self._planned_on: dict[Spot, set[PlanKey]] = defaultdict(set)
 
     # -- what has changed ----------------------------------------------------------------------------------------
@@ -178,19 +178,19 @@ class Stored:
 
     def put_plans(self, at: float, raw: Raw | None, key: str) -> None:
         """One ConfigMap as it is now."""
-        data: dict[str, str] = {}  # a line for each plan, by the key that it stands under and its volume
+        data: dict[str, PlanStored] = {}  # by the key that each stands under and its volume
         for name, text in ((raw or {}).get("data") or {}).items():
             for line in str(text).splitlines():
                 plan = plan_stored(line)
                 if plan is not None:
-                    data[f"{name} {plan.volume}"] = line
-        former = self._texts.get(key, {})
-        self._texts[key] = data
+                    data[f"{name} {plan.volume}"] = plan
+        former = self._shards.get(key, {})
+        self._shards[key] = data
         for name in former.keys() - data.keys():
             self._put_plan(at, (key, name), None)
-        for name, text in data.items():
-            if former.get(name) != text:
-                self._put_plan(at, (key, name), plan_stored(text))
+        for name, plan in data.items():
+            if former.get(name) != plan:
+                self._put_plan(at, (key, name), plan)
 
     def _put_plan(self, at: float, key: PlanKey, plan: PlanStored | None) -> None:
         former = self.plans.pop(key, None)
