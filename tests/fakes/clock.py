@@ -19,6 +19,10 @@ class VirtualClock:
     def now_utc(self) -> datetime:
         return _START_UTC + timedelta(seconds=self._elapsed)
 
+    def stamp(self) -> str:
+        """The time as Kubernetes writes it."""
+        return self.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+
     def advance(self, seconds: float) -> None:
         self._elapsed += seconds
 

@@ -36,7 +36,7 @@ class WorldLonghorn:
         name, size = f"pvc-{claim.uid}", claim.requested_bytes
         copies, locality = int(kind.parameters["numberOfReplicas"]), kind.parameters["dataLocality"]
         self.make_volume(name, size / builders.GIB, copies, locality)
-        made_utc = self._timeline.clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+        made_utc = self._timeline.clock.stamp()
         pv = PersistentVolume(name, builders.DRIVER, name, claim.uid, claim.key, size, made_utc)
         self._timeline.between(0.01, 0.2, lambda: self._bind(claim_key, pv))
 
@@ -99,7 +99,7 @@ class WorldLonghorn:
         if facts is None or facts.deleting or facts.state != "attached":
             return
         usable = sum(map(is_usable, self._api.replicas_of(volume)))
-        now_utc = self._timeline.clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now_utc = self._timeline.clock.stamp()
         robustness = "healthy" if usable >= facts.replica_count else "degraded" if usable else "faulted"
         if robustness != facts.robustness:
             since = now_utc if robustness == "degraded" else facts.last_degraded_at
@@ -183,7 +183,7 @@ class WorldLonghorn:
         others = [one for one in self._api.replicas_of(replica.volume) if is_usable(one) and one.name != name]
         if facts is None or facts.deleting or facts.state != "attached" or not others:
             return
-        now_utc = self._timeline.clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now_utc = self._timeline.clock.stamp()
         failed = replace(replica, failed_at=now_utc, rebuild_retry_count=MAX_REBUILD_RETRIES)
         self._api.write("replica", name, failed, LONGHORN)
         self.note_health(replica.volume)

@@ -242,7 +242,7 @@ class WorldProcess:
             if turn.write is not None:
                 facts = self._api.place_as_leader(turn.write, term)
             else:
-                now_utc = self._timeline.clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+                now_utc = self._timeline.clock.stamp()
                 marks: Mapping[TurnStep, Mapping[str, Any]] = {
                     TurnStep.HOLD: {"held": now_utc},
                     TurnStep.RELEASE: {"held": ""},

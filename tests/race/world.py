@@ -172,7 +172,7 @@ class RaceWorld:
         return self.clock.now()
 
     def now_utc(self) -> str:
-        return self.clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self.clock.stamp()
 
     # Writing and reading
 

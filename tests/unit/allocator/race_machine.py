@@ -78,7 +78,7 @@ class RaceMachine(RuleBasedStateMachine):
 
     def now_utc(self) -> str:
         self.advance(1)
-        return self.clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self.clock.stamp()
 
     def deliver(self, kind: str) -> None:
         _, key, facts, gone = self.queues[kind].popleft()

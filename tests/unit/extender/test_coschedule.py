@@ -197,7 +197,7 @@ def test_after_the_fall_back_time_any_node_will_do() -> None:
     bench = Kubevirt()
     bench.set(co_schedule_fallback_after_seconds=300)
     bench.serve(0, "n2")
-    waited = bench.cluster.clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+    waited = bench.cluster.clock.stamp()
     bench.cluster.change_pod("vm", created_utc=waited)
     bench.cluster.clock.advance(299)
     assert ([], {"n1": ELSEWHERE, "n3": ELSEWHERE}) == bench.filter("n1", "n3")
