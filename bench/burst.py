@@ -154,8 +154,10 @@ class Field:
         scene.api.create(CLASSES, workloads.storage_class(self.cell.class_name))
 
     def burst(self, scheduler: ComparedScheduler, pods: int, others: int) -> BurstRun:
-        """That many pods with a claim each, and that many without, all at once."""
+        """That many pods with a claim each, and that many without, all at once. Longhorn places where stock
+        kube-scheduler stands alone."""
         self.cell.renew()
+        self.scene.let_place("longhorn" if scheduler.way == WITHOUT else "leader")
         before, ours_before = self._pages(scheduler)
         with self._suspended(scheduler):
             self._create(scheduler, pods, others)

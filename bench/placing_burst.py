@@ -76,7 +76,7 @@ class BurstOfKinds:
             self._api.create(CLASSES, made)
 
     def run(self, way: str) -> PlacedBurst:
-        self._scene.set_settings(placement="leader" if way == LEADER else "longhorn")
+        self._scene.let_place("leader" if way == LEADER else "longhorn")
         self._cell.renew()
         began, refused = self._scene.cluster.history_caught_up(), self._refused()
         ready, seconds = self._start(way)

@@ -45,6 +45,7 @@ class TwoDiskRun:
 def run(cell: Cell, way: str) -> TwoDiskRun:
     cell.renew()
     is_ours = way == OURS
+    cell.scene.let_place("leader" if is_ours else "longhorn")
     with ThreadPoolExecutor(CREATORS) as pool:
         list(pool.map(partial(cell.claim, gib=SIZE_GIB), [f"data-{number}" for number in range(PODS)]))
         began = time.monotonic()
