@@ -546,14 +546,19 @@ def manifests() -> list[Object]:
     return [document for document in yaml.safe_load_all(text) if document]
 
 
-def install_product(cluster: Cluster, settings: Mapping[str, str] | None = None) -> None:
-    """Apply the documented manifests, so that the product has the rights that users give it, and switch it on."""
+def apply_manifests(cluster: Cluster, changed: Callable[[str], str] = str) -> None:
+    """What users apply, but for what a Deployment would run. `changed`: what becomes of the text."""
     wanted = [document for document in manifests() if document["kind"] not in NOT_APPLIED]
-    if cluster.api().get_or_none(f"/api/v1/namespaces/{NAMESPACE}") is None:
-        cluster.create_namespace(NAMESPACE)
-    done = cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(wanted))
+    done = cluster.kubectl("apply", "-f", "-", input=changed(yaml.safe_dump_all(wanted, width=10_000)))
     if done.returncode != 0:
         raise RuntimeError(f"the manifest was refused: {done.stderr}")
+
+
+def install_product(cluster: Cluster, settings: Mapping[str, str] | None = None) -> None:
+    """Apply the documented manifests, so that the product has the rights that users give it, and switch it on."""
+    if cluster.api().get_or_none(f"/api/v1/namespaces/{NAMESPACE}") is None:
+        cluster.create_namespace(NAMESPACE)
+    apply_manifests(cluster)
     cluster.api().patch(CONFIG_MAP, {"data": {"scheduler-extender-enabled": "true", **(settings or {})}})
 
 

@@ -34,6 +34,15 @@ def make_replica(api: ApiClient, volume: str, number: int, size_bytes: int, **mo
     return name
 
 
+def unplaced_replica(name: str, volume: str, size_bytes: int, **place: str) -> dict[str, Any]:
+    """As Longhorn makes it; without a place unless one is given."""
+    spec = {"volumeName": volume, "volumeSize": str(size_bytes), "active": True, "nodeID": "", "diskID": "", **place}
+    made = made_object("Replica", name, spec)
+    labels = {"longhornvolume": volume, "longhornnode": spec["nodeID"], "longhorndiskuuid": spec["diskID"]}
+    made["metadata"]["labels"] = labels
+    return made
+
+
 def drop_volume(api: ApiClient, name: str, replicas: int) -> None:
     for number in range(replicas):
         with ignored_when_gone():

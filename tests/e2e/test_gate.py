@@ -37,10 +37,10 @@ from controller.placement.gate_policy import (
     expected_bindings,
     expected_policies,
 )
-from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiClient, ApiError, Object
 from tests.cluster.cluster import Cluster, ClusterOptions
-from tests.e2e.manager_writes import made_object
+from tests.e2e.harness import apply_manifests
+from tests.e2e.manager_writes import unplaced_replica
 from tests.e2e.scheduling import NAMESPACE, SERVICE
 from tests.longhorn import install, paths
 from tests.longhorn.options import GIB
@@ -48,8 +48,6 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
-MANIFEST: Final = REPOSITORY / "docs" / "examples" / "install.yaml"
-NOT_APPLIED: Final = ("Deployment", "PodDisruptionBudget")
 SHORT: Final = {SILENT_SECONDS: 6, YOUNG_SECONDS: 4, MOST_SECONDS: 10}
 SILENT, YOUNG, MOST = SHORT.values()
 REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
@@ -84,9 +82,7 @@ class GateSite:
         self._numbers = itertools.count()
 
     def apply(self) -> None:
-        found = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] not in NOT_APPLIED]
-        done = self.cluster.kubectl("apply", "-f", "-", input=shortened(yaml.safe_dump_all(found, width=10_000)))
-        assert done.returncode == 0, done.stderr
+        apply_manifests(self.cluster, shortened)
 
     # The binding, and the leader's stamps
 
@@ -131,10 +127,7 @@ class GateSite:
     def replica(self, *changes: Mapping[str, Any]) -> str:
         """A new one without a node; `changes` are our own."""
         name = f"v{next(self._numbers)}-r-0"
-        spec = {"volumeName": name[:-4], "volumeSize": str(GIB), "active": True, "nodeID": ""}
-        made = made_object("Replica", name, spec)
-        made["metadata"]["labels"] = {"longhornvolume": name[:-4], "longhornnode": "", "longhorndiskuuid": ""}
-        self.admin.create(REPLICAS, made)
+        self.admin.create(REPLICAS, unplaced_replica(name, name[:-4], GIB))
         for change in changes:
             assert "" == self.write(name, change)
         return name

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Final
 
 import pytest
-import yaml
 
 from controller.clock import SystemClock
 from controller.errors import ConflictError, ForbiddenError
@@ -26,18 +25,17 @@ from controller.model.names import (
 )
 from controller.placement.gate import Enforcement, PlacementGate
 from controller.placement.gate_objects import GateObjects
-from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiError
 from tests.cluster.cluster import Cluster, ClusterOptions
-from tests.e2e.manager_writes import made_object
+from tests.e2e.harness import apply_manifests
+from tests.e2e.manager_writes import unplaced_replica
 from tests.e2e.scheduling import NAMESPACE, SERVICE
 from tests.longhorn import install, paths
+from tests.longhorn.options import GIB
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
-MANIFEST: Final = REPOSITORY / "docs" / "examples" / "install.yaml"
-NOT_APPLIED: Final = ("Deployment", "PodDisruptionBudget")
 REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
 ACCOUNT: Final = SERVICE_ACCOUNTS.path(NAMESPACE, GATE)
 BINDING: Final = POLICY_BINDINGS.path(None, GATE)
@@ -58,16 +56,12 @@ class KeptSite:
         self._numbers = itertools.count()
 
     def apply(self) -> None:
-        found = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] not in NOT_APPLIED]
-        done = self.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(found))
-        assert done.returncode == 0, done.stderr
+        apply_manifests(self.cluster)
 
     def replica(self) -> str:
         """A new one without a node."""
         name = f"v{next(self._numbers)}-r-0"
-        made = made_object("Replica", name, {"volumeName": name[:-4], "active": True, "nodeID": ""})
-        made["metadata"]["labels"] = {"longhornnode": "", "longhorndiskuuid": ""}
-        self.admin.create(REPLICAS, made)
+        self.admin.create(REPLICAS, unplaced_replica(name, name[:-4], GIB))
         return name
 
     def is_closed(self) -> bool:
