@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import os
 import statistics
 import sys
 import tempfile
@@ -24,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of
+from bench.verdicts import Verdict, add_report_only, report
 from tests.cluster.client import ApiClient, Object
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.cluster.components import LOOPBACK
@@ -184,10 +182,7 @@ def main() -> int:
     add_report_only(parser)
     options = parser.parse_args()
     result = measure(options.pods, options.rounds)
-    checks = verdicts(result)
-    document = {**result, "load_average": round(os.getloadavg()[0], 2), "verdicts": lines_of(checks)}
-    print(json.dumps(document), flush=True)
-    return conclude(checks, is_report_only=options.report_only, file=sys.stderr)
+    return report(result, verdicts(result), is_report_only=options.report_only)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from bench.allocating_site import CALLERS, ON, TOGETHER, LoadedSite, p99
+from bench.allocating_site import CALLERS, ON, TOGETHER, LoadedSite
 from bench.allocation_memory import bytes_of_an_allocation
 from bench.made_up import make_cluster
+from bench.served import p99
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from controller.allocator.allocator import Allocator
 from controller.model.allocations import Allocation, NodeRecord, Purpose

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPException
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.components import LOOPBACK
@@ -36,6 +35,13 @@ CALLERS: Final = 32
 TOGETHER: Final = 400  # calls of all callers in a round
 POD: Final = "asking"
 _MAKERS: Final = 8
+EntryT = TypeVar("EntryT")
+
+
+def each(make: Callable[[EntryT], object], entries: Iterable[EntryT]) -> None:
+    """Several at once."""
+    with ThreadPoolExecutor(_MAKERS) as pool:
+        list(pool.map(make, entries))
 
 
 class LoadedSite:
@@ -52,17 +58,12 @@ class LoadedSite:
         self._made = 0
         # Records of objects that are not there yet: so that they stay, and 50,000 objects need not be made.
         self.api.patch(CONFIG_MAP, {"data": {"scheduler-extender-allocation-grace": "86400"}})
-        self._each(self._make_node, self.names)
-        self._each(lambda name: self._make_record(name, entries // nodes), self.names)
+        each(self._make_node, self.names)
+        each(lambda name: self._make_record(name, entries // nodes), self.names)
         self.leader = self._lead()
         self._certificate = caller_certificate(self.api, site.folder)
         self._trust = site.trust
         self._body = b""
-
-    @staticmethod
-    def _each(make: Callable[[Any], object], entries: Iterable[Any]) -> None:
-        with ThreadPoolExecutor(_MAKERS) as pool:
-            list(pool.map(make, entries))
 
     def _lead(self) -> Controller:
         leader = self.site.start_leader()
@@ -225,7 +226,3 @@ class LoadedSite:
     def _filter_once(self) -> None:
         with closing(self.filter_connection(self.site.extender)) as connection:
             self.filter(connection)
-
-
-def p99(values: Sequence[float]) -> float:
-    return statistics.quantiles(values, n=100)[98]

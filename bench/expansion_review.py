@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import signal
 import ssl
 import statistics
@@ -31,7 +30,7 @@ from prometheus_client import CollectorRegistry
 
 from bench.certificates import DAY, write_certificates
 from bench.pod_review import Allow, no_read
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of
+from bench.verdicts import Verdict, add_report_only, report
 from certs.authority import LeafSpec
 from controller.clock import SystemClock
 from controller.rpc import disk_scheduler_pb2 as pb
@@ -275,10 +274,7 @@ def main() -> int:
                 process.terminate()
             for process in processes:
                 process.wait(30)
-    checks = verdicts(result)
-    document = {**result, "load_average": round(os.getloadavg()[0], 2), "verdicts": lines_of(checks)}
-    print(json.dumps(document), flush=True)
-    return conclude(checks, is_report_only=options.report_only, file=sys.stderr)
+    return report(result, verdicts(result), is_report_only=options.report_only)
 
 
 if __name__ == "__main__":

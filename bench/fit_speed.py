@@ -17,12 +17,12 @@ import json
 import random
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.served import timed
 from bench.verdicts import Verdict, add_report_only, conclude
 from controller.allocator.judge.node import SURE, Judge
 from controller.allocator.judge.packing import PACK_STEPS, STRAND_STEPS, Item, Steps, is_robust, pack
@@ -98,12 +98,6 @@ def bare_loop(free: Sequence[Sequence[int]], size: int) -> int:
             if room >= size:
                 found += 1
     return found
-
-
-def timed(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
 
 
 def measure(case: FitCase, rounds: int) -> dict[str, Any]:

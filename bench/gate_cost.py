@@ -10,7 +10,6 @@ add to it: medians over the rounds. Printed as one JSON object; the verdict goes
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -19,7 +18,7 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of
+from bench.verdicts import Verdict, add_report_only, report
 from controller.kube.resources import POLICY_BINDINGS, SERVICE_ACCOUNTS
 from controller.model.names import (
     FENCE,
@@ -36,7 +35,7 @@ from controller.placement.gate_policy import expected_bindings
 from tests.cluster.client import ApiClient, ApiError, Object, ignored_when_gone
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e.harness import install_product
-from tests.e2e.manager_writes import made_object
+from tests.e2e.manager_writes import unplaced_replica
 from tests.e2e.scheduling import NAMESPACE, SERVICE
 from tests.longhorn import paths
 from tests.longhorn.install import install
@@ -67,10 +66,8 @@ class BoundGate:
         self._make(PROBE, **{HELD_ANNOTATION: "bench"})
 
     def _make(self, name: str, **annotations: str) -> None:
-        spec = {"volumeName": "v", "volumeSize": str(GIB), "active": True, "nodeID": "", "diskID": ""}
-        made = made_object("Replica", name, spec)
-        labels = {"longhornvolume": "v", "longhornnode": "", "longhorndiskuuid": ""}
-        made["metadata"] |= {"labels": labels, "annotations": annotations}
+        made = unplaced_replica(name, "v", GIB)
+        made["metadata"]["annotations"] = annotations
         self._api.create(REPLICAS, made)
 
     def bind(self, *, is_bound: bool) -> None:
@@ -185,10 +182,7 @@ def main() -> int:
     add_report_only(parser)
     options = parser.parse_args()
     found = measure(options.rounds, options.writes)
-    checks = judged(found)
-    document = {**found, "load_average": round(os.getloadavg()[0], 2), "verdicts": lines_of(checks)}
-    print(json.dumps(document), flush=True)
-    return conclude(checks, is_report_only=options.report_only, file=sys.stderr)
+    return report(found, judged(found), is_report_only=options.report_only)
 
 
 if __name__ == "__main__":

@@ -15,24 +15,23 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from bench.allocating_site import each
 from bench.made_up import add_nodes, make_cluster, node_name
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of
+from bench.served import p99, quartiles
+from bench.verdicts import Verdict, add_report_only, report
 from controller.allocator.outcome import TurnStep
 from controller.clock import SystemClock
 from controller.settings import LiveSettings
-from tests.cluster.client import ApiClient, Object
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e.harness import install_product, make_certificates
-from tests.e2e.manager_writes import made_object, make_volume, place_of
+from tests.e2e.manager_writes import make_volume, place_of, unplaced_replica
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE, SERVICE
 from tests.fakes.builders import GIB, TestCluster, replica, volume
@@ -47,23 +46,15 @@ NODES, DISKS, VOLUMES = 1_000, 2, 10_000
 DISK_GIB, SIZE_GIB = 4_000, 20
 DECISIONS, WAITING, NEAR = 300, 200, 10
 ARRIVALS, EVERY_SECONDS, WARM_UP = 150, 0.1, 10
-MAKERS: Final = 8
 PLANNED, FREE, BESIDE = "planned", "not_planned", "beside_pods"
 DECISION_MS, DECISION_P99_MS = 1.0, 5.0  # asked of us
 STORED_MS, STORED_P99_MS = 50.0, 300.0
 REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
 
 
-def figures(milliseconds: Sequence[float]) -> dict[str, Any]:
-    """Median, p99 and quartiles."""
-    low, median, high = statistics.quantiles(milliseconds, n=4)
-    p99 = statistics.quantiles(milliseconds, n=100)[98]
-    return {
-        "median_ms": round(median, 3),
-        "p99_ms": round(p99, 3),
-        "quartiles_ms": [round(low, 3), round(high, 3)],
-        "count": len(milliseconds),
-    }
+def figures(seconds: Sequence[float]) -> dict[str, Any]:
+    """Milliseconds: median, p99 and quartiles."""
+    return {**quartiles(seconds), "p99_ms": round(p99(seconds) * 1000, 3), "count": len(seconds)}
 
 
 # Decisions in one process
@@ -115,7 +106,7 @@ class DecisionWorld:
             now_utc = SystemClock().now_utc()
             began = time.thread_time()
             turn = places.turn_of(name, now_utc)
-            took.append((time.thread_time() - began) * 1000)
+            took.append(time.thread_time() - began)
             if turn.step is not TurnStep.PLACE or turn.write is None:
                 raise RuntimeError(f"{name} has no place: {turn}")
             where = turn.write.place
@@ -147,16 +138,11 @@ class PlacedSite:
         install(self._api, NAMESPACE, {}, capacity_tracking=False)
         install_product(cluster)
         make_certificates(cluster)
-        self._each(self._make_node, range(nodes))
-        self._each(self._make_placed, range(volumes))
+        each(self._make_node, range(nodes))
+        each(self._make_placed, range(volumes))
         kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, SERVICE, cluster.state_dir / "extender.kubeconfig")
         self.leader = Controller(cluster, kubeconfig)
         self.leader.wait_leading()
-
-    @staticmethod
-    def _each(make: Callable[[int], object], numbers: Iterable[int]) -> None:
-        with ThreadPoolExecutor(MAKERS) as pool:
-            list(pool.map(make, numbers))
 
     def _make_node(self, number: int) -> None:
         self._cluster.add_node(node_name(number))
@@ -165,19 +151,22 @@ class PlacedSite:
 
     def _make_placed(self, number: int) -> None:
         name, node, disk = f"pvc-{number:08d}", node_name(number % self._nodes), _disk(number // self._nodes % DISKS)
+        self._make_volume(name, **place_of(f"{name}-r", node, disk, disk_uuid(node, disk)))
+
+    def _make_volume(self, name: str, **place: str) -> None:
+        """With its Replica, which has no place unless one is given."""
         make_volume(self._api, name, SIZE_GIB * GIB, 0, copies=1)
-        make_unplaced(self._api, name, **place_of(f"{name}-r", node, disk, disk_uuid(node, disk)))
+        self._api.create(REPLICAS, unplaced_replica(f"{name}-r", name, SIZE_GIB * GIB, **place))
 
     def arrive(self, count: int) -> list[float]:
-        """So many Replicas come, one after the other; milliseconds of a small change of one, in between."""
+        """So many Replicas come, one after the other; seconds of a small change of one, in between."""
         changed, took = f"{REPLICAS}/pvc-{0:08d}-r", []
         for number in range(count):
             began = time.perf_counter()
-            make_volume(self._api, f"new{number}", SIZE_GIB * GIB, 0, copies=1)
-            make_unplaced(self._api, f"new{number}")
+            self._make_volume(f"new{number}")
             sent = time.perf_counter()
             self._api.patch(changed, {"metadata": {"annotations": {"example.com/changed": str(number)}}})
-            took.append((time.perf_counter() - sent) * 1000)
+            took.append(time.perf_counter() - sent)
             time.sleep(max(0.0, began + EVERY_SECONDS - time.perf_counter()))
         wait_until(lambda: self._has_places(count), "places of all", 120)
         return took
@@ -187,7 +176,7 @@ class PlacedSite:
         return all(self._api.get(f"{REPLICAS}/{name}")["spec"].get("nodeID") for name in last)
 
     def waited(self) -> list[float]:
-        """Milliseconds from each Replica's creation until its place was stored, in the order in which they came."""
+        """Seconds from each Replica's creation until its place was stored, in the order in which they came."""
         made, found = dict[str, float](), list[float]()
         for entry in stored_places(self._cluster.history, self._cluster.history_caught_up()):
             if entry["kind"] != "Replica" or entry["object"] is None:
@@ -196,19 +185,10 @@ class PlacedSite:
             if name.startswith("new") and not entry["object"]["spec"]["nodeID"]:
                 made.setdefault(name, entry["at"])
             elif name in made:
-                found.append((entry["at"] - made.pop(name)) * 1000)
+                found.append(entry["at"] - made.pop(name))
         if made:
             raise RuntimeError(f"{len(made)} replicas without a place")
         return found
-
-
-def make_unplaced(api: ApiClient, of: str, **place: str) -> Object:
-    """The volume's Replica as Longhorn makes it; without a place unless one is given."""
-    spec = {"volumeName": of, "volumeSize": str(SIZE_GIB * GIB), "active": True, "nodeID": "", "diskID": "", **place}
-    made = made_object("Replica", f"{of}-r", spec)
-    labels = {"longhornvolume": of, "longhornnode": spec["nodeID"], "longhorndiskuuid": spec["diskID"]}
-    made["metadata"]["labels"] = labels
-    return api.create(REPLICAS, made)
 
 
 def stored(nodes: int, volumes: int, count: int) -> dict[str, Any]:
@@ -253,10 +233,7 @@ def main() -> int:
         found |= decisions(options.nodes, options.volumes, options.decisions)
     if options.arrivals:
         found["stored"] = stored(options.nodes, options.volumes, options.arrivals)
-    checks = judged(found)
-    found |= {"load_average": round(os.getloadavg()[0], 2), "verdicts": lines_of(checks)}
-    print(json.dumps(found, indent=2), flush=True)
-    return conclude(checks, is_report_only=options.report_only, file=sys.stderr)
+    return report(found, judged(found), is_report_only=options.report_only)
 
 
 if __name__ == "__main__":

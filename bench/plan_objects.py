@@ -10,18 +10,16 @@ medians over the rounds and quartiles, and ratios; and the verdicts, which go to
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from bench.served import quartiles
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of
+from bench.served import quartiles, timed
+from bench.verdicts import Verdict, add_report_only, report
 from controller.allocator.plans.plan import Plan
 from controller.clock import SystemClock
 from controller.errors import NotFoundError
@@ -54,12 +52,6 @@ def clear(api: ClientKubeApi) -> None:
     for index in range(SHARDS):
         with suppress(NotFoundError):
             api.delete(CONFIG_MAPS, NAMESPACE, shard_name(index))
-
-
-def timed(act: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    act()
-    return time.perf_counter() - started
 
 
 def committed(objects: PlanObjects, prefix: str, count: int) -> float:
@@ -127,10 +119,7 @@ def main() -> int:
     add_report_only(parser)
     options = parser.parse_args()
     found = measure(options.rounds)
-    checks = judged(found)
-    document = {**found, "load_average": round(os.getloadavg()[0], 2), "verdicts": lines_of(checks)}
-    print(json.dumps(document), flush=True)
-    return conclude(checks, is_report_only=options.report_only, file=sys.stderr)
+    return report(found, judged(found), is_report_only=options.report_only)
 
 
 if __name__ == "__main__":

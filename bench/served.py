@@ -1,4 +1,7 @@
-"""A bench's own server, and calls of it: the bench starts itself once more, with `--serve PORT`."""
+"""A bench's own server, and calls of it: the bench starts itself once more, with `--serve PORT`.
+
+And figures of what took how long.
+"""
 
 from __future__ import annotations
 
@@ -82,6 +85,16 @@ def alternate(
                 seen.append(elapsed)
             look(path, answer)
     return times
+
+
+def timed(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def p99(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=100)[98]
 
 
 def quartiles(seconds: Sequence[float]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Generic, TextIO, TypeVar
+from typing import Any, Generic, TextIO, TypeVar
 
 
 @dataclass(slots=True)
@@ -56,6 +56,14 @@ def conclude(verdicts: Sequence[Verdict], *, is_report_only: bool, file: TextIO 
     for verdict in verdicts:
         print(f"  {verdict}", file=file or sys.stdout, flush=True)
     return int(any(not (verdict.is_met or (is_report_only and verdict.is_of_machine)) for verdict in verdicts))
+
+
+def report(found: Mapping[str, Any], verdicts: Sequence[Verdict], *, is_report_only: bool) -> int:
+    """Print what was found as one JSON object, with the machine's load and the verdicts, which go to standard error as
+    well; the exit code."""
+    load = round(os.getloadavg()[0], 2)
+    print(json.dumps({**found, "load_average": load, "verdicts": lines_of(verdicts)}), flush=True)
+    return conclude(verdicts, is_report_only=is_report_only, file=sys.stderr)
 
 
 def lines_of(verdicts: Sequence[Verdict]) -> list[str]:
