@@ -53,7 +53,6 @@ STOCK_SCHEDULER = "stock-scheduler"
 # docs/rules/waiting.md, "When room appears": a pod is woken at once, again after at most 10 s.
 WOKEN_SECONDS = 10.0
 SETTINGS_SECONDS = 30.0
-ONLY_LEADER_PLACES = True  # is a place that the leader did not give a guilt?
 
 
 def _silent(_: str) -> None:
@@ -77,7 +76,6 @@ class Scene:
         self.longhorn = StandIn(cluster, options)
         self.controllers: list[Controller] = []
         self._is_kept = False
-        self._is_judged = True
         self.is_plain = False
         self._history, self._checker = HistoryTail(cluster.history), Checker()
         self.longhorn.start()
@@ -95,19 +93,15 @@ class Scene:
         *,
         name: str = "",
         run_scheduler: bool = True,
-        is_judged: bool = True,
         api_server_flags: Mapping[str, str] | None = None,
         progress: Callable[[str], None] = _silent,
     ) -> Self:
-        """About ten seconds. The scheduler is configured as the product's documents say.
-
-        `is_judged`: does the scene's block end with an AssertionError where the judge finds guilt?
-        """
+        """About ten seconds. The scheduler is configured as the product's documents say. The scene's block ends with an
+        AssertionError where the judge finds guilt."""
         wanted = ClusterOptions(name=name, start_scheduler=False, api_server_flags=api_server_flags or {})
         cluster = Cluster.start(wanted, progress=progress)
         try:
             scene = cls(cluster, options)
-            scene._is_judged = is_judged
             if run_scheduler:
                 cluster.start_scheduler(scene.extender_config())
         except BaseException:
@@ -131,8 +125,8 @@ class Scene:
 
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
         try:
-            if failure is None and self._is_judged:
-                assert [] == list(map(str, guilt(self.findings(), only_leader_places=ONLY_LEADER_PLACES)))
+            if failure is None:
+                assert [] == list(map(str, guilt(self.findings())))
         finally:
             self.stop()
 
@@ -190,6 +184,11 @@ class Scene:
             self.controllers.pop().stop(kill=kill)
         if died:
             raise died[0].fail("it, or its worker, died although nothing ended it")
+
+    def kill(self, controller: Controller) -> None:
+        """End this copy at once; `stop_controllers` is to know nothing of it."""
+        controller.stop(kill=True)
+        self.controllers.remove(controller)
 
     def let_place(self, who: str) -> None:
         """Have the leader place, or Longhorn alone, and wait until it is so. Without a copy of ours nothing is done."""

@@ -182,8 +182,7 @@ class MixedRun:
         if leader is None:
             return
         self._records.collect()
-        leader.stop(kill=True)
-        self.scene.controllers.remove(leader)
+        self.scene.kill(leader)
         self.scene.launch_controller()
         self.found.kills += 1
         self._seen_at = time.monotonic()

@@ -12,9 +12,11 @@ import pytest
 from tests.cluster.client import ApiError
 from tests.e2e import workloads
 from tests.e2e.conftest import DELAYS
+from tests.e2e.disk_site import QUICK_LEASE
 from tests.e2e.harness import CLASSES, CONFIG_MAP, GATE_BINDING, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
+from tests.judge.facts import is_leaders, writer_of
 from tests.longhorn import paths
 from tests.longhorn.options import GIB, LonghornOptions
 from tests.waiting import wait_until
@@ -23,8 +25,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
 ACCOUNT: Final = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/longhorn-scheduler-extender-gate"
-MANAGER: Final = "longhorn-scheduler-extender-"
-LEASE: Final = ("--lease-duration-seconds", "6", "--renew-deadline-seconds", "4", "--retry-period-seconds", "1")
 WAIT_SECONDS: Final = 120.0
 
 
@@ -37,7 +37,7 @@ def scene() -> Iterator[Scene]:
 
 @pytest.fixture
 def leader(scene: Scene) -> Iterator[Controller]:
-    yield scene.start_controller(flags=LEASE)
+    yield scene.start_controller(flags=QUICK_LEASE)
     scene.stop_controllers()
 
 
@@ -59,19 +59,14 @@ def replicas(scene: Scene) -> list[dict[str, Any]]:
     return found
 
 
-def placed_by(replica: dict[str, Any]) -> str:
-    """The field manager that owns the Replica's node; "" while it has none."""
-    if not replica["spec"].get("nodeID"):
-        return ""
-    entries = replica["metadata"]["managedFields"]
-    owners = [one["manager"] for one in entries if "f:nodeID" in one.get("fieldsV1", {}).get("f:spec", {})]
-    return ",".join(owners)
+def is_placed_by_leader(replica: dict[str, Any]) -> bool:
+    return is_leaders(writer_of(replica)[0])
 
 
 def placers(scene: Scene) -> Counter[str]:
     """How many Replicas with a node the leader has placed, and how many others."""
-    writers = map(placed_by, replicas(scene))
-    return Counter("leader" if MANAGER in writer else "others" for writer in writers if writer)
+    placed = [one for one in replicas(scene) if one["spec"].get("nodeID")]
+    return Counter("leader" if is_placed_by_leader(one) else "others" for one in placed)
 
 
 def gate_state(controller: Controller) -> str:
@@ -145,6 +140,15 @@ def add_class_of_now(cell: Cell) -> None:
     cell.scene.api.create(CLASSES, made)
 
 
+def full_node(scene: Scene, make_cell: Callable[..., Cell]) -> Cell:
+    """One node of 100 GiB, of which a claim "first" has 80."""
+    cell = make_cell(nodes=1, disks_gib=(100,))
+    add_class_of_now(cell)
+    cell.create("persistentvolumeclaims", workloads.claim("first", f"{cell.class_name}-now", 80))
+    wait_until(lambda: 80 in fills(scene).values(), "the first copy", 60.0)
+    return cell
+
+
 def reasons(cell: Cell) -> set[str]:
     """Of all Events in the cell's namespace."""
     return {one["reason"] for one in cell.scene.api.list(cell.path("events"))["items"]}
@@ -158,10 +162,7 @@ def replica(scene: Scene, name: str) -> dict[str, Any]:
 def test_a_copy_without_room_is_nobodys_until_room_comes_and_its_claim_says_why(
     scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
 ) -> None:
-    cell = make_cell(nodes=1, disks_gib=(100,))
-    add_class_of_now(cell)
-    cell.create("persistentvolumeclaims", workloads.claim("first", f"{cell.class_name}-now", 80))
-    wait_until(lambda: 80 in fills(scene).values(), "the first copy", 60.0)
+    cell = full_node(scene, make_cell)
     name = waiting_copy(scene, cell, "second", 80)
 
     with pytest.raises(ApiError) as refused:
@@ -174,17 +175,14 @@ def test_a_copy_without_room_is_nobodys_until_room_comes_and_its_claim_says_why(
     cell.delete("persistentvolumeclaims", "first")
     placed = wait_until(lambda: replica(scene, name)["spec"].get("nodeID"), "a place", 15.0)
 
-    assert (cell.nodes[0], True) == (placed, MANAGER in placed_by(replica(scene, name)))
+    assert (cell.nodes[0], True) == (placed, is_placed_by_leader(replica(scene, name)))
     assert held not in (replica(scene, name)["metadata"].get("annotations") or {})
 
 
 def test_a_copy_without_room_that_is_deleted_leaves_nothing_behind(
     scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
 ) -> None:
-    cell = make_cell(nodes=1, disks_gib=(100,))
-    add_class_of_now(cell)
-    cell.create("persistentvolumeclaims", workloads.claim("first", f"{cell.class_name}-now", 80))
-    wait_until(lambda: 80 in fills(scene).values(), "the first copy", 60.0)
+    cell = full_node(scene, make_cell)
     name = waiting_copy(scene, cell, "second", 80)
 
     cell.delete("persistentvolumeclaims", "second")
@@ -211,7 +209,7 @@ def test_placing_goes_on_while_longhorn_stands_still_and_nothing_is_placed_twice
 def fill(scene: Scene, make_cell: Callable[..., Cell], first: int) -> tuple[Cell, Controller]:
     """Sixteen volumes that fill four disks, and a second copy of the product; once so many of them have a place."""
     cell = make_cell(disks_gib=(400,))
-    other = scene.launch_controller(flags=LEASE)
+    other = scene.launch_controller(flags=QUICK_LEASE)
     wait_until(other.answers_ready, "a second copy that is ready", WAIT_SECONDS)
     cell.stateful_set(replicas=16, gib=100)
     wait_until(lambda: placers(scene)["leader"] >= first, "the first places", WAIT_SECONDS)
@@ -230,8 +228,7 @@ def test_a_leader_that_is_killed_is_followed_by_one_that_places_on(
 ) -> None:
     cell, _ = fill(scene, make_cell, 4)
 
-    leader.stop(kill=True)
-    scene.controllers.remove(leader)
+    scene.kill(leader)
 
     assert_full(scene, cell)
 
@@ -278,8 +275,7 @@ def test_longhorn_goes_on_alone_once_everything_of_ours_is_gone_for_good(
     cell.stateful_set("free", replicas=4, gib=40, opted_in=False, scheduler=STOCK_SCHEDULER)
     cell.wait_bound(4, WAIT_SECONDS)
 
-    leader.stop(kill=True)
-    scene.controllers.remove(leader)
+    scene.kill(leader)
 
     bound = {pod["metadata"]["name"] for pod in cell.bound()}
     free = {f"free-{number}" for number in range(4)}
