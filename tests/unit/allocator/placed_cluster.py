@@ -74,5 +74,12 @@ def add_free_volume(site: PlacedCluster, name: str, gib: float, *, copies: int =
     return names
 
 
+def add_second_copy(site: PlacedCluster, gib: float, *, first_on: str, volume: str = "v") -> str:
+    """A volume with a copy on that node, and another one without a node; that one's name."""
+    first, second = add_free_volume(site, volume, gib, copies=2)
+    site.allocator.observe_replica(first, builders.replica(first, volume, gib, on=first_on, uid=f"uid-{first}"))
+    return second
+
+
 def made_plan(volume: str, uid: str, places: Sequence[Place]) -> Plan:
     return Plan(volume, uid, tuple(places), (), NOW)

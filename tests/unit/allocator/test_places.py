@@ -15,7 +15,7 @@ from controller.rules.placing import Wait
 from controller.settings import LiveSettings
 from tests.fakes import builders
 from tests.fakes.builders import GIB
-from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, made_plan
+from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy, made_plan
 
 # Plans
 
@@ -186,13 +186,6 @@ def test_a_further_copy_is_never_held() -> None:
     held = builders.replica(second, "v", 150, uid="u", held="2026-01-01T11:59:00Z")
     site.allocator.observe_replica(second, held)
     assert TurnStep.RELEASE is site.turn(second).step
-
-
-def add_second_copy(site: PlacedCluster, gib: float, *, first_on: str) -> str:
-    """A volume with a copy on that node, and another one without a node; that one's name."""
-    first, second = add_free_volume(site, "v", gib, copies=2)
-    site.allocator.observe_replica(first, builders.replica(first, "v", gib, on=first_on, uid=f"uid-{first}"))
-    return second
 
 
 def test_a_further_copy_takes_planned_bytes_at_once_where_the_plan_can_move() -> None:

@@ -18,7 +18,7 @@ from controller.rules.reasons import Reason, Rejection
 from controller.settings import LiveSettings
 from tests.fakes import builders
 from tests.fakes.builders import GIB
-from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, made_plan
+from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy, made_plan
 
 HELD = "2026-01-01T11:59:00Z"
 
@@ -281,7 +281,7 @@ def test_a_plan_that_was_lost_to_a_disk_for_a_moment_comes_back(facts: dict[str,
 def test_a_plan_that_a_copy_displaced_comes_back_with_the_room() -> None:
     site = PlacedCluster().add_nodes(n1=100, n2=100)
     site.chosen("a", 60, "n2")
-    second = add_second_copy_of(site, 90, first_on="n1")
+    second = add_second_copy(site, 90, first_on="n1", volume="z")
     site.plans()
     facts = site.store(site.wait(second, 8))
     site.allocator.observe_replica(second, facts)
@@ -471,18 +471,12 @@ def test_displaced_plans_never_push_a_disk_over() -> None:
     site = PlacedCluster().add_nodes(n1=100, n2=100, n3=45)
     for name, gib in (("a", 50), ("b", 40)):
         site.chosen(name, gib, "n2")
-    second = add_second_copy_of(site, 95, first_on="n1")
+    second = add_second_copy(site, 95, first_on="n1", volume="z")
     turn = site.wait(second, 8)
     assert turn.write is not None
     for node in ("n1", "n2", "n3"):
         hard = site.allocator.places.planner.hard_bytes(node, f"{node}-d1")
         assert hard >= site.allocator.places._table.taken_bytes(node, f"{node}-d1") >= 0
-
-
-def add_second_copy_of(site: PlacedCluster, gib: float, *, first_on: str) -> str:
-    first, second = add_free_volume(site, "z", gib, copies=2)
-    site.allocator.observe_replica(first, builders.replica(first, "z", gib, on=first_on, uid=f"uid-{first}"))
-    return second
 
 
 # More kinds, and what races
