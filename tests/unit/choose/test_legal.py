@@ -240,13 +240,7 @@ BREAKS: Final[dict[str, tuple[Break, Callable[[Case], bool]]]] = {
         lambda case: case.with_volume(size_bytes=EXT_LIMIT_BYTES),
         lambda case: has_v1(case) and case.disk.filesystem == "ext4",
     ),
-    "too little available": (
-        lambda case: case.with_disk(
-            available_bytes=minimal_available(case.disk, case.world.settings.space)
-            + case.wanted.volume.actual_size_bytes
-        ),
-        always,
-    ),
+    "too little available": (lambda case: case.with_disk(available_bytes=most_that_is_too_little(case)), always),
     "bytes short by one": (without_room, always),
     "a byte too few taken": (too_few_bytes_taken, always),
     "backing image gone": (without_image, lambda case: bool(case.wanted.volume.backing_image)),
