@@ -103,13 +103,16 @@ class FakeApiServer:
         self.has_bookmarks = True  # False: a short watch ends without its closing bookmark
         self.ends_watches = False  # every watch ends as soon as it is open
 
-    def fail_with(self, error: SchedulerError, *verbs: str, times: float = math.inf) -> None:
-        """Calls of these verbs, of all if none is named, raise this; only so many of them if `times` says it."""
+    def fail_with(
+        self, error: SchedulerError, *verbs: str, about: Resource | None = None, times: float = math.inf
+    ) -> None:
+        """Calls of these verbs, of all if none is named, raise this; only those about such objects, and only so many of
+        them, where that is said."""
         left = times
 
-        def fail(verb: str, _resource: Resource) -> None:
+        def fail(verb: str, resource: Resource) -> None:
             nonlocal left
-            if left > 0 and verb in (verbs or (verb,)):
+            if left > 0 and verb in (verbs or (verb,)) and about in (None, resource):
                 left -= 1
                 raise error
 

@@ -250,20 +250,12 @@ def test_the_last_look_finds_what_the_watch_has_not_told(sent: ProofBench) -> No
 
 
 def test_a_last_look_that_fails_is_taken_again(sent: ProofBench) -> None:
-    sent.api.fail = failing("get", PODS)
+    sent.api.fail_with(UnavailableError("503: later"), "get", about=PODS)
     sent.step(VERDICT_SECONDS)
     assert 1 == len(sent.api.canaries())
-    sent.api.fail = lambda _verb, _resource: None
+    sent.api.work()
     sent.step(1)
     assert [] == sent.api.canaries()
-
-
-def failing(verb: str, resource: resources.Resource) -> Callable[[str, resources.Resource], None]:
-    def fail(asked: str, of: resources.Resource) -> None:
-        if (asked, of) == (verb, resource):
-            raise UnavailableError("503: later")
-
-    return fail
 
 
 def test_a_canary_that_is_placed_is_deleted_and_told_as_not_wired(sent: ProofBench) -> None:
@@ -601,11 +593,11 @@ def test_a_creation_that_is_refused_is_told_and_tried_again_ever_later(bench: Pr
 
 
 def test_a_deletion_that_fails_is_tried_until_it_works_and_nothing_is_sent_meanwhile(asked: ProofBench) -> None:
-    asked.api.fail = failing("delete", PODS)
+    asked.api.fail_with(UnavailableError("503: later"), "delete", about=PODS)
     for _ in range(400):
         asked.step(1)
     assert (Wiring.WIRED, 1, 1) == (asked.state(), len(asked.api.canaries()), len(asked.api.alive))
-    asked.api.fail = lambda _verb, _resource: None
+    asked.api.work()
     asked.step(1)
     assert 1 == max(asked.api.alive)
 

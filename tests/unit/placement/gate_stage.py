@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controller.errors import ForbiddenError, SchedulerError
+from controller.errors import ForbiddenError
 from controller.kube.resources import (
     LONGHORN_REPLICAS,
     POLICIES,
@@ -175,13 +175,3 @@ class GateLeader:
     @property
     def problem(self) -> str:
         return self.gate.figures().problem
-
-
-def failing(cell: GateCell, error: SchedulerError, resource: Resource, *verbs: str) -> None:
-    """Calls about those objects fail from now on."""
-
-    def fail(verb: str, called: Resource) -> None:
-        if called == resource and verb in verbs:
-            raise error
-
-    cell.api.fail = fail

@@ -11,7 +11,6 @@ from typing import Any
 from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
 from controller.allocator.plans.plan import Plan
 from controller.allocator.verbs.place import How, Why
-from controller.errors import SchedulerError
 from controller.kube.resources import LONGHORN_REPLICAS
 from controller.kube.store import Change
 from controller.model.longhorn import Replica
@@ -197,10 +196,6 @@ class PlacerStage:
 
     def raw(self, name: str) -> Raw:
         return self.api.get(LONGHORN_REPLICAS, NAMESPACE, name)
-
-    def fails(self, error: SchedulerError, *verbs: str) -> None:
-        """Calls of those verbs do, before anything is done."""
-        self.api.fail_with(error, *verbs)
 
     @property
     def figures(self) -> PlacementFigures:

@@ -15,7 +15,7 @@ from controller.placement.gate import EVERY_SECONDS, PROOF_SECONDS, Enforcement,
 from controller.placement.gate_objects import Proof, is_as_expected
 from controller.placement.gate_policy import SILENT_SECONDS
 from controller.placement.metrics import GateMetrics
-from tests.unit.placement.gate_stage import GateCell, GateLeader, failing
+from tests.unit.placement.gate_stage import GateCell, GateLeader
 from tests.waiting import wait_until
 
 
@@ -100,14 +100,14 @@ def test_opening_takes_the_binding_away_at_once_however_often(cell: GateCell, le
 
 def test_a_binding_that_cannot_be_taken_away_is_told(cell: GateCell, leader: GateLeader) -> None:
     leader.wanted = Enforcement.NONE
-    failing(cell, ForbiddenError("403: no right"), POLICY_BINDINGS, "delete")
+    cell.api.fail_with(ForbiddenError("403: no right"), "delete", about=POLICY_BINDINGS)
     leader.go_on(0)
     assert ("opening", "403: no right") == (leader.state, leader.problem)
     assert [True] == [is_warning for _reason, _text, is_warning in leader.told]
 
 
 def test_a_binding_that_cannot_be_made_is_told(cell: GateCell) -> None:
-    failing(cell, ForbiddenError("403: no right"), POLICY_BINDINGS, "create")
+    cell.api.fail_with(ForbiddenError("403: no right"), "create", about=POLICY_BINDINGS)
     leader = GateLeader(cell).lead().go_on(0)
     assert ("missing", "403: no right") == (leader.state, leader.problem)
 
@@ -145,7 +145,7 @@ def test_a_placer_that_hangs_opens_the_gate(cell: GateCell, leader: GateLeader) 
 
 
 def test_renewals_that_fail_are_counted_and_told_when_it_goes_on(cell: GateCell, leader: GateLeader) -> None:
-    failing(cell, UnavailableError("503"), SERVICE_ACCOUNTS, "patch")
+    cell.api.fail_with(UnavailableError("503"), "patch", about=SERVICE_ACCOUNTS)
     leader.go_on(12)
     assert "it is not renewed: 503" == leader.problem
     assert 7 == leader.gate.figures().failed_renewals
@@ -362,7 +362,7 @@ def test_without_a_replica_it_is_unproven_and_proven_once_there_is_one(cell: Gat
 
 
 def test_a_refusal_by_something_else_proves_nothing(cell: GateCell) -> None:
-    failing(cell, ForbiddenError("403: no right to patch replicas"), LONGHORN_REPLICAS, "patch")
+    cell.api.fail_with(ForbiddenError("403: no right to patch replicas"), "patch", about=LONGHORN_REPLICAS)
     leader = GateLeader(cell).settled()
     assert ("unproven", f"a dry run was refused, and not by {GATE}") == (leader.state, leader.problem)
 

@@ -9,7 +9,7 @@ import pytest
 from controller.errors import ConflictError, ForbiddenError, NotLeaderError, UnavailableError
 from controller.kube.resources import LONGHORN_REPLICAS, SERVICE_ACCOUNTS
 from controller.placement.gate import FENCED_SECONDS, OTHER_SERVERS_SECONDS
-from tests.unit.placement.gate_stage import GateCell, GateLeader, failing
+from tests.unit.placement.gate_stage import GateCell, GateLeader
 
 START = "2026-01-01T00:00:00Z"
 
@@ -52,7 +52,7 @@ def test_without_the_account_or_the_right_to_write_it_the_term_begins_without_th
     if is_allowed:
         cell.drop(SERVICE_ACCOUNTS)
     else:
-        failing(cell, ForbiddenError("403: no right"), SERVICE_ACCOUNTS, "patch")
+        cell.api.fail_with(ForbiddenError("403: no right"), "patch", about=SERVICE_ACCOUNTS)
     leader = GateLeader(cell).lead("1")
     assert ("missing", None) == (leader.state, leader.gate.figures().renewed_seconds_ago)
     leader.go_on(0)
@@ -63,7 +63,7 @@ def test_without_the_account_or_the_right_to_write_it_the_term_begins_without_th
 def test_an_api_server_that_does_not_answer_keeps_the_term_from_beginning() -> None:
     cell = GateCell()
     leader = GateLeader(cell)
-    failing(cell, UnavailableError("503"), SERVICE_ACCOUNTS, "patch")
+    cell.api.fail_with(UnavailableError("503"), "patch", about=SERVICE_ACCOUNTS)
     with pytest.raises(UnavailableError):
         leader.lead("1")
     assert "following" == leader.state
@@ -73,7 +73,7 @@ def test_a_try_that_failed_half_way_still_fences_the_former_term() -> None:
     cell = GateCell()
     GateLeader(cell).lead("1")
     leader, cell.fence_lag = GateLeader(cell), 0.45
-    failing(cell, UnavailableError("503"), LONGHORN_REPLICAS, "list")
+    cell.api.fail_with(UnavailableError("503"), "list", about=LONGHORN_REPLICAS)
     with pytest.raises(UnavailableError):
         leader.lead("2")
     cell.api.work()

@@ -335,7 +335,7 @@ def test_a_place_that_somebody_else_has_given_meanwhile_stands(stage: PlacerStag
 
 def test_a_conflict_of_what_has_no_place_yet_is_tried_again(stage: PlacerStage) -> None:
     stage.add("v-r-1")
-    stage.fails(ConflictError("409"), "patch")
+    stage.api.fail_with(ConflictError("409"), "patch")
     stage.round()
     assert ([("failed", "v-r-1", "")], {}) == (stage.decides.ended, stage.outcomes)
     stage.api.work()
@@ -356,7 +356,7 @@ def test_a_refused_place_is_counted_told_and_tried_again_less_and_less_often(
     stage: PlacerStage, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage.add("v-r-1")
-    stage.fails(ForbiddenError("403: not allowed to patch replicas"), "patch")
+    stage.api.fail_with(ForbiddenError("403: not allowed to patch replicas"), "patch")
     asked = stage.go_on(60)
     pauses = [after - before for before, after in pairwise(asked)]
     assert {("failed", "v-r-1", "")} == set(stage.decides.ended)
@@ -385,7 +385,7 @@ def test_a_write_that_arrived_without_an_answer_is_stored(stage: PlacerStage, er
 
 @pytest.mark.parametrize("error", LOST, ids=str)
 def test_one_that_did_not_arrive_counts_until_it_cannot_any_more(stage: PlacerStage, error: SchedulerError) -> None:
-    stage.fails(error, "patch")
+    stage.api.fail_with(error, "patch")
     stage.add("v-r-1")
     began, ended = stage.clock.now(), list[int]()
     stage.ending.meanwhile = lambda: ended.append(len(stage.decides.ended))
@@ -395,7 +395,7 @@ def test_one_that_did_not_arrive_counts_until_it_cannot_any_more(stage: PlacerSt
 
 
 def test_one_that_arrives_late_is_stored_all_the_same(stage: PlacerStage) -> None:
-    stage.fails(UnavailableError("no answer"), "patch")
+    stage.api.fail_with(UnavailableError("no answer"), "patch")
     stage.add("v-r-1")
 
     def arrives() -> None:
@@ -424,7 +424,7 @@ def made_again(stage: PlacerStage) -> None:
 def test_what_somebody_else_does_meanwhile_ends_the_doubt(
     stage: PlacerStage, others: Callable[[PlacerStage], None], node: str | None
 ) -> None:
-    stage.fails(UnavailableError("no answer"), "patch")
+    stage.api.fail_with(UnavailableError("no answer"), "patch")
     stage.add("v-r-1")
 
     def meanwhile() -> None:
@@ -438,7 +438,7 @@ def test_what_somebody_else_does_meanwhile_ends_the_doubt(
 
 def test_while_nothing_can_be_read_nothing_is_said(stage: PlacerStage) -> None:
     stage.add("v-r-1")
-    stage.fails(UnavailableError("away"))
+    stage.api.fail_with(UnavailableError("away"))
 
     def is_back() -> None:
         assert [] == stage.decides.ended
@@ -452,7 +452,7 @@ def test_while_nothing_can_be_read_nothing_is_said(stage: PlacerStage) -> None:
 
 
 def test_in_doubt_a_process_that_leads_no_more_does_not_wait(stage: PlacerStage) -> None:
-    stage.fails(UnavailableError("no answer"), "patch")
+    stage.api.fail_with(UnavailableError("no answer"), "patch")
     stage.add("v-r-1")
     stage.ending.meanwhile = lambda: follows(stage)
     stage.round()
@@ -461,7 +461,7 @@ def test_in_doubt_a_process_that_leads_no_more_does_not_wait(stage: PlacerStage)
 
 @pytest.mark.parametrize("verbs", [("patch",), ("patch", "get")], ids=["without an answer", "without any call"])
 def test_a_process_that_stops_does_not_wait_either(stage: PlacerStage, verbs: tuple[str, ...]) -> None:
-    stage.fails(UnavailableError("away"), *verbs)
+    stage.api.fail_with(UnavailableError("away"), *verbs)
     stage.add("v-r-1")
     stage.ending.meanwhile = stage.placer._end_writers
     stage.round()
@@ -528,7 +528,7 @@ def test_a_mark_comes_too_late_where_it_has_a_node_or_is_gone(stage: PlacerStage
 
 def test_a_mark_that_could_not_be_written_is_counted_and_tried_again(stage: PlacerStage) -> None:
     stage.add("v-r-1", told=turn(TurnStep.HOLD, "v-r-1"))
-    stage.fails(UnavailableError("503"), "patch")
+    stage.api.fail_with(UnavailableError("503"), "patch")
     stage.round()
     assert {"failed": 1} == stage.outcomes
     stage.api.work()
