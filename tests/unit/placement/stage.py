@@ -100,13 +100,31 @@ class ReplicaCell:
         return {one.name: one.node for one in self.entries()}
 
 
-class PlacingLeader:
-    """One leader of a cell that is asked for places. `cluster` has its allocator."""
+class InformedLeader:
+    """A leader of a cell, whose informers show what happened whenever they are told to. `cluster` has its allocator."""
+
+    def __init__(self, cell: ReplicaCell, live: LiveSettings) -> None:
+        self.cell, self.live, self.checks = cell, live, Checks()
+        self.cluster = TestCluster(live=live, make_allocator=lambda _clock: Allocator(cell.clock))
+        self.stores: dict[str, Store[Any]] = {kind.name: Store(kind.name, kind.parse) for kind in FOLLOWED}
+        for kind in FOLLOWED:
+            follow(kind, self.stores[kind.name], self.cluster.allocator)
+
+    def see(self, *kinds: str) -> Self:
+        """All informers, or those, show what the API server has."""
+        for kind in (one for one in FOLLOWED if one.name in kinds or not kinds):
+            namespace = NAMESPACE if kind.in_longhorn else None
+            raws = self.cell.api.list_page(kind.resource, namespace).items
+            self.stores[kind.name].replace(raws)
+        return self
+
+
+class PlacingLeader(InformedLeader):
+    """One that is asked for places."""
 
     def __init__(self, cell: ReplicaCell, term: int = 1) -> None:
-        self.cell, self.live, self.checks = cell, BY_RECORD, Checks()
+        super().__init__(cell, BY_RECORD)
         self.checks.term, self.finds = term, False  # `finds`: what live reads are about
-        self.cluster = TestCluster(live=self.live, make_allocator=lambda _clock: Allocator(cell.clock))
         backend, given = NodeDiskAllocationBackend(cell.api, NAMESPACE), self.cluster.allocator.allocations
         self.writer = RecordWriter(backend, self._term, cell.clock, self._pause, self._seen, learn=given.learn)
         self.giving = DiskAllocator(
@@ -116,9 +134,6 @@ class PlacingLeader:
             lambda missing, seconds: self.finds,
             cell.clock,
         )
-        self.stores: dict[str, Store[Any]] = {kind.name: Store(kind.name, kind.parse) for kind in FOLLOWED}
-        for kind in FOLLOWED:
-            follow(kind, self.stores[kind.name], self.cluster.allocator)
         self.see()
 
     def _seen(self, node: str) -> NodeRecord | None:
@@ -133,14 +148,6 @@ class PlacingLeader:
 
     def commit(self, change: Change) -> None:
         self.writer.commit([change], self.cell.clock.now() + 5)
-
-    def see(self, *kinds: str) -> Self:
-        """All informers, or those, show what the API server has."""
-        for kind in (one for one in FOLLOWED if one.name in kinds or not kinds):
-            namespace = NAMESPACE if kind.in_longhorn else None
-            raws = self.cell.api.list_page(kind.resource, namespace).items
-            self.stores[kind.name].replace(raws)
-        return self
 
 
 def change_node(cell: ReplicaCell, name: str, *, zone: str = "", tags: tuple[str, ...] = ()) -> None:

@@ -6,32 +6,21 @@ from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
 
-from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
-from controller.follow.feed import follow
-from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import SERVICE_ACCOUNTS
 from controller.kube.store import Store
 from controller.model.names import GATE
 from controller.placement.build import build_placement
 from controller.settings import LiveSettings, ProcessSettings
-from tests.fakes.builders import TestCluster
 from tests.unit.placement.placer_stage import ScriptedWriters
-from tests.unit.placement.stage import NAMESPACE, ReplicaCell
-from tests.unit.rpc.leaders import Checks
+from tests.unit.placement.stage import NAMESPACE, InformedLeader, ReplicaCell
 
 
-class WholeLeader:
-    """A leader of a cell, whose informers show what happened whenever they are told to."""
-
+class WholeLeader(InformedLeader):
     def __init__(self, cell: ReplicaCell) -> None:
-        self.cell, self.checks, self.holds_lease = cell, Checks(), True
-        self.live = LiveSettings(enabled=True)
-        self.cluster = TestCluster(live=self.live, make_allocator=lambda _clock: Allocator(cell.clock))
-        self.stores: dict[str, Store[Any]] = {kind.name: Store(kind.name, kind.parse) for kind in FOLLOWED}
+        super().__init__(cell, LiveSettings(enabled=True))
+        self.holds_lease = True
         self.stores["setting"] = Store("setting", lambda raw: raw)
-        for kind in FOLLOWED:
-            follow(kind, self.stores[kind.name], self.cluster.allocator)
         self.registry = CollectorRegistry()
         self.parts = build_placement(
             cell.api,
@@ -51,12 +40,6 @@ class WholeLeader:
         self.placer, self.terms = self.parts.placer, self.parts.terms
         placer: Any = self.placer
         placer._writers = ScriptedWriters()
-
-    def see(self) -> Self:
-        for kind in FOLLOWED:
-            namespace = NAMESPACE if kind.in_longhorn else None
-            self.stores[kind.name].replace(self.cell.api.list_page(kind.resource, namespace).items)
-        return self
 
     def round(self, after_seconds: float = 0.0) -> Self:
         self.cell.clock.advance(after_seconds)
