@@ -26,6 +26,7 @@ from enum import StrEnum
 from itertools import count
 from typing import Final
 
+from controller.allocator.choose.explain import with_engines
 from controller.allocator.choose.legal import legal
 from controller.allocator.choose.wanted import NothingTaken, Wanted, view_of
 from controller.allocator.judge.pending import Pending
@@ -286,7 +287,8 @@ class Places:
     def _check_time(self, volume: Volume, replica: Replica, now_utc: datetime) -> NotYet | None:
         not_yet = check_time(volume, replica, self._world.settings)
         if not_yet is None and is_replacement(replica):
-            return check_replacement(view_of(self._world, Wanted(volume, replica), now_utc), volume)
+            view = view_of(self._world, Wanted(volume, replica), now_utc)
+            return check_replacement(with_engines(self._world, view), volume)
         is_early = not_yet is not None and not_yet.wait is Wait.NOT_ATTACHED
         is_planned = self._table.get(volume.name) is not None and not is_served(volume)
         return None if is_early and is_planned else not_yet

@@ -12,8 +12,9 @@ from controller.allocator.outcome import Mode, TurnStep
 from controller.allocator.verbs import place as place_module
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.allocator.verbs.place import HOLD_AFTER_SECONDS, Why
-from controller.model.longhorn import BackingImage, DiskNeeds, LonghornSettings
+from controller.model.longhorn import MAX_REBUILD_RETRIES, BackingImage, DiskNeeds, InstanceManager, LonghornSettings
 from controller.model.places import Place
+from controller.rules.placing import Wait
 from controller.rules.reasons import Reason, Rejection
 from controller.settings import LiveSettings
 from tests.fakes import builders
@@ -465,6 +466,24 @@ def test_a_reinstated_failed_copy_is_never_placed_twice() -> None:
         ),
     )
     assert site.where(second) == "n2-d1"
+
+
+@pytest.mark.parametrize(("state", "given"), [("running", f"wait: {Wait.REUSE}"), ("stopped", "n2-d1")])
+def test_a_failed_copy_comes_back_only_where_its_engine_runs(state: str, given: str) -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=100)
+    first, second = add_free_volume(site, "v", 30, copies=2)
+    for node, runs in (("n1", state), ("n2", "running")):
+        site.allocator.observe_instance_manager(node, InstanceManager(node, node, "v1", "im", runs))
+    site.allocator.observe_replica(
+        first, builders.replica(first, "v", 30, on="n1", uid="x", failed_at="2026-01-01T11:59:00Z")
+    )
+    site.allocator.observe_replica(
+        second, builders.replica(second, "v", 30, uid="y", rebuild_retry_count=MAX_REBUILD_RETRIES)
+    )
+    runs_at: dict[str, Any] = {"attached_to": "n2", "locality": "disabled", "replica_count": 2}
+    volume = builders.volume("v", 30, robustness="degraded", last_degraded_at="2026-01-01T11:50:00Z", **runs_at)
+    site.allocator.observe_volume("v", volume)
+    assert given == site.where(second)
 
 
 def test_displaced_plans_never_push_a_disk_over() -> None:
