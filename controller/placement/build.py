@@ -38,23 +38,20 @@ class PlacementTerms:
     """What a term of the leader begins with. Threads: the lifecycle's; `name` from any. Blocks: for the API server.
     I/O: the gate's, and the stored plans."""
 
-    def __init__(
-        self,
-        gate: PlacementGate,
-        plans: PlanObjects,
-        hand_over: Callable[[], None],
-        flush_seconds: float = FLUSH_SECONDS,
-    ) -> None:
+    def __init__(self, gate: PlacementGate, plans: PlanObjects, hand_over: Callable[[], None]) -> None:
         """`hand_over`: plans that were changed a moment ago, to be stored."""
-        self._gate, self._plans, self._flush_seconds = gate, plans, flush_seconds
-        self._hand_over = hand_over
+        self._gate, self._plans, self._hand_over = gate, plans, hand_over
         self.name = ""  # of the present term, in the gate and in the field manager of writes
         self.number = 0
+        self._has_fenced = True
 
     def fence(self, term: int) -> None:
-        """From now on no write of a former leader reaches a Replica. Raises ClusterError or NotReadyError."""
-        self.number, self.name = term, f"{term}-{secrets.token_hex(3)}"
+        """From now on no write of a former leader reaches a Replica. A try that failed goes on under its name: what it
+        has written is not the former leader's. Raises ClusterError or NotReadyError."""
+        if self._has_fenced or term != self.number:
+            self.number, self.name, self._has_fenced = term, f"{term}-{secrets.token_hex(3)}", False
         self._gate.begin_term(self.name)
+        self._has_fenced = True
 
     def load(self, term: int) -> Collection[Plan]:
         """The plans that the leader before has stored. Where they cannot be read or written, as without the right to,
@@ -74,7 +71,7 @@ class PlacementTerms:
     def end(self) -> None:
         """A clean stop: what waits to be stored is stored, as far as that is possible in time."""
         self._hand_over()
-        self._plans.flush(self._flush_seconds)
+        self._plans.flush(FLUSH_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +109,11 @@ def build_placement(
         return name == terms.name and holds_lease(terms.number)
 
     def check_lease() -> None:
-        if not is_current(terms.name):
+        if not holds_lease(terms.number):
             raise NotLeaderError("this process does not hold the Lease")
 
     def wanted() -> Enforcement:
-        return gate_wanted(live().placement, live().allocation_authority, mode())
+        return gate_wanted(live(), mode())
 
     namespace = settings.namespace
     plans = PlanObjects(api, namespace, clock, check_lease)

@@ -44,6 +44,23 @@ def test_a_term_has_a_name_of_its_own_and_fences_by_it(cell: ReplicaCell) -> Non
     assert {"1"} == {name.partition("-")[0] for name in names}
 
 
+def test_a_try_that_failed_goes_on_under_its_name(cell: ReplicaCell) -> None:
+    """Under another one it would take what it has written itself for the term of the leader before."""
+    leader = WholeLeader(cell)
+    leader.terms.fence(1)
+    leader.checks.term = 2
+    cell.api.fail_with(UnavailableError("503"), "list", about=LONGHORN_REPLICAS)
+    with pytest.raises(UnavailableError):
+        leader.terms.fence(2)
+    failed = leader.terms.name
+    assert failed == leader.annotation(TERM_ANNOTATION)
+    cell.api.work()
+    leader.terms.fence(2)
+    assert failed == leader.terms.name
+    leader.terms.fence(2)
+    assert failed != leader.terms.name
+
+
 def test_who_does_not_hold_the_lease_fences_nobody(cell: ReplicaCell) -> None:
     leader = WholeLeader(cell)
     leader.holds_lease = False
