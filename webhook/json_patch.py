@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.errors import MalformedRequestError
+from controller.kube.json_pointer import pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,6 @@ class Operation:
 
     def raw(self) -> dict[str, Any]:
         return {"op": "add", "path": self.path, "value": self.value}
-
-
-def pointer(*steps: str | int) -> str:
-    """The JSON pointer (RFC 6901) of those keys and indices."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 def plan_value(raw: Mapping[str, Any], steps: Sequence[str | int], value: Any) -> list[Operation]:

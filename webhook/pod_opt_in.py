@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.errors import MalformedRequestError
+from controller.kube.json_pointer import pointer
 from controller.model import names
 from controller.model.parse import opt_in_mark
 from controller.model.reader import Raw, list_at, mapping_at, text_at
 from controller.model.workload import Claim, StorageClass
 from controller.rules.opt_in import OptInPolicy, is_longhorns
-from webhook.json_patch import Operation, plan_value, pointer
+from webhook.json_patch import Operation, plan_value
 from webhook.stores import RequestLookup
 
 VIRT_LAUNCHER_LABEL: Final = "kubevirt.io"

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from controller.errors import MalformedRequestError
+from controller.kube.json_pointer import pointer
 from controller.model.names import COMPONENT_LABEL, SHARE_MANAGER, SHARED_VOLUME_LABEL
 from controller.model.reader import Raw, list_at, mapping_at, text_at
-from webhook.json_patch import Operation, plan_value, pointer
+from webhook.json_patch import Operation, plan_value
 
 CSI_ATTACHER: Final = "csi-attacher"
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"

@@ -18,6 +18,7 @@ from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError, UnavailableError
 from controller.kube.api import KubeApi
 from controller.kube.resources import EVENTS
+from controller.model.times import rfc3339
 from controller.process.worker import Part, Worker
 
 QUEUE_LIMIT: Final = 1_000
@@ -168,7 +169,7 @@ class Recorder(Part):
         )
 
     def _write(self, told: Note, count: int, known: _Written | None) -> None:
-        now, now_utc = self._clock.now(), self._clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now, now_utc = self._clock.now(), rfc3339(self._clock.now_utc())
         namespace = told.target.namespace or CLUSTER_NAMESPACE
         if known is not None and now - known.at < SERIES_SECONDS:
             total = known.count + count

@@ -25,7 +25,7 @@ from controller.model.names import FENCE, GATE
 from controller.placement.gate_objects import GateObjects, Proof, Stamps
 from controller.placement.gate_policy import SILENT_SECONDS
 from controller.process.worker import Part, Worker
-from controller.settings import AUDIT, DISK_SCHEDULER, LEADER
+from controller.settings import AUDIT, LiveSettings, places_replicas
 
 EVERY_SECONDS: Final = 2.0
 LATE_SECONDS: Final = 10.0  # without a renewal, before it is told
@@ -75,11 +75,11 @@ TEXTS: Final[Mapping[GateState, str]] = {
 }
 
 
-def gate_wanted(placement: str, authority: str, mode: Mode) -> Enforcement:
-    """By the settings `placement` and `allocation-authority`, and the mode."""
-    if mode is not Mode.ACTIVE or authority == DISK_SCHEDULER:
+def gate_wanted(live: LiveSettings, mode: Mode) -> Enforcement:
+    """By the settings, and the mode."""
+    if mode is not Mode.ACTIVE or not places_replicas(live):
         return Enforcement.NONE
-    return {LEADER: Enforcement.DENY, AUDIT: Enforcement.AUDIT}.get(placement, Enforcement.NONE)
+    return Enforcement.AUDIT if live.placement == AUDIT else Enforcement.DENY
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ which the policy is in force, the policies themselves, and dry runs that show wh
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 from controller.errors import ConflictError, ForbiddenError, NotFoundError
 from controller.kube.api import KubeApi, Raw
+from controller.kube.json_pointer import pointer
 from controller.kube.resources import LONGHORN_REPLICAS, POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS, Resource
 from controller.model.names import (
     FENCE,
@@ -22,6 +22,7 @@ from controller.model.names import (
     SINCE_ANNOTATION,
     TERM_ANNOTATION,
 )
+from controller.model.times import rfc3339
 from controller.placement.gate_policy import expected_bindings, expected_policies
 from controller.placement.objects import NODE_LABEL
 
@@ -68,7 +69,7 @@ class GateObjects:
     def server_time(self) -> str:
         """The API server's clock, as the account's stamps are written; "" where it is not known."""
         now = self._api.server_utc()
-        return _stamp(now) if now is not None else ""
+        return rfc3339(now) if now is not None else ""
 
     # The account
 
@@ -84,8 +85,8 @@ class GateObjects:
     def renew(self, term: str, renewed: str) -> Stamps:
         """What the account says then. ConflictError where it names another term."""
         body = [
-            {"op": "test", "path": _path(TERM_ANNOTATION), "value": term},
-            {"op": "add", "path": _path(RENEWED_ANNOTATION), "value": renewed},
+            {"op": "test", "path": pointer("metadata", "annotations", TERM_ANNOTATION), "value": term},
+            {"op": "add", "path": pointer("metadata", "annotations", RENEWED_ANNOTATION), "value": renewed},
         ]
         raw = self._api.patch(SERVICE_ACCOUNTS, self._namespace, GATE, body, kind="json", timeout=CALL_SECONDS)
         return _stamps(raw)
@@ -145,15 +146,16 @@ class GateObjects:
         """Whether the gate refuses a first placement by others than the leader, as far as a dry run tells."""
         # The clock is the time of this very write, which has one only where it changes something.
         change = {"labels": {NODE_LABEL: ""}, "annotations": {PROOF_ANNOTATION: self.server_time()}}
-        return self._prove(GATE, PROOF_MANAGER, change)
+        return self._prove(GATE, PROOF_MANAGER, change, {"labelSelector": f"{NODE_LABEL}="}, {})
 
     def prove_fence(self, term: str) -> Proof:
         """Whether the leader's account is refused a write of a term that is not the present one."""
-        return self._prove(FENCE, MANAGER_PREFIX + term, {"annotations": {PROOF_ANNOTATION: self.server_time()}})
+        return self._prove(FENCE, MANAGER_PREFIX + term, {"annotations": {PROOF_ANNOTATION: self.server_time()}}, {})
 
-    def _prove(self, policy: str, manager: str, change: Raw) -> Proof:
+    def _prove(self, policy: str, manager: str, change: Raw, *queries: Mapping[str, str]) -> Proof:
+        """By a dry run on the first Replica that any of these lists has."""
         try:
-            name = self._any_replica()
+            name = self._any_replica(queries)
             if not name:
                 return Proof.NOTHING
             self._api.patch(
@@ -171,9 +173,9 @@ class GateObjects:
             return Proof.NOTHING
         return Proof.ADMITTED
 
-    def _any_replica(self) -> str:
-        """The name of an unplaced one if there is one; "" where there is none at all."""
-        for query in ({"labelSelector": f"{NODE_LABEL}="}, {}):
+    def _any_replica(self, queries: Iterable[Mapping[str, str]]) -> str:
+        """Its name; "" where there is none at all."""
+        for query in queries:
             page = self._api.list_page(LONGHORN_REPLICAS, self._namespace, timeout=CALL_SECONDS, limit=1, **query)
             if page.items:
                 return str(page.items[0]["metadata"]["name"])
@@ -189,14 +191,6 @@ def is_as_expected(expected: object, stored: object) -> bool:
     if isinstance(expected, list) and isinstance(stored, list):
         return len(expected) == len(stored) and all(map(is_as_expected, expected, stored))
     return expected == stored
-
-
-def _stamp(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _path(annotation: str) -> str:
-    return f"/metadata/annotations/{annotation.replace('/', '~1')}"
 
 
 def _stamps(raw: Raw) -> Stamps:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from controller.allocator.outcome import PlaceWrite
 from controller.errors import ConflictError, NotFoundError
 from controller.kube.api import KubeApi
+from controller.kube.json_pointer import pointer
 from controller.kube.resources import LONGHORN_REPLICAS
 from controller.model.longhorn import Replica
 from controller.model.names import HELD_ANNOTATION, LEFT_ANNOTATION, MANAGER_PREFIX
@@ -53,11 +54,11 @@ class ReplicaObjects:
         }
         if write.hard_node_affinity:
             spec["hardNodeAffinity"] = write.hard_node_affinity
-        changes: list[Raw] = [_add("/spec", key, value) for key, value in spec.items()]
-        changes += [_add("/metadata/labels", NODE_LABEL, where.node)]
-        changes += [_add("/metadata/labels", DISK_LABEL, where.disk_uuid)]
+        changes: list[Raw] = [_add(value, "spec", key) for key, value in spec.items()]
+        changes += [_add(where.node, "metadata", "labels", NODE_LABEL)]
+        changes += [_add(where.disk_uuid, "metadata", "labels", DISK_LABEL)]
         if write.is_held:
-            changes.append({"op": "remove", "path": _path("/metadata/annotations", HELD_ANNOTATION)})
+            changes.append({"op": "remove", "path": pointer("metadata", "annotations", HELD_ANNOTATION)})
         return self._patch(write.replica, write.uid, changes, check)
 
     def hold(self, name: str, uid: str, since: str, check: Callable[[], None]) -> Replica:
@@ -66,7 +67,7 @@ class ReplicaObjects:
 
     def release(self, name: str, uid: str, check: Callable[[], None]) -> Replica:
         """Take that mark off. Raises as `place`."""
-        change = {"op": "remove", "path": _path("/metadata/annotations", HELD_ANNOTATION)}
+        change = {"op": "remove", "path": pointer("metadata", "annotations", HELD_ANNOTATION)}
         return self._patch(name, uid, [change], check)
 
     def leave(self, name: str, uid: str, why: str, check: Callable[[], None]) -> Replica:
@@ -74,7 +75,7 @@ class ReplicaObjects:
         return self._mark(name, uid, LEFT_ANNOTATION, why, check)
 
     def _mark(self, name: str, uid: str, annotation: str, value: str, check: Callable[[], None]) -> Replica:
-        return self._patch(name, uid, [_add("/metadata/annotations", annotation, value)], check)
+        return self._patch(name, uid, [_add(value, "metadata", "annotations", annotation)], check)
 
     def _patch(self, name: str, uid: str, changes: list[Raw], check: Callable[[], None]) -> Replica:
         tests = [_test("/metadata/uid", uid), _test("/spec/nodeID", "")]
@@ -122,12 +123,8 @@ def _is_in(part: str, changes: list[Raw]) -> bool:
     return any(one["path"].startswith(f"/metadata/{part}/") for one in changes)
 
 
-def _path(parent: str, key: str) -> str:
-    return f"{parent}/{key.replace('~', '~0').replace('/', '~1')}"
-
-
-def _add(parent: str, key: str, value: str) -> Raw:
-    return {"op": "add", "path": _path(parent, key), "value": value}
+def _add(value: str, *steps: str) -> Raw:
+    return {"op": "add", "path": pointer(*steps), "value": value}
 
 
 def _test(path: str, value: str) -> Raw:

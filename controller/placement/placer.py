@@ -34,6 +34,7 @@ from controller.errors import (
     SchedulerError,
 )
 from controller.model.longhorn import Replica
+from controller.model.times import rfc3339
 from controller.placement.objects import ReplicaObjects
 from controller.placement.unplaced import News, Unplaced
 from controller.process.worker import Part, Worker, backoff_seconds
@@ -289,7 +290,6 @@ class Placer(Part):
 
     def _write(self, name: str, turn: ReplicaTurn, check: Callable[[], None]) -> None:
         """Carry out a turn. Whatever happens, its end is told."""
-        again = BACKOFF_SECONDS[0]
         try:
             if turn.write is not None:
                 self._place(turn.write, check)
@@ -304,7 +304,7 @@ class Placer(Part):
         finally:
             with self._lock:
                 self._writing.pop(name, None)
-                self._done.append((name, self._clock.now() + again))
+                self._done.append((name, self._clock.now() + BACKOFF_SECONDS[0]))
             self.worker.wake()
 
     def _place(self, write: PlaceWrite, check: Callable[[], None]) -> None:
@@ -372,7 +372,7 @@ class Placer(Part):
     def _mark(self, name: str, turn: ReplicaTurn, check: Callable[[], None]) -> None:
         try:
             if turn.step is TurnStep.HOLD:
-                self._objects.hold(name, turn.uid, self._now_utc().strftime("%Y-%m-%dT%H:%M:%SZ"), check)
+                self._objects.hold(name, turn.uid, rfc3339(self._now_utc()), check)
                 self._count(PlacementOutcome.HELD)
             elif turn.step is TurnStep.RELEASE:
                 self._objects.release(name, turn.uid, check)

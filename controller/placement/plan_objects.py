@@ -15,10 +15,10 @@ import logging
 import math
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from controller.allocator.plans.plan import Plan
 from controller.clock import Clock
@@ -39,6 +39,8 @@ CALLS: Final = 8  # at a time
 
 _log = logging.getLogger(__name__)
 Raw = dict[str, Any]
+Of = TypeVar("Of")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,7 @@ class PlanObjects(Part):
         has changed in memory."""
         with self._writing:
             mark = f"{term}-{secrets.token_hex(4)}"  # the same term twice is a change, too
-            with ThreadPoolExecutor(CALLS, "plan-objects") as pool:
-                found = list(pool.map(lambda index: self._fenced(index, mark), range(SHARDS)))
+            found = _at_once(lambda index: self._fenced(index, mark), range(SHARDS))
             with self._lock:
                 self._mark, self._shards = mark, tuple(shard for shard, _ in found)
                 self._overwritten += sum(content.damaged for _, content in found if content is not None)
@@ -202,9 +203,7 @@ class PlanObjects(Part):
         if len(shards) == 1:
             self._try(shards[0], deadline)
         else:
-            with waiting(), ThreadPoolExecutor(CALLS, "plan-objects") as pool:
-                for _ in pool.map(lambda shard: self._try(shard, deadline), shards):
-                    pass
+            _at_once(lambda shard: self._try(shard, deadline), shards)
         if self._commits > before:
             self._last_commit_seconds = self._clock.now() - started
 
@@ -255,7 +254,9 @@ class PlanObjects(Part):
             found = self._api.replace(CONFIG_MAPS, self._namespace, name, raw, timeout=timeout)
         else:
             if shard.version:
-                self._api.delete(CONFIG_MAPS, self._namespace, name, uid=shard.uid, version=shard.version)
+                self._api.delete(
+                    CONFIG_MAPS, self._namespace, name, uid=shard.uid, version=shard.version, timeout=timeout
+                )
             found = self._api.create(CONFIG_MAPS, self._namespace, raw, timeout=timeout)
         meta = found["metadata"]
         with self._lock:
@@ -298,3 +299,9 @@ class PlanObjects(Part):
         for problem in new:
             _log.warning("plans in ConfigMap %s: %s", name, problem)
         return tuple(f"{name}: {problem}" for problem in problems)
+
+
+def _at_once(do: Callable[[Of], Found], of: Iterable[Of]) -> list[Found]:
+    """What it finds for each, in their order; the first error, once all have ended."""
+    with waiting(), ThreadPoolExecutor(CALLS, "plan-objects") as pool:
+        return list(pool.map(do, of))

@@ -16,6 +16,7 @@ from controller.allocator.outcome import Wakeup
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError
 from controller.model import names
+from controller.model.times import rfc3339
 from controller.process.worker import Part, Worker, waiting
 
 _log = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ class Waker(Part):
                 _log.info("woke pod %s/%s uid=%s", wakeup.namespace, wakeup.name, wakeup.pod_uid)
 
     def _patch(self, wakeup: Wakeup) -> None:
-        now_utc = self._clock.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now_utc = rfc3339(self._clock.now_utc())
         if self._with_annotation():
             self._patcher.patch_pod(wakeup.namespace, wakeup.name, annotation_patch(wakeup.wakes, now_utc), "")
         else:

@@ -15,6 +15,7 @@ from controller.placement.gate import EVERY_SECONDS, PROOF_SECONDS, Enforcement,
 from controller.placement.gate_objects import Proof, is_as_expected
 from controller.placement.gate_policy import SILENT_SECONDS
 from controller.placement.metrics import GateMetrics
+from controller.settings import LiveSettings
 from tests.unit.placement.gate_stage import GateCell, GateLeader
 from tests.waiting import wait_until
 
@@ -43,7 +44,7 @@ def leader(cell: GateCell) -> GateLeader:
 def test_the_gate_is_closed_only_where_the_leader_is_to_place(
     placement: str, authority: str, mode: Mode, wanted: Enforcement
 ) -> None:
-    assert wanted is gate_wanted(placement, authority, mode)
+    assert wanted is gate_wanted(LiveSettings(placement=placement, allocation_authority=authority), mode)
 
 
 def test_a_leader_closes_the_gate_and_proves_it(cell: GateCell) -> None:

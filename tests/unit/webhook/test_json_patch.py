@@ -8,7 +8,8 @@ import jsonpatch
 import pytest
 
 from controller.errors import MalformedRequestError
-from webhook.json_patch import plan_value, pointer
+from controller.kube.json_pointer import pointer
+from webhook.json_patch import plan_value
 
 
 @pytest.mark.parametrize(
