@@ -1,16 +1,15 @@
 """Plans as text in ConfigMaps: in which of them a plan stands, how it looks there, and how all of that is read back,
 whatever somebody else has made of it.
 
-Volumes are spread over the ConfigMaps by a hash of their name. One key of each has all of its plans, a line of compact
-JSON each: with a key for each plan, the API server's account of who owns which field would make a write several times
-as slow. What is damaged costs its line, and other keys are not ours.
+A plan stands in one of the ConfigMaps, in any of them. One key of each has all of its plans, a line of compact JSON
+each: with a key for each plan, the API server's account of who owns which field would make a write several times as
+slow. What is damaged costs its line, and other keys are not ours.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -37,13 +36,8 @@ _KEPT: Final = ("labels", "annotations", "finalizers", "ownerReferences")  # of 
 _SHOWN: Final = 5  # of a kind of problem
 
 
-def shard_of(volume: str) -> int:
-    """Which ConfigMap has the plan of that volume, in every release."""
-    return zlib.crc32(volume.encode()) % SHARDS
-
-
 def shard_name(index: int) -> str:
-    """What that ConfigMap is called."""
+    """What the ConfigMap of that number is called."""
     return f"{_NAME}-{index}"
 
 
@@ -71,8 +65,8 @@ def encode(plan: Plan) -> str:
     return _encoder.encode(_Entry(plan.volume, plan.uid, places, plan.pods, plan.since_utc)).decode()
 
 
-def decode(line: str, index: int) -> Plan:
-    """The plan that the line says, in ConfigMap `index`. Raises MalformedRequestError."""
+def decode(line: str) -> Plan:
+    """The plan that the line says. Raises MalformedRequestError."""
     if len(line) > MAX_LINE_BYTES:
         raise MalformedRequestError("", f"has more than {MAX_LINE_BYTES} bytes")
     try:
@@ -80,8 +74,6 @@ def decode(line: str, index: int) -> Plan:
         since_utc = found.since.astimezone(UTC)
     except (msgspec.MsgspecError, UnicodeError, OverflowError) as error:
         raise MalformedRequestError("", str(error)) from error
-    if shard_of(found.volume) != index:
-        raise MalformedRequestError("", f"a plan of {found.volume} stands in {shard_name(shard_of(found.volume))}")
     places = tuple(Place(node, disk_uuid, size_bytes) for node, disk_uuid, size_bytes in found.places)
     return Plan(found.volume, found.uid, places, found.pods, since_utc)
 
@@ -108,11 +100,11 @@ class Content:
     problems: tuple[str, ...]
 
 
-def read(raw: Raw, index: int) -> Content:
+def read(raw: Raw) -> Content:
     """What the ConfigMap holds. What cannot be read is told, and never a plan."""
     meta, data, binary = (_mapping(raw.get(name)) for name in ("metadata", "data", "binaryData"))
     text = data.get(KEY)
-    plans, damaged, problems = _plans_in(text if isinstance(text, str) else "", index)
+    plans, damaged, problems = _plans_in(text if isinstance(text, str) else "")
     if KEY in binary or not isinstance(text, str | None):
         damaged += 1
         problems.append(f"the value of {KEY} is not a text")
@@ -144,7 +136,7 @@ def read(raw: Raw, index: int) -> Content:
     )
 
 
-def _plans_in(text: str, index: int) -> tuple[dict[str, Plan], int, list[str]]:
+def _plans_in(text: str) -> tuple[dict[str, Plan], int, list[str]]:
     """By volume, how many lines are none, and what is wrong with the first of those. Of a volume with two plans there
     is none: nobody knows which of them holds."""
     found, damaged, problems = list[Plan](), 0, list[str]()
@@ -152,18 +144,21 @@ def _plans_in(text: str, index: int) -> tuple[dict[str, Plan], int, list[str]]:
         if not line:
             continue
         try:
-            found.append(decode(line, index))
+            found.append(decode(line))
         except MalformedRequestError as error:
             damaged += 1
             if damaged <= _SHOWN:
                 problems.append(f"line {number}: {error}")
     if damaged > _SHOWN:
         problems.append(f"so are {damaged - _SHOWN} more lines")
-    twice = [volume for volume, count in Counter(plan.volume for plan in found).items() if count > 1]
-    if twice:
-        damaged += len(twice)
-        problems.append(f"several plans stand for a volume: {_some(sorted(twice))}")
-    return {plan.volume: plan for plan in found if plan.volume not in set(twice)}, damaged, problems
+    twice = {volume for volume, count in Counter(plan.volume for plan in found).items() if count > 1}
+    problems += several_plans(twice)
+    return {plan.volume: plan for plan in found if plan.volume not in twice}, damaged + len(twice), problems
+
+
+def several_plans(volumes: Collection[str]) -> list[str]:
+    """That there are several plans for each of these, if there are any; for people."""
+    return [f"several plans stand for a volume: {_some(sorted(volumes))}"] if volumes else []
 
 
 def body(index: int, mark: str, text: str, others: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

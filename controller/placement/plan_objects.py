@@ -15,6 +15,7 @@ import logging
 import math
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,15 +23,22 @@ from typing import Any, Final, TypeVar
 
 from controller.allocator.plans.plan import Plan
 from controller.clock import Clock
-from controller.errors import ClusterError, ConflictError, NotFoundError, NotReadyError, UnavailableError
+from controller.errors import (
+    ClusterError,
+    ConflictError,
+    MalformedRequestError,
+    NotFoundError,
+    NotReadyError,
+    UnavailableError,
+)
 from controller.kube.api import KubeApi
 from controller.kube.resources import CONFIG_MAPS
-from controller.placement.plan_entries import SHARDS, Content, body, encode, read, shard_name, shard_of
+from controller.placement.plan_entries import SHARDS, Content, body, decode, encode, read, several_plans, shard_name
 from controller.placement.plan_shard import Goal, PlanShard
 from controller.process.worker import Part, Worker, waiting
 
 GATHER_SECONDS: Final = 0.05  # from a plan to its write, for others that come meanwhile
-REMOVE_SECONDS: Final = 10.0  # a plan that has ended may stand a while: whoever loads it sees that it has ended
+REMOVE_SECONDS: Final = 10.0  # what has ended may stand a while: whoever loads it sees that it has ended
 LOOK_SECONDS: Final = 5.0  # between looks at a ConfigMap that nothing is written to
 CHECK_SECONDS: Final = 1.0  # between questions whether the term holds, while it does not
 CALL_SECONDS: Final = 5.0
@@ -88,16 +96,27 @@ class PlanObjects(Part):
 
     def put(self, plan: Plan) -> None:
         """Have the plan written in place of what stands there for its volume. Never blocks, never raises."""
-        self._want(plan.volume, encode(plan), GATHER_SECONDS)
+        with self._lock:
+            shard = self._shard_of(plan.volume)
+            former = shard.wanted.get(plan.volume)
+            is_less = former is not None and _is_less(plan, former)
+            self._want(shard, plan.volume, encode(plan), REMOVE_SECONDS if is_less else GATHER_SECONDS)
 
     def remove(self, volume: str) -> None:
         """Have the volume's plan removed. Never blocks, never raises."""
-        self._want(volume, None, REMOVE_SECONDS)
-
-    def _want(self, volume: str, line: str | None, seconds: float) -> None:
         with self._lock:
-            is_sooner = self._shards[shard_of(volume)].want(volume, line, self._clock.now() + seconds)
-        if is_sooner:
+            self._want(self._shard_of(volume), volume, None, REMOVE_SECONDS)
+
+    def _shard_of(self, volume: str) -> PlanShard:
+        """The one that has its plan, or had it until a moment ago; for a new plan, one in which it has company."""
+        for shard in self._shards:
+            if volume in shard.wanted:
+                return shard
+        had = (shard for shard in self._shards if volume in shard.dirty)
+        return next(had, None) or min(self._shards, key=lambda shard: shard.busy)
+
+    def _want(self, shard: PlanShard, volume: str, line: str | None, seconds: float) -> None:
+        if shard.want(volume, line, self._clock.now() + seconds):
             self.worker.wake()
 
     def load(self, term: int) -> Loaded:
@@ -109,21 +128,33 @@ class PlanObjects(Part):
             found = _at_once(lambda index: self._fenced(index, mark), range(SHARDS))
             with self._lock:
                 self._mark, self._shards = mark, tuple(shard for shard, _ in found)
+                twice = self._end_twice()
+                self._overwritten += len(twice)
                 self._overwritten += sum(content.damaged for _, content in found if content is not None)
             plans, problems = list[Plan](), list[str]()
             for shard, content in found:
                 if content is not None:
-                    plans += content.plans.values()
-                    problems += self._tell(shard, "content", content.problems)
+                    plans += (plan for volume, plan in content.plans.items() if volume not in twice)
+                    here = tuple(several_plans(twice.intersection(content.plans)))
+                    problems += self._tell(shard, "content", (*content.problems, *here))
         self.worker.wake()
         return Loaded(tuple(plans), tuple(problems))
+
+    def _end_twice(self) -> set[str]:
+        """Volumes with plans in several ConfigMaps. They have none from now on: nobody knows which of them holds."""
+        count = Counter(volume for shard in self._shards for volume in shard.wanted)
+        twice = {volume for volume, plans in count.items() if plans > 1}
+        for shard in self._shards:
+            for volume in twice.intersection(shard.wanted):
+                shard.want(volume, None, self._clock.now())
+        return twice
 
     def _fenced(self, index: int, mark: str) -> tuple[PlanShard, Content | None]:
         """What stood there, None for nothing, and the same under the mark."""
         last: ClusterError | None = None
         for _ in range(MOST_TRIES):
             raw, now = self._get(index), self._clock.now()
-            content = read(raw, index) if raw is not None else None
+            content = read(raw) if raw is not None else None
             shard = PlanShard(index)
             for volume, plan in content.plans.items() if content is not None else ():
                 shard.want(volume, encode(plan), now)
@@ -272,7 +303,7 @@ class PlanObjects(Part):
         """Learn what others have made of it. Raises ClusterError."""
         raw = self._get(shard.index)
         if raw is None or raw["metadata"]["resourceVersion"] != shard.version:
-            self._learn(shard, read(raw, shard.index) if raw is not None else None)
+            self._learn(shard, read(raw) if raw is not None else None)
             return
         self._tell(shard, "content", ())
         with self._lock:
@@ -305,3 +336,13 @@ def _at_once(do: Callable[[Of], Found], of: Iterable[Of]) -> list[Found]:
     """What it finds for each, in their order; the first error, once all have ended."""
     with waiting(), ThreadPoolExecutor(CALLS, "plan-objects") as pool:
         return list(pool.map(do, of))
+
+
+def _is_less(plan: Plan, line: str) -> bool:
+    """Whether all that it says beyond that line is that some of its places have ended."""
+    try:
+        former = decode(line)
+    except MalformedRequestError:
+        return False
+    is_same = (plan.uid, plan.pods, plan.since_utc) == (former.uid, former.pods, former.since_utc)
+    return is_same and not Counter(plan.places) - Counter(former.places)

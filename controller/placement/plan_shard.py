@@ -11,6 +11,7 @@ from controller.placement.plan_entries import MAX_LINE_BYTES, Content, encode, s
 from controller.process.worker import backoff_seconds
 
 MAX_SHARD_BYTES: Final = 900 * 1024  # keys and values, those of others too; the API server takes 1 MiB
+COMPANY_BYTES: Final = 64 * 1024  # of new plans that are written together
 BACKOFF_SECONDS: Final = (0.5, 10.0)  # after a write that failed: the first, and the longest
 
 
@@ -36,6 +37,7 @@ class PlanShard:
     def __init__(self, index: int) -> None:
         self.index = index
         self.wanted: dict[str, str] = {}  # the oldest first
+        self.wanted_bytes = 0
         self.dirty: dict[str, float] = {}
         self.due_at = math.inf
         self.uid = self.version = ""  # "": it is not there
@@ -52,6 +54,12 @@ class PlanShard:
         return self._text_bytes + self._others_bytes
 
     @property
+    def busy(self) -> tuple[bool, int, float]:
+        """The less, the better is it for one more plan: one that is written anyway, and of those of like size. A write
+        of a hundred plans takes as long as one of a single plan."""
+        return self._failures > 0, (self.wanted_bytes + self._others_bytes) // COMPANY_BYTES, self.due_at
+
+    @property
     def unwritten(self) -> int:
         """Plans that do not stand there."""
         return sum(volume in self.wanted for volume in self.dirty)
@@ -60,6 +68,7 @@ class PlanShard:
         """Whether something is due earlier than before: `line` is wanted for that volume, None for no plan."""
         if self.wanted.get(volume) == line:
             return False
+        self.wanted_bytes += _bytes_of(line) - _bytes_of(self.wanted.get(volume))
         if line is None:
             del self.wanted[volume]
         else:
@@ -93,7 +102,7 @@ class PlanShard:
         lines, left, problem = dict[str, str](), dict[str, str](), ""
         size = self._others_bytes
         for volume, line in self.wanted.items():
-            more = size_of(line) + 1
+            more = _bytes_of(line)
             if more <= MAX_LINE_BYTES and size + more <= MAX_SHARD_BYTES:
                 lines[volume], size = line, size + more
                 continue
@@ -129,3 +138,7 @@ class PlanShard:
         is_as_ours = self.version and self._text is not None
         first = min(self.dirty.values(), default=math.inf) if is_as_ours else -math.inf
         self.due_at = max(first, self._retry_at)
+
+
+def _bytes_of(line: str | None) -> int:
+    return size_of(line) + 1 if line is not None else 0

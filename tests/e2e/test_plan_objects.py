@@ -15,7 +15,7 @@ from controller.errors import ClusterError, NotLeaderError
 from controller.kube.api import ClientKubeApi
 from controller.kube.resources import CONFIG_MAPS
 from controller.model.places import Place
-from controller.placement.plan_entries import KEY, SHARDS, shard_name, shard_of
+from controller.placement.plan_entries import KEY, SHARDS, shard_name
 from controller.placement.plan_objects import PlanObjects
 from controller.placement.plan_shard import MAX_SHARD_BYTES
 from tests.cluster.cluster import Cluster
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 PLANS = 10_000
 MOST_BYTES = 1024 * 1024  # of a ConfigMap's values
 VOLUME = "pvc-1"
-NAME = shard_name(shard_of(VOLUME))
+NAME = shard_name(0)  # has the plans of one that has few
 
 
 class Term:

@@ -23,16 +23,16 @@ from controller.placement.plan_entries import (
     SHARDS,
     encode,
     shard_name,
-    shard_of,
 )
 from controller.placement.plan_objects import GATHER_SECONDS, LOOK_SECONDS, REMOVE_SECONDS, PlanFigures, PlanObjects
-from controller.placement.plan_shard import BACKOFF_SECONDS
+from controller.placement.plan_shard import BACKOFF_SECONDS, COMPANY_BYTES
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB
 from tests.fakes.clock import VirtualClock
 from tests.waiting import wait_until
 
 NAMESPACE = "longhorn-system"
+FIRST = shard_name(0)  # has the plans of one that has few
 NAMES = [shard_name(index) for index in range(SHARDS)]
 Raw = dict[str, Any]
 
@@ -43,9 +43,8 @@ def plan(volume: str, *disks: str, pods: int = 1) -> Plan:
 
 
 def neighbours(count: int) -> list[str]:
-    """Volumes whose plans stand in one ConfigMap."""
-    found = (f"v{number}" for number in range(10_000))
-    return [name for name in found if shard_of(name) == shard_of("v0")][:count]
+    """Volumes whose plans, put together, stand in one ConfigMap."""
+    return [f"v{number}" for number in range(count)]
 
 
 class PlanSite:
@@ -80,13 +79,16 @@ class PlanSite:
             for found in map(json.loads, self.raw(name)["data"][KEY].splitlines())
         }
 
+    def volumes_in(self, name: str) -> list[str]:
+        return [json.loads(line)["volume"] for line in self.raw(name)["data"][KEY].splitlines()]
+
     def before(self, verb: str, act: Callable[[], object]) -> None:
         """Do that right before the next such call about the ConfigMap of v0."""
         send = getattr(self.api, verb)
 
         def later(*args: Any, **more: Any) -> Any:
             name = args[2]["metadata"]["name"] if verb == "create" else args[2]
-            if name == shard_name(shard_of("v0")):
+            if name == FIRST:
                 setattr(self.api, verb, send)
                 act()
             return send(*args, **more)
@@ -98,11 +100,11 @@ class PlanSite:
 
     def spoil(self, volume: str, **fields: Any) -> None:
         """Somebody merges that into the ConfigMap of the volume's plan."""
-        self.api.patch(CONFIG_MAPS, NAMESPACE, shard_name(shard_of(volume)), fields)
+        self.api.patch(CONFIG_MAPS, NAMESPACE, FIRST, fields)
 
     def put(self, volume: str, **fields: Any) -> None:
         """Somebody makes the ConfigMap of the volume's plan, in place of the one that is there."""
-        self.api.put(CONFIG_MAPS, NAMESPACE, {"metadata": {"name": shard_name(shard_of(volume))}, **fields})
+        self.api.put(CONFIG_MAPS, NAMESPACE, {"metadata": {"name": FIRST}, **fields})
 
     def writes(self) -> int:
         return len(self.api.log)
@@ -120,7 +122,7 @@ def test_a_plan_is_written_as_one_line_of_compact_json(site: PlanSite) -> None:
     leader = site.leader(term=7)
     leader.put(plan("pvc-1", "d1", "d2"))
     site.pass_time(leader, GATHER_SECONDS)
-    raw = site.raw(shard_name(shard_of("pvc-1")))
+    raw = site.raw(FIRST)
     assert raw["data"] == {
         "plans": '{"volume":"pvc-1","uid":"uid-pvc-1",'
         '"places":[["node-d1","d1",10737418240],["node-d2","d2",10737418240]],'
@@ -130,11 +132,7 @@ def test_a_plan_is_written_as_one_line_of_compact_json(site: PlanSite) -> None:
     assert raw["metadata"]["annotations"][PLANS_TERM_ANNOTATION].startswith("7-")
 
 
-def test_a_plan_keeps_its_config_map_in_all_releases() -> None:
-    assert [14, 4, 3] == [shard_of("pvc-1"), shard_of("pvc-2"), shard_of("data")]
-
-
-def test_plans_that_come_together_share_one_write_for_each_config_map(site: PlanSite) -> None:
+def test_plans_that_come_together_share_one_write(site: PlanSite) -> None:
     leader = site.leader()
     before, names = site.writes(), neighbours(5)
     for name in names:
@@ -162,6 +160,46 @@ def test_a_plan_that_has_ended_is_removed_with_the_next_write_or_after_a_while(s
     assert before + 1 == site.writes()
     site.pass_time(leader, 0.01)
     assert (before + 2, {names[2]}) == (site.writes(), site.volumes())
+
+
+def test_many_plans_are_spread_and_each_stays_where_it_stands(site: PlanSite) -> None:
+    leader = site.leader()
+    for name in neighbours(2_000):
+        leader.put(plan(name))
+    site.pass_time(leader, GATHER_SECONDS)
+    stand = {name: site.volumes_in(name) for name in NAMES}
+    sizes = [len(volumes) for volumes in stand.values() if volumes]
+    assert 4 == len(sizes) and COMPANY_BYTES > 0.9 * max(sizes) * len(encode(plan("v0")))
+    for name in neighbours(2_000):
+        leader.put(plan(name, "d2"))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert stand == {name: site.volumes_in(name) for name in NAMES}
+
+
+def test_a_place_that_has_ended_waits_for_company(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(plan("v0", "d1", "d2", "d2"))
+    site.pass_time(leader, GATHER_SECONDS)
+    before = site.writes()
+    leader.put(plan("v0", "d2"))
+    site.pass_time(leader, REMOVE_SECONDS - 0.01)
+    assert before == site.writes()
+    site.pass_time(leader, 0.01)
+    assert [["node-d2", "d2", 10 * GIB]] == site.written()["v0"]["places"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [plan("v0", "d1", "d3"), plan("v0", "d1", "d1"), plan("v0", "d1", pods=2), replace(plan("v0", "d1"), uid="other")],
+    ids=["another-place", "twice-there", "another-pod", "another-volume"],
+)
+def test_what_a_plan_says_beyond_that_is_written_at_once(site: PlanSite, changed: Plan) -> None:
+    leader = site.leader()
+    leader.put(plan("v0", "d1", "d2"))
+    site.pass_time(leader, GATHER_SECONDS)
+    leader.put(changed)
+    site.pass_time(leader, GATHER_SECONDS)
+    assert json.loads(encode(changed)) == site.written()["v0"]
 
 
 def test_nothing_is_written_of_what_changes_nothing(site: PlanSite) -> None:
@@ -332,7 +370,6 @@ DAMAGED = {
     "many-places": json.dumps({**GOOD, "places": [["n", "d", 1]] * (MAX_PLACES + 1)}),
     "100,000-places": json.dumps({**GOOD, "places": [["n", "d", 1]] * 100_000}),
     "deep": "[" * 10_000,
-    "of-another-config-map": json.dumps({**GOOD, "volume": "pvc-1"}),
     "no-time": json.dumps({**GOOD, "since": "yesterday"}),
     "local-time": json.dumps({**GOOD, "since": "2026-01-01T00:00:00"}),
     "time-before-all": json.dumps({**GOOD, "since": "0001-01-01T00:00:00+14:00"}),
@@ -348,9 +385,23 @@ def test_a_damaged_line_is_told_and_set_aside_and_removed(site: PlanSite, line: 
     objects = site.new()
     found = objects.load(2)
     assert (other,) == found.plans
-    assert any(f"{shard_name(shard_of('v0'))}: line 1: " in problem for problem in found.problems)
+    assert any(f"{FIRST}: line 1: " in problem for problem in found.problems)
     site.pass_time(objects, 0)
     assert ({other.volume}, 1) == (site.volumes(), objects.figures().overwritten)
+
+
+def test_of_a_volume_with_plans_in_several_config_maps_there_is_none(site: PlanSite) -> None:
+    for name, volumes in zip(NAMES, (("v0", "v1"), ("v0", "v2")), strict=False):
+        data = {KEY: "".join(f"{encode(plan(volume))}\n" for volume in volumes)}
+        site.api.put(CONFIG_MAPS, NAMESPACE, {"metadata": {"name": name}, "data": data})
+    objects = site.new()
+    found = objects.load(2)
+    assert [plan("v1"), plan("v2")] == list(found.plans)
+    assert [f"{name}: several plans stand for a volume: v0" for name in NAMES[:2]] == [
+        problem for problem in found.problems if "several" in problem
+    ]
+    site.pass_time(objects, 0)
+    assert ({"v1", "v2"}, 1) == (site.volumes(), objects.figures().overwritten)
 
 
 def test_a_line_that_somebody_has_formatted_is_a_plan(site: PlanSite) -> None:
@@ -382,7 +433,7 @@ def test_keys_and_marks_of_others_stay_where_they_are(site: PlanSite) -> None:
     assert any("keys that are not ours: Plans, ca.crt, picture" in problem for problem in found.problems)
     objects.put(plan("v0"))
     objects.flush(1.0)
-    raw = site.raw(shard_name(shard_of("v0")))
+    raw = site.raw(FIRST)
     meta = raw["metadata"]
     assert ({**data, KEY: f"{encode(plan('v0'))}\n"}, binary) == (raw["data"], raw["binaryData"])
     assert ({"theirs": "x", **LABELS}, ["theirs/z"]) == (meta["labels"], meta["finalizers"])
@@ -407,7 +458,7 @@ def test_a_config_map_of_another_shape_has_no_plans_until_it_is_written(site: Pl
     assert () == objects.load(2).plans
     objects.put(plan("v0"))
     objects.flush(1.0)
-    raw = site.raw(shard_name(shard_of("v0")))
+    raw = site.raw(FIRST)
     assert ({KEY}, set()) == (set(raw["data"]), set(raw["binaryData"]))
 
 
@@ -421,7 +472,7 @@ def test_an_immutable_config_map_is_made_again_with_what_others_had_there(site: 
     other = plan(neighbours(2)[1])
     objects.put(other)
     objects.flush(1.0)
-    raw = site.raw(shard_name(shard_of("v0")))
+    raw = site.raw(FIRST)
     assert {"theirs": "x", KEY: f"{text}{encode(other)}\n"} == raw["data"]
     assert ({"picture": "AAAA"}, False) == (raw["binaryData"], raw.get("immutable", False))
 
@@ -430,16 +481,16 @@ def test_an_immutable_config_map_that_is_somebody_elses_by_now_is_not_deleted(si
     site.put("v0", immutable=True, data={"theirs": "x"})
     site.before("delete", lambda: site.put("v0", data={"theirs": "y"}))
     site.leader()
-    assert site.raw(shard_name(shard_of("v0")))["data"]["theirs"] == "y"
+    assert site.raw(FIRST)["data"]["theirs"] == "y"
 
 
 def test_a_config_map_with_labels_of_somebody_else_is_told_and_labelled(site: PlanSite) -> None:
-    site.put("v0", metadata={"name": shard_name(shard_of("v0")), "labels": {"app.kubernetes.io/name": "other"}})
+    site.put("v0", metadata={"name": FIRST, "labels": {"app.kubernetes.io/name": "other"}})
     objects = site.new()
     assert any("labels" in problem for problem in objects.load(1).problems)
     objects.put(plan("v0"))
     objects.flush(1.0)
-    assert LABELS == site.raw(shard_name(shard_of("v0")))["metadata"]["labels"]
+    assert LABELS == site.raw(FIRST)["metadata"]["labels"]
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])
@@ -449,16 +500,15 @@ def test_what_others_change_or_delete_meanwhile_is_written_anew_from_memory(site
         leader.put(plan(name))
     leader.flush(1.0)
     expected = site.written()
-    name = shard_name(shard_of("v0"))
     if is_deleted:
-        site.api.delete(CONFIG_MAPS, NAMESPACE, name)
+        site.api.delete(CONFIG_MAPS, NAMESPACE, FIRST)
     else:
         changed = (plan(names[0], "d9"), plan(names[1]), plan(neighbours(4)[3]))
         site.spoil("v0", data={KEY: "\n".join(map(encode, changed))})
     site.pass_time(leader, LOOK_SECONDS)
     assert expected == site.written()
     assert 3 == leader.figures().overwritten
-    assert leader.figures().last_problem == f"{name}: 3 plans are not what the leader wrote, and are written anew"
+    assert leader.figures().last_problem == f"{FIRST}: 3 plans are not what the leader wrote, and are written anew"
 
 
 def test_a_write_that_meets_somebody_elses_puts_ours_on_top_of_what_is_known(site: PlanSite) -> None:
@@ -469,7 +519,7 @@ def test_a_write_that_meets_somebody_elses_puts_ours_on_top_of_what_is_known(sit
     leader.put(plan(names[1]))
     site.pass_time(leader, GATHER_SECONDS)
     assert set(names[:2]) == site.volumes()
-    assert site.raw(shard_name(shard_of("v0")))["data"]["theirs"] == "x"
+    assert site.raw(FIRST)["data"]["theirs"] == "x"
 
 
 def test_the_same_damage_is_logged_once(site: PlanSite, caplog: pytest.LogCaptureFixture) -> None:
@@ -494,7 +544,7 @@ def test_a_write_that_fails_is_told_and_tried_again_after_a_pause_that_grows(
     leader.put(plan("v0"))
     site.api.fail_with(error, "replace")
     site.pass_time(leader, GATHER_SECONDS)
-    leader.put(plan(neighbours(2)[1]))
+    leader.put(plan("v0", "d2"))
     first, most = BACKOFF_SECONDS
     for tries, pause in ((2, first), (3, 2 * first), (4, 4 * first)):
         site.pass_time(leader, pause - 0.01)
@@ -502,7 +552,7 @@ def test_a_write_that_fails_is_told_and_tried_again_after_a_pause_that_grows(
         site.pass_time(leader, 0.01)
         assert tries == leader.figures().failures
     figures = leader.figures()
-    assert (2, 2, 0) == (figures.plans, figures.unwritten, figures.commits)
+    assert (1, 1, 0) == (figures.plans, figures.unwritten, figures.commits)
     assert str(error) in figures.last_problem
     site.api.work()
     site.pass_time(leader, most)
@@ -526,51 +576,53 @@ def test_a_write_whose_answer_is_lost_is_nobody_elses_change(site: PlanSite) -> 
     assert (0, 1) == (leader.figures().unwritten, leader.figures().failures)
 
 
-def test_one_config_map_that_is_refused_does_not_hold_up_the_others(site: PlanSite) -> None:
+def test_one_config_map_that_is_refused_gets_no_more_plans(site: PlanSite) -> None:
     leader = site.leader()
-    refused = shard_name(shard_of("pvc-1"))
     send = site.api.replace
 
     def replace_(resource: Any, namespace: Any, name: str, *args: Any, **more: Any) -> Raw:
-        if name == refused:
+        if name == FIRST:
             raise ClusterError("422: no")
         return send(resource, namespace, name, *args, **more)
 
     site.api.replace = replace_  # type: ignore[method-assign]
-    for name in ("pvc-1", "pvc-2", "data"):
+    for name, stored in (("v0", set[str]()), ("v1", {"v1"}), ("v2", {"v1", "v2"})):
         leader.put(plan(name))
-    site.pass_time(leader, GATHER_SECONDS)
-    assert {"pvc-2", "data"} == site.volumes()
+        site.pass_time(leader, GATHER_SECONDS)
+        assert stored == site.volumes()
+    assert ["v1", "v2"] == site.volumes_in(NAMES[1])
 
 
 def test_a_full_config_map_keeps_its_limit_and_takes_the_rest_when_there_is_room(site: PlanSite) -> None:
-    leader, names = site.leader(), neighbours(20)
+    leader, names = site.leader(), neighbours(16 * SHARDS)
     for name in names:
         leader.put(plan(name, pods=5_500))  # 60 KiB each
     site.pass_time(leader, GATHER_SECONDS)
     figures, stored = leader.figures(), site.volumes()
-    assert len(names) - len(stored) == figures.unwritten > 0
+    assert len(names) - len(stored) == figures.unwritten == SHARDS
     assert 840 * 1024 < figures.fullest_bytes <= 900 * 1024
     assert "it is full" in figures.last_problem
     before = site.writes()
     site.pass_time(leader, 4.0)
     assert before == site.writes()
-    for name in list(stored)[: figures.unwritten]:
-        leader.remove(name)
+    for name in NAMES:
+        leader.remove(site.volumes_in(name)[0])
     site.pass_time(leader, REMOVE_SECONDS)
     assert (0, len(names) - figures.unwritten) == (leader.figures().unwritten, len(site.written()))
 
 
 def test_bytes_of_others_count_where_they_leave_no_room(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(plan("v0"))
+    assert leader.flush(1.0)
     site.put("v0", binaryData={"theirs": "A" * 900 * 1024})
-    objects = site.new()
-    objects.load(1)
-    objects.put(plan("v0"))
-    assert not objects.flush(1.0)
-    assert (1, set()) == (objects.figures().unwritten, site.volumes())
+    site.pass_time(leader, LOOK_SECONDS)
+    leader.put(plan("v1"))
+    assert not leader.flush(1.0)
+    assert (1, {"v1"}) == (leader.figures().unwritten, site.volumes())
     site.spoil("v0", binaryData={"theirs": None})
-    site.pass_time(objects, LOOK_SECONDS)
-    assert (0, {"v0"}) == (objects.figures().unwritten, site.volumes())
+    site.pass_time(leader, LOOK_SECONDS)
+    assert (0, {"v0", "v1"}) == (leader.figures().unwritten, site.volumes())
 
 
 def test_a_plan_that_has_become_too_large_leaves_no_former_one_behind(site: PlanSite) -> None:
