@@ -115,7 +115,7 @@ class MadeUp:
             SEVERAL: {"dataLocality": "best-effort", "numberOfReplicas": str(COPIES)},
         }
         for name, given in parameters.items():
-            self.classes[name] = StorageClass(name, "driver.longhorn.io", given, name == LOCAL, True, EPOCH)
+            self.classes[name] = StorageClass(name, "driver.longhorn.io", given, name == LOCAL, EPOCH)
             self.put("class", name, self.classes[name])
         self.put("engine_image", "engine", self.engine_image(frozenset(self.names)))
         for name in self.names:

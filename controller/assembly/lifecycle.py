@@ -151,7 +151,6 @@ class Lifecycle(Part):
         self._told_mode: Mode | None = None  # of this term
         self._told_problems: frozenset[tuple[str, str]] = frozenset()
         self._is_electing = False
-        self._seen_version = -1
         self._settings_are_new = True
         self._has_given_up = False
         self._is_stop_asked = False

@@ -211,10 +211,8 @@ class BackingImage:
     disk_selector: tuple[str, ...] = ()
     data_engine: str = "v1"
     real_size_bytes: int = 0
-    virtual_size_bytes: int = 0
     size_bytes: int = 0
     disk_uuids: frozenset[str] = frozenset()  # spec.diskFileSpecMap: the disks that hold a copy or are to get one
-    min_copies: int = 1
     status_disk_uuids: frozenset[str] = frozenset()  # status.diskFileStatusMap: where a file was seen last
 
     @property

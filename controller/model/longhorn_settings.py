@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from controller.errors import MalformedRequestError
 from controller.model.longhorn import LonghornSettings, SpacePolicy
 from controller.model.versions import VERSION_SETTING, behaviour_of
 
@@ -148,15 +147,6 @@ def longhorn_settings(
     other = {key: value for key, value in read.found.items() if key not in _SPACE_FIELDS}
     other["behaviour"] = behaviour_of(values.get(VERSION_SETTING))
     return replace(LonghornSettings(), space=replace(SpacePolicy(), **space), **other), tuple(read.problems)
-
-
-def checked_longhorn_settings(values: Mapping[str, str]) -> LonghornSettings:
-    """The same for a single answer, without earlier settings: MalformedRequestError names the first setting that does
-    not parse."""
-    settings, problems = longhorn_settings(values)
-    for entry in problems:
-        raise MalformedRequestError(entry.name, f"{entry.problem}: {entry.value!r}")
-    return settings
 
 
 class _Reader:

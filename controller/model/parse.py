@@ -248,7 +248,6 @@ def class_facts(raw: Raw) -> StorageClass:
         parameters={key: text_at(parameters, "parameters", key) for key in parameters},
         is_default="true"
         in (annotations.get(names.DEFAULT_CLASS_ANNOTATION), annotations.get(names.DEFAULT_CLASS_BETA_ANNOTATION)),
-        waits_for_consumer=text_at(raw, "", "volumeBindingMode") == "WaitForFirstConsumer",
         created_utc=text_at(meta, "metadata", "creationTimestamp"),
     )
 
@@ -368,10 +367,8 @@ def backing_image_facts(raw: Raw) -> BackingImage:
         disk_selector=texts_at(spec, "spec", "diskSelector"),
         data_engine=choice_at(spec, "spec", "dataEngine", _ENGINES, "v1"),
         real_size_bytes=integer_at(status, "status", "realSize"),
-        virtual_size_bytes=integer_at(status, "status", "virtualSize"),
         size_bytes=integer_at(status, "status", "size"),
         disk_uuids=frozenset(mapping_at(spec, "spec", "diskFileSpecMap")),
-        min_copies=integer_at(spec, "spec", "minNumberOfCopies", default=1),
         status_disk_uuids=frozenset(mapping_at(status, "status", "diskFileStatusMap")),
     )
 

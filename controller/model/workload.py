@@ -106,7 +106,6 @@ class StorageClass:
     provisioner: str
     parameters: Mapping[str, str]
     is_default: bool
-    waits_for_consumer: bool
     created_utc: str
 
 

@@ -171,12 +171,6 @@ class PlacementGate(Part):
         self._term = _Term(name, self._former, since, began_at)
         self.worker.wake()
 
-    def open(self) -> None:
-        """Takes the binding away now, whether it is there or not. For good, only once the settings ask for none.
-        Raises ClusterError."""
-        self._objects.unbind()
-        self.worker.wake()
-
     def figures(self) -> GateFigures:
         term, now = self._term, self._clock.now()
         known = term if term is not None and self._is_current(term.name) else None

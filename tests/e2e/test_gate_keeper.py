@@ -137,14 +137,6 @@ def test_a_setting_opens_and_closes_it_within_two_seconds(site: KeptSite) -> Non
         wait_until(site.is_closed, "a closed gate", 2.0)
 
 
-def test_bypass_opens_it_whatever_the_thread_does(site: KeptSite) -> None:
-    with leading(site, "a3") as kept:
-        kept.reaches("enforced")
-    kept.gate.open()
-    kept.gate.open()
-    wait_until(lambda: not site.is_closed(), "an open gate", 2.0)
-
-
 def test_what_somebody_deletes_or_changes_is_mended_or_told(site: KeptSite) -> None:
     with leading(site, "a4") as kept:
         kept.reaches("enforced")

@@ -139,7 +139,7 @@ def storage_class(
     is_default: bool = False,
     created: str = EPOCH,
 ) -> StorageClass:
-    return StorageClass(name, provisioner, parameters, is_default, waits_for_consumer=True, created_utc=created)
+    return StorageClass(name, provisioner, parameters, is_default, created_utc=created)
 
 
 def claim(name: str, gib: float = 1, class_name: str | None = "longhorn", **other: Any) -> Claim:

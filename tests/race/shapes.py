@@ -128,8 +128,7 @@ PODS: Final = st.builds(
 
 
 def storage_class(name: str) -> StorageClass:
-    waits = name != IMMEDIATE
-    return StorageClass(name, "driver.longhorn.io", CLASSES[name], False, waits, EPOCH)
+    return StorageClass(name, "driver.longhorn.io", CLASSES[name], False, EPOCH)
 
 
 def node_facts(name: str, shape: NodeShape) -> LonghornNode:

@@ -382,7 +382,7 @@ def test_a_backing_image_is_not_lost_while_nobody_shows_it() -> None:
 
 
 def image(name: str, gib: float) -> BackingImage:
-    return BackingImage(name, real_size_bytes=int(gib * GIB), virtual_size_bytes=int(gib * GIB))
+    return BackingImage(name, real_size_bytes=int(gib * GIB))
 
 
 def test_two_unplaced_copies_go_to_two_nodes_and_a_third_waits() -> None:

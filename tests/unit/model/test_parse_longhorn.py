@@ -104,19 +104,17 @@ def test_the_other_kinds() -> None:
             "nodeSelector": ["a"],
             "diskSelector": ["b"],
             "dataEngine": "v2",
-            "minNumberOfCopies": 2,
             "diskFileSpecMap": {"u1": {}, "u2": {"evictionRequested": True}},
         },
         "status": {
             "realSize": 7,
-            "virtualSize": 9,
             "size": 8,
             "diskFileStatusMap": {"u2": {}, "u3": {"state": "ready"}},
         },
     }
     found = parse.backing_image_facts(image)
     maps = (frozenset({"u1", "u2"}), frozenset({"u2", "u3"}))
-    assert BackingImage("bi", ("a",), ("b",), "v2", 7, 9, 8, maps[0], 2, maps[1]) == found
+    assert BackingImage("bi", ("a",), ("b",), "v2", 7, 8, maps[0], maps[1]) == found
     assert {"u1", "u2", "u3"} == found.copy_disk_uuids
     assert ImageNeeds(("a",), ("b",), "bi") == found.needs
     engine = {

@@ -92,9 +92,8 @@ def test_a_change_of_settings_is_looked_at_at_once(cell: GateCell, leader: GateL
 def test_opening_takes_the_binding_away_at_once_however_often(cell: GateCell, leader: GateLeader) -> None:
     leader.wanted = Enforcement.NONE
     assert "opening" == leader.state
-    leader.gate.open()
+    leader.go_on(0)
     assert not cell.has(POLICY_BINDINGS)
-    leader.gate.open()
     leader.go_on(0)
     assert "off" == leader.state
 
