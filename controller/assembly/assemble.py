@@ -92,6 +92,7 @@ class Controller:
         self.webhook_chain = webhook_chain(settings, api, self.clock, lambda: self.gate.is_open, pace=pace)
         self.elector = self._make_elector(api)
         self.recorder = Recorder(api, self.clock, component=PACKAGE, instance=self.identity)
+        self._tell = SettingsEvents(self.recorder, settings, self.stores.config_maps).tell
         self.teller = Teller(self.allocator, self.recorder, self.clock)
         self.wired = build_wiring(
             api,
@@ -198,7 +199,7 @@ class Controller:
             holds_lease=lambda term: self.lifecycle.holds(term),  # noqa: PLW0108 -- it is made later
             is_leading=lambda: self.gate.is_open,
             wait=lambda seconds: self.lifecycle.worker.wait(seconds),  # noqa: PLW0108 -- the same
-            tell=SettingsEvents(self.recorder, self.settings, self.stores.config_maps).tell,
+            tell=self._tell,
         )
         return (
             record.addition,
@@ -283,7 +284,7 @@ class Controller:
                     *(addition.part for addition in self.additions),
                 ),
                 read_settings=self._read_settings,
-                tell=SettingsEvents(self.recorder, settings, self.stores.config_maps).tell,
+                tell=self._tell,
                 no_pod_opts_in=self.admission.worker.is_pod_rule_out,
                 end_process=self._end_process,
             )

@@ -38,10 +38,6 @@ ALLOCATION_VERSION: Final = "v1alpha1"
 RECORDED_ANNOTATION: Final = "scheduling.longhorn.io/allocations-term"
 """On a Longhorn Node that carries a record of allocations: the term of the leader that wrote it last."""
 
-PLANS_TERM_ANNOTATION: Final = "scheduling.longhorn.io/term"
-"""On the ConfigMaps with the leader's plans: the term of the leader that wrote it last, and a random part, which makes
-every load a change."""
-
 CANARY_LABEL: Final = "scheduling.longhorn.io/canary"
 """On the pods by which the leader finds out whether kube-scheduler asks the extender."""
 
@@ -83,7 +79,8 @@ GUARD: Final = "longhorn-scheduler-extender-placement"
 """The policy, and its binding, by which our account changes nothing of a Replica but its first place and its marks."""
 
 TERM_ANNOTATION: Final = "scheduling.longhorn.io/term"
-"""On the gate's account: the leader's term, at most 60 of the characters A-Z, a-z, 0-9, `.`, `_` and `-`."""
+"""On the gate's account: the leader's term, at most 60 of the characters A-Z, a-z, 0-9, `.`, `_` and `-`. On the
+ConfigMaps with plans: the term of who wrote it last, and a random part, which makes every load a change."""
 
 SINCE_ANNOTATION: Final = "scheduling.longhorn.io/since"
 """On the gate's account: when the term began, by the API server's clock, as in `2026-01-31T12:00:00Z`."""

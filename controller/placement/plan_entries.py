@@ -18,7 +18,7 @@ import msgspec
 
 from controller.allocator.plans.plan import Plan
 from controller.errors import MalformedRequestError
-from controller.model.names import PLANS_TERM_ANNOTATION
+from controller.model.names import TERM_ANNOTATION
 from controller.model.places import Place
 from controller.model.quantity import MAX_BYTES
 
@@ -171,7 +171,7 @@ def body(index: int, mark: str, text: str, others: Mapping[str, Mapping[str, Any
             **meta,
             "name": shard_name(index),
             "labels": {**_mapping(meta.get("labels")), **LABELS},
-            "annotations": {**_mapping(meta.get("annotations")), PLANS_TERM_ANNOTATION: mark},
+            "annotations": {**_mapping(meta.get("annotations")), TERM_ANNOTATION: mark},
         },
         "data": {**others.get("data", {}), KEY: text},
         "binaryData": dict(others.get("binaryData", {})),

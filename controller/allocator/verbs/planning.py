@@ -137,6 +137,8 @@ class Planner:
             self._tell(wanted.facts)
         elif len(kept) == copies:
             self._lost.discard(volume)
+        for key in self._keys.get(volume, keys) - keys:
+            self._volume_of.pop(key, None)
         self._keys[volume] = keys
         self._volume_of.update(dict.fromkeys(keys, volume))
         uid = old.uid if old is not None else facts.uid or min(keys)

@@ -13,7 +13,7 @@ from controller.allocator.plans.plan import Plan
 from controller.clock import SystemClock
 from controller.errors import ClusterError, ConflictError, NotFoundError, NotLeaderError, UnavailableError
 from controller.kube.resources import CONFIG_MAPS
-from controller.model.names import PLANS_TERM_ANNOTATION
+from controller.model.names import TERM_ANNOTATION
 from controller.model.places import Place
 from controller.placement.plan_entries import (
     KEY,
@@ -129,7 +129,7 @@ def test_a_plan_is_written_as_one_line_of_compact_json(site: PlanSite) -> None:
         '"pods":["pod-0"],"since":"2026-01-01T00:00:00Z"}\n'
     }
     assert raw["metadata"]["labels"] == LABELS
-    assert raw["metadata"]["annotations"][PLANS_TERM_ANNOTATION].startswith("7-")
+    assert raw["metadata"]["annotations"][TERM_ANNOTATION].startswith("7-")
 
 
 def test_plans_that_come_together_share_one_write(site: PlanSite) -> None:
@@ -270,7 +270,7 @@ def test_a_new_leader_changes_every_config_map_even_in_a_term_of_the_same_number
 
     def marks() -> list[str]:
         site.leader(1)
-        return [site.raw(name)["metadata"]["annotations"][PLANS_TERM_ANNOTATION] for name in NAMES]
+        return [site.raw(name)["metadata"]["annotations"][TERM_ANNOTATION] for name in NAMES]
 
     assert all(former != later for former, later in zip(marks(), marks(), strict=True))
 
