@@ -68,7 +68,7 @@ def committed(objects: PlanObjects, prefix: str, count: int) -> float:
 
 def one_round(api: ClientKubeApi, number: int) -> Iterator[tuple[str, float]]:
     def leader() -> PlanObjects:
-        return PlanObjects(api, NAMESPACE, SystemClock(), lambda: None)
+        return PlanObjects(api, NAMESPACE, SystemClock(), lambda _term: None)
 
     clear(api)
     objects = leader()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from controller.allocator.outcome import Mode
 from controller.allocator.plans.plan import Plan
 from controller.clock import Clock
-from controller.errors import ClusterError, NotLeaderError, UnavailableError
+from controller.errors import NotLeaderError
 from controller.kube.api import KubeApi
 from controller.kube.store import Store
 from controller.placement.gate import Enforcement, PlacementGate, gate_wanted, status_of_gate
@@ -26,8 +25,6 @@ from controller.placement.plan_objects import PlanObjects
 from controller.process.addition import Addition
 from controller.process.version import PACKAGE
 from controller.settings import LiveSettings, ProcessSettings
-
-_log = logging.getLogger(__name__)
 
 FLUSH_SECONDS: Final = 2.0  # of a clean stop
 # Whatever changes there may open a disk.
@@ -43,26 +40,25 @@ class PlacementTerms:
         self._gate, self._plans, self._hand_over = gate, plans, hand_over
         self.name = ""  # of the present term, in the gate and in the field manager of writes
         self.number = 0
-        self._has_fenced = True
+        self._is_fenced = self._has_begun = False
 
     def fence(self, term: int) -> None:
-        """From now on no write of a former leader reaches a Replica. A try that failed goes on under its name: what it
-        has written is not the former leader's. Raises ClusterError or NotReadyError."""
-        if self._has_fenced or term != self.number:
-            self.number, self.name, self._has_fenced = term, f"{term}-{secrets.token_hex(3)}", False
-        self._gate.begin_term(self.name)
-        self._has_fenced = True
+        """From now on no write of a former leader reaches a Replica, and none of this one's before. A begin that failed
+        goes on where it was: what it has written is not the former leader's, and the gate's time runs from its first
+        try. Raises ClusterError or NotReadyError."""
+        if self._has_begun or term != self.number:
+            self.number, self.name = term, f"{term}-{secrets.token_hex(3)}"
+            self._is_fenced = self._has_begun = False
+        if not self._is_fenced:
+            self._gate.begin_term(self.name)
+            self._is_fenced = True
 
     def load(self, term: int) -> Collection[Plan]:
-        """The plans that the leader before has stored. Where they cannot be read or written, as without the right to,
-        there are none, and the term begins all the same. Raises UnavailableError or NotReadyError."""
-        try:
-            return self._plans.load(term).plans
-        except UnavailableError:
-            raise
-        except ClusterError as error:
-            _log.error("the leader goes on without plans: %s", error)
-            return ()
+        """The plans that the leader before has stored, as far as they can be read: the term begins all the same. Raises
+        UnavailableError or NotReadyError."""
+        plans = self._plans.load(term).plans
+        self._has_begun = True
+        return plans
 
     def changed(self) -> None:
         """Settings or the mode have changed: the gate is opened or closed within two seconds."""
@@ -108,8 +104,8 @@ def build_placement(
     def is_current(name: str) -> bool:
         return name == terms.name and holds_lease(terms.number)
 
-    def check_lease() -> None:
-        if not holds_lease(terms.number):
+    def check_lease(term: int) -> None:
+        if not holds_lease(term):
             raise NotLeaderError("this process does not hold the Lease")
 
     def wanted() -> Enforcement:

@@ -78,16 +78,16 @@ class PlanFigures:
 
 
 class PlanObjects(Part):
-    """Writes what `put` and `remove` say, as few times as that takes; `check` is asked right before each write, and
-    raises NotReadyError when this process may not write.
+    """Writes what `put` and `remove` say, as few times as that takes; `check` is asked right before each write of a
+    term, and raises NotReadyError when this process may not write in that one.
 
     Threads: any. Blocks: `load` and `flush`, for the API server; the rest never. I/O: outside the lock.
     """
 
-    def __init__(self, api: KubeApi, namespace: str, clock: Clock, check: Callable[[], None]) -> None:
+    def __init__(self, api: KubeApi, namespace: str, clock: Clock, check: Callable[[int], None]) -> None:
         self._api, self._namespace, self._clock, self._check = api, namespace, clock, check
         self._writing = threading.Lock()  # held for all calls; guards what the shards know of the cluster
-        self._mark = ""  # of the present term; "" before the first load
+        self._term, self._mark = 0, ""  # those that were loaded last; "": nothing is written
         self._lock = threading.Lock()  # guards what the shards want, and the fields below
         self._shards = tuple(PlanShard(index) for index in range(SHARDS))
         self._commits = self._failures = self._overwritten = 0
@@ -121,9 +121,10 @@ class PlanObjects(Part):
 
     def load(self, term: int) -> Loaded:
         """All plans, after which no late write of a former leader arrives. From here on they are what is known: call it
-        at the beginning of each term, before the first `put`. Raises ClusterError or NotReadyError, and then nothing
-        has changed in memory."""
+        at the beginning of each term, before the first `put`. What cannot be read or written is told, and tried
+        again later. Raises UnavailableError or NotReadyError, and then nothing is written before the next load."""
         with self._writing:
+            self._term, self._mark = term, ""
             mark = f"{term}-{secrets.token_hex(4)}"  # the same term twice is a change, too
             found = _at_once(lambda index: self._fenced(index, mark), range(SHARDS))
             with self._lock:
@@ -150,23 +151,29 @@ class PlanObjects(Part):
         return twice
 
     def _fenced(self, index: int, mark: str) -> tuple[PlanShard, Content | None]:
-        """What stood there, None for nothing, and the same under the mark."""
-        last: ClusterError | None = None
+        """What stood there, None for nothing, and the same under the mark, as far as that is possible."""
+        shard, content = PlanShard(index), None
+        problem = "others write it all the time"
         for _ in range(MOST_TRIES):
-            raw, now = self._get(index), self._clock.now()
-            content = read(raw) if raw is not None else None
-            shard = PlanShard(index)
-            for volume, plan in content.plans.items() if content is not None else ():
-                shard.want(volume, encode(plan), now)
-            shard.learn(content, now)
-            self._check()
             try:
+                raw, now = self._get(index), self._clock.now()
+                content, shard = (read(raw) if raw is not None else None), PlanShard(index)
+                for volume, plan in content.plans.items() if content is not None else ():
+                    shard.want(volume, encode(plan), now)
+                shard.learn(content, now)
+                self._check(self._term)
                 self._send(shard, shard.goal(), mark, CALL_SECONDS)
-            except (NotFoundError, ConflictError) as error:
-                last = error
-            else:
-                return shard, content
-        raise ClusterError(f"{shard_name(index)} cannot be read or made: {last}")
+            except (NotFoundError, ConflictError):
+                continue
+            except UnavailableError:
+                raise
+            except ClusterError as error:
+                problem = str(error)
+                break
+            return shard, content
+        shard.fail(self._clock.now())
+        self._tell(shard, "write", (f"cannot be read or made: {problem}",))
+        return shard, content
 
     def flush(self, seconds: float) -> bool:
         """Write all that waits, as far as `seconds` allow; whether everything is written."""
@@ -216,7 +223,7 @@ class PlanObjects(Part):
                 if due:
                     self._commit(due, math.inf)
                 elif oldest.seen_at + LOOK_SECONDS <= now:
-                    self._check()
+                    self._check(self._term)
                     self._look(oldest)
             except NotReadyError:
                 return CHECK_SECONDS
@@ -259,7 +266,7 @@ class PlanObjects(Part):
                     shard.stands(goal)
                 self._tell(shard, "write", ())
                 return
-            self._check()
+            self._check(self._term)
             try:
                 self._send(shard, goal, self._mark, min(CALL_SECONDS, deadline - self._clock.now()))
             except NotFoundError as error:

@@ -35,7 +35,7 @@ class Term:
     def __init__(self) -> None:
         self.is_over = False
 
-    def check(self) -> None:
+    def check(self, _term: int) -> None:
         if self.is_over:
             raise NotLeaderError("another process leads")
 
@@ -77,7 +77,7 @@ def plan(*disks: str) -> Plan:
     return Plan(VOLUME, "uid", tuple(Place("n", disk, 1) for disk in disks), ("pod",), now_utc)
 
 
-def leader(api: ClientKubeApi, namespace: str, check: Callable[[], None] = lambda: None) -> PlanObjects:
+def leader(api: ClientKubeApi, namespace: str, check: Callable[[int], None] = lambda _term: None) -> PlanObjects:
     return PlanObjects(api, namespace, SystemClock(), check)
 
 
@@ -148,6 +148,7 @@ def test_the_api_server_takes_a_full_config_map_and_no_more_than_its_limit(api: 
     assert full == api.get(CONFIG_MAPS, namespace, NAME)["data"][KEY]
 
 
-def test_a_load_into_no_namespace_is_refused(api: HeldUpApi) -> None:
-    with pytest.raises(ClusterError, match="cannot be read or made"):
-        leader(api, "nowhere").load(1)
+def test_without_a_namespace_there_are_no_plans_and_that_is_told(api: HeldUpApi) -> None:
+    objects = leader(api, "nowhere")
+    assert () == objects.load(1).plans
+    assert "cannot be read or made" in objects.figures().last_problem

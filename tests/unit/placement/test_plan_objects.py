@@ -11,7 +11,14 @@ import pytest
 
 from controller.allocator.plans.plan import Plan
 from controller.clock import SystemClock
-from controller.errors import ClusterError, ConflictError, NotFoundError, NotLeaderError, UnavailableError
+from controller.errors import (
+    ClusterError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    NotLeaderError,
+    UnavailableError,
+)
 from controller.kube.resources import CONFIG_MAPS
 from controller.model.names import TERM_ANNOTATION
 from controller.model.places import Place
@@ -58,7 +65,7 @@ class PlanSite:
         found.load(term)
         return found
 
-    def new(self, check: Callable[[], None] = lambda: None) -> PlanObjects:
+    def new(self, check: Callable[[int], None] = lambda _term: None) -> PlanObjects:
         return PlanObjects(self.api, NAMESPACE, self.clock, check)
 
     def pass_time(self, objects: PlanObjects, seconds: float) -> None:
@@ -242,7 +249,7 @@ def test_before_the_first_load_nothing_is_written(site: PlanSite) -> None:
 
 def test_the_thread_writes_soon_after_a_plan_came() -> None:
     api = FakeApiServer()
-    objects = PlanObjects(api, NAMESPACE, SystemClock(), lambda: None)
+    objects = PlanObjects(api, NAMESPACE, SystemClock(), lambda _term: None)
     objects.load(1)
     objects.start()
     try:
@@ -278,7 +285,7 @@ def test_a_new_leader_changes_every_config_map_even_in_a_term_of_the_same_number
 @pytest.mark.parametrize("verb", ["replace", "create"])
 def test_a_late_write_of_a_former_leader_is_refused(site: PlanSite, verb: str) -> None:
     holds = [True]
-    former = site.new(lambda: _check(holds[0]))
+    former = site.new(lambda _term: _check(holds[0]))
     former.load(1)
     former.put(plan("v0", "d1"))
     if verb == "create":
@@ -311,31 +318,104 @@ def test_a_load_that_fails_changes_nothing_in_memory(site: PlanSite) -> None:
     assert leader.figures().plans == 1
 
 
-def test_a_load_without_the_namespace_says_so(site: PlanSite) -> None:
-    site.api.fail_with(NotFoundError("404: namespaces"), "create")
-    with pytest.raises(ClusterError, match="404: namespaces"):
-        site.leader()
+@pytest.mark.parametrize(
+    ("verb", "error"),
+    [
+        ("get", ForbiddenError("403: no right")),
+        ("create", ForbiddenError("403: no right")),
+        ("create", NotFoundError("404: namespaces")),
+        ("create", ClusterError("422: invalid")),
+    ],
+)
+def test_without_a_right_a_term_begins_without_plans_and_stores_its_own_once_it_can(
+    site: PlanSite, verb: str, error: ClusterError
+) -> None:
+    site.api.fail_with(error, verb)
+    leader = site.leader()
+    assert "cannot be read or made" in leader.figures().last_problem
+    leader.put(plan("a"))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert (1, 0) == (leader.figures().unwritten, leader.figures().commits)
+    site.api.work()
+    site.pass_time(leader, BACKOFF_SECONDS[1])
+    assert ({"a"}, 0) == (site.volumes(), leader.figures().unwritten)
+
+
+@pytest.mark.parametrize("verb", ["get", "replace"])
+def test_one_config_map_that_is_refused_costs_its_own_plans_at_most(site: PlanSite, verb: str) -> None:
+    former = site.leader()
+    for name in neighbours(1_000):
+        former.put(plan(name))
+    former.flush(1.0)
+    in_first = site.volumes_in(FIRST)
+    send = getattr(site.api, verb)
+
+    def refuse(resource: Any, namespace: Any, name: str, *args: Any, **more: Any) -> Raw:
+        if name == FIRST:
+            raise ForbiddenError("403: no")
+        found: Raw = send(resource, namespace, name, *args, **more)
+        return found
+
+    setattr(site.api, verb, refuse)
+    found = {one.volume for one in site.new().load(2).plans}
+    assert set(neighbours(1_000)) - found == (set(in_first) if verb == "get" else set())
+
+
+def test_a_process_that_leads_again_leaves_alone_what_was_stored_meanwhile(site: PlanSite) -> None:
+    leads = [1]
+
+    def check(term: int) -> None:
+        _check(term == leads[0])
+
+    first, other = site.new(check), site.new(check)
+    first.load(1)
+    first.put(plan("v0"))
+    first.flush(1.0)
+    leads[0] = 2
+    other.load(2)
+    other.remove("v0")
+    other.put(plan("v1"))
+    other.flush(1.0)
+    leads[0] = 3
+    site.pass_time(first, LOOK_SECONDS)
+    assert {"v1"} == site.volumes()
+    assert (plan("v1"),) == first.load(3).plans
+
+
+def test_after_a_load_without_an_answer_nothing_of_the_term_before_is_written(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(plan("v0"))
+    site.api.fail_with(UnavailableError("503"), "get")
+    with pytest.raises(UnavailableError):
+        leader.load(2)
+    site.api.work()
+    before = site.writes()
+    assert leader.run_once() is None
+    assert not leader.flush(1.0)
+    assert before == site.writes()
 
 
 def test_nothing_is_loaded_or_written_while_the_term_does_not_hold(site: PlanSite) -> None:
     holds = [True]
-    leader = site.new(lambda: _check(holds[0]))
+    leader = site.new(lambda _term: _check(holds[0]))
     leader.load(1)
     before = site.writes()
     leader.put(plan("a"))
     holds[0] = False
     site.pass_time(leader, LOOK_SECONDS)
-    with pytest.raises(NotLeaderError):
-        leader.load(1)
     assert (before, False) == (site.writes(), leader.flush(1.0))
     holds[0] = True
     site.pass_time(leader, 1.0)
     assert {"a"} == site.volumes()
+    before, holds[0] = site.writes(), False
+    with pytest.raises(NotLeaderError):
+        leader.load(1)
+    assert before == site.writes()
 
 
 def test_a_former_leader_takes_nothing_for_somebody_elses_change(site: PlanSite) -> None:
     holds = [True]
-    former = site.new(lambda: _check(holds[0]))
+    former = site.new(lambda _term: _check(holds[0]))
     former.load(1)
     holds[0] = False
     following = site.leader(2)
