@@ -35,9 +35,8 @@ class PlacementTerms:
     """What a term of the leader begins with. Threads: the lifecycle's; `name` from any. Blocks: for the API server.
     I/O: the gate's, and the stored plans."""
 
-    def __init__(self, gate: PlacementGate, plans: PlanObjects, hand_over: Callable[[], None]) -> None:
-        """`hand_over`: plans that were changed a moment ago, to be stored."""
-        self._gate, self._plans, self._hand_over = gate, plans, hand_over
+    def __init__(self, gate: PlacementGate, plans: PlanObjects, placer: Placer) -> None:
+        self._gate, self._plans, self._placer = gate, plans, placer
         self.name = ""  # of the present term, in the gate and in the field manager of writes
         self.number = 0
         self._is_fenced = self._has_begun = False
@@ -61,12 +60,14 @@ class PlacementTerms:
         return plans
 
     def changed(self) -> None:
-        """Settings or the mode have changed: the gate is opened or closed within two seconds."""
+        """Settings or the mode have changed: the gate is opened or closed within two seconds, and who waits for room is
+        looked at."""
         self._gate.changed()
+        self._placer.unplaced.room_came()
 
     def end(self) -> None:
         """A clean stop: what waits to be stored is stored, as far as that is possible in time."""
-        self._hand_over()
+        self._placer.store_plans()
         self._plans.flush(FLUSH_SECONDS)
 
 
@@ -124,7 +125,7 @@ def build_placement(
         wait=wait,
         tell=tell,
     )
-    terms = PlacementTerms(gate, plans, placer.store_plans)
+    terms = PlacementTerms(gate, plans, placer)
     stores["replica"].subscribe(placer.unplaced.replicas_changed)
     stores["volume"].subscribe(placer.unplaced.volumes_changed)
     stores["node"].subscribe(placer.unplaced.nodes_changed)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 from controller.allocator.outcome import Mode
 from controller.clock import Clock
-from controller.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError, NotLeaderError
+from controller.errors import ClusterError, ConflictError, NotFoundError, NotLeaderError, UnavailableError
 from controller.model.names import FENCE, GATE
 from controller.placement.gate_objects import GateObjects, Proof, Stamps
 from controller.placement.gate_policy import SILENT_SECONDS
@@ -36,6 +37,7 @@ BEGIN_TRIES: Final = 3  # where others write the account at the same time
 FENCED_SECONDS: Final = 2.0  # within which the fence goes by a new term
 FENCE_LOOK_SECONDS: Final = 0.1
 OTHER_SERVERS_SECONDS: Final = 1.0  # that the other API servers have to hear of a new term
+TERM: Final = re.compile(r"[A-Za-z0-9._-]{1,60}", re.ASCII)  # what a term may be called
 REASON: Final = "PlacementGate"
 MENDED_REASON: Final = "PlacementGateMended"
 BRING_BACK: Final = "upgrade the release or apply the manifest again"
@@ -123,8 +125,8 @@ class PlacementGate(Part):
     """`is_current`: whether this process holds the Lease of that term at this moment. `is_alive`: whether the placer's
     loop turns and its watches are not late. `wait`: for so many seconds, or until the process is to end.
 
-    Threads: `worker`'s; `begin_term` and `open` the lifecycle's; `changed` and `figures` any. Blocks: `begin_term` for
-    its waits and calls, `open` for one call. I/O: the account, the binding, policies, and dry runs on a Replica.
+    Threads: `worker`'s; `begin_term` the lifecycle's; `changed` and `figures` any. Blocks: `begin_term` for
+    its waits and calls. I/O: the account, the binding, policies, and dry runs on a Replica.
     """
 
     def __init__(
@@ -155,13 +157,16 @@ class PlacementGate(Part):
         self.worker.wake()
 
     def begin_term(self, name: str) -> None:
-        """From its return on no write of a former term reaches a Replica. Without the account, or the right to write
-        it, the term begins all the same, without that guarantee. Raises ClusterError where the API server does not
-        answer, and NotLeaderError where the term is over: nothing may be decided then."""
+        """From its return on no write of a former term reaches a Replica. Where the account is not there, or cannot be
+        written, the term begins all the same, without that guarantee. Raises UnavailableError, ConflictError where
+        others write the account all the time, and NotLeaderError where the term is over: nothing may be decided
+        then."""
         began_at = self._clock.now()
         try:
             since = self._write_term(name)
-        except (NotFoundError, ForbiddenError) as error:
+        except (UnavailableError, ConflictError):
+            raise
+        except ClusterError as error:
             _log.warning("the term begins without a fence term=%s: %s", name, error)
             self._term = _Term(name, "", "", -math.inf)
             return
@@ -193,7 +198,7 @@ class PlacementGate(Part):
         while True:
             before, tries = self._objects.stamps(), tries + 1
             if before.term != name:  # else an earlier try has written it
-                self._former = before.term
+                self._former = before.term if TERM.fullmatch(before.term) else ""
             now = self._objects.server_time()
             if not self._is_current(name):
                 raise NotLeaderError(f"term {name} is over")
@@ -208,12 +213,21 @@ class PlacementGate(Part):
     def _await_fence(self, name: str, former: str) -> None:
         """Without a Replica there is nothing that a former leader could write."""
         until = self._clock.now() + FENCED_SECONDS
-        proof = self._objects.prove_fence(former)
+        proof = self._fence(former)
         while proof is Proof.ADMITTED and self._clock.now() < until and self._is_current(name):
             self._wait(FENCE_LOOK_SECONDS)
-            proof = self._objects.prove_fence(former)
+            proof = self._fence(former)
         if proof in (Proof.ADMITTED, Proof.UNCLEAR):
             _log.warning("a write of the former term was not refused by the fence term=%s: %s", name, proof)
+
+    def _fence(self, former: str) -> Proof:
+        try:
+            return self._objects.prove_fence(former)
+        except UnavailableError:
+            raise
+        except ClusterError as error:
+            _log.warning("the fence is not proven: %s", error)
+            return Proof.UNCLEAR
 
     # A round
 

@@ -26,12 +26,13 @@ from controller.allocator.plans.plan import Plan
 from controller.allocator.verbs.place import REASONS, Why
 from controller.clock import Clock
 from controller.errors import (
+    ClusterError,
     ConflictError,
-    ForbiddenError,
     MalformedRequestError,
     NotFoundError,
     NotReadyError,
     SchedulerError,
+    UnavailableError,
 )
 from controller.model.longhorn import Replica
 from controller.model.times import rfc3339
@@ -52,6 +53,7 @@ MOST_REST_SECONDS: Final = 5.0
 LATE_SECONDS: Final = 5.0  # for a place that is stored to show in the watch
 STUCK_SECONDS: Final = 6.0  # for one turn of the loop
 HUNG_SECONDS: Final = 30.0  # for one write with all its reads
+KEPT_SECONDS: Final = 30.0  # for a mark that cannot be taken off
 ARRIVES_SECONDS: Final = 10.0  # after which a write without an answer does not arrive any more: longer than its call
 DOUBT_SECONDS: Final = 1.0  # between reads of what nobody knows the end of
 SHOWN: Final = 50  # replicas in the status document
@@ -80,6 +82,7 @@ class Decides(Protocol):
     def failed(self, write: PlaceWrite, facts: Replica | None) -> None: ...
     def unseen_seconds(self) -> float: ...
     def take_plans(self) -> list[tuple[str, Plan | None]]: ...
+    def take_freed(self) -> bool: ...
 
 
 class KeepsPlans(Protocol):
@@ -146,6 +149,7 @@ class Placer(Part):
         self._lock = threading.Lock()  # guards the fields below
         self._writing: dict[str, float] = {}  # by replica, since when
         self._done: list[tuple[str, float]] = []  # replicas whose writes have ended, and when to look again
+        self._kept_since: float | None = None  # since when a mark that has to go does not, for no write is taken
         self._outcomes = Counter[str]()
         # The thread's own.
         self._states: dict[str, Waiting] = {}
@@ -158,11 +162,13 @@ class Placer(Part):
         return self._figures
 
     def is_alive(self) -> bool:
-        """Whether its loop turns, its writes end, and its watch is not late."""
+        """Whether its loop turns as a leader's, its writes end, none that it keeps from Longhorn is kept for nothing,
+        and its watch is not late."""
         now = self._clock.now()
         with self._lock:
             oldest = min(self._writing.values(), default=now)
-        if now - self._turned_at > STUCK_SECONDS or now - oldest > HUNG_SECONDS:
+            kept_since = now if self._kept_since is None else self._kept_since
+        if now - self._turned_at > STUCK_SECONDS or now - oldest > HUNG_SECONDS or now - kept_since > KEPT_SECONDS:
             return False
         return self._decides.unseen_seconds() <= LATE_SECONDS
 
@@ -174,10 +180,10 @@ class Placer(Part):
         if not is_leading or not self._decides.is_on:
             if is_leading:
                 self.store_plans()  # they have ended
+                self._turned_at = self._clock.now()
             self._states.clear()
             self._note_problem("")
             self._show(is_on=False)
-            self._turned_at = self._clock.now()
             return IDLE_SECONDS  # and no news are taken: there may be some with every event
         self.store_plans()
         try:
@@ -204,10 +210,11 @@ class Placer(Part):
         for volume, plan in self._decides.take_plans():
             if plan is None:
                 self._plans.remove(volume)
-                self.unplaced.room_came()
             else:
                 self._plans.put(plan)
             self.unplaced.volume_planned(volume)
+        if self._decides.take_freed():
+            self.unplaced.room_came()
 
     def _hear(self, news: News) -> None:
         now = self._clock.now()
@@ -298,9 +305,11 @@ class Placer(Part):
         except SchedulerError as error:
             self._count(PlacementOutcome.FAILED)
             _log.warning("replica not written replica=%s volume=%s step=%s: %s", name, turn.volume, turn.step, error)
-        except Exception:  # thread top
+        except Exception as error:  # thread top
             self._count(PlacementOutcome.FAILED)
             _log.exception("replica not written replica=%s volume=%s", name, turn.volume)
+            if turn.write is not None:
+                self._find_out(turn.write, error)
         finally:
             with self._lock:
                 self._writing.pop(name, None)
@@ -311,14 +320,18 @@ class Placer(Part):
         began = self._clock.now()
         try:
             facts = self._objects.place(write, check)
-        except (ConflictError, NotFoundError, ForbiddenError, NotReadyError) as error:
-            self._refused(write, error)
+        except (UnavailableError, MalformedRequestError) as error:
+            self._find_out(write, error)
             return
         except SchedulerError as error:
-            self._find_out(write, error)
+            self._refused(write, error)
+            is_refused = isinstance(error, ClusterError) and not isinstance(error, ConflictError | NotFoundError)
+            if is_refused and write.is_held:
+                self._release(write.replica, write.uid, check)  # who is not allowed to place it lets others
             return
         self._decides.stored(write, facts)
         self._count(PlacementOutcome.PLACED)
+        self._keep(None)
         milliseconds = (self._clock.now() - began) * 1000
         text = "placed replica=%s volume=%s node=%s disk=%s bytes=%s ms=%.1f"
         where = write.place
@@ -338,7 +351,7 @@ class Placer(Part):
             _log.warning("place refused replica=%s volume=%s: %s", write.replica, write.volume, error)
         self._decides.failed(write, found)
 
-    def _find_out(self, write: PlaceWrite, error: SchedulerError) -> None:
+    def _find_out(self, write: PlaceWrite, error: Exception) -> None:
         """Nobody knows whether it was stored: the answer never came. It may still arrive, so where the Replica has no
         node nothing is said before it cannot any more."""
         _log.warning("no answer replica=%s volume=%s: %s", write.replica, write.volume, error)
@@ -375,7 +388,7 @@ class Placer(Part):
                 self._objects.hold(name, turn.uid, rfc3339(self._now_utc()), check)
                 self._count(PlacementOutcome.HELD)
             elif turn.step is TurnStep.RELEASE:
-                self._objects.release(name, turn.uid, check)
+                self._release(name, turn.uid, check)
                 self._count(PlacementOutcome.RELEASED)
             else:
                 self._objects.leave(name, turn.uid, turn.reason, check)
@@ -383,6 +396,22 @@ class Placer(Part):
             _log.info("marked replica=%s volume=%s step=%s reason=%s", name, turn.volume, turn.step, turn.reason)
         except (ConflictError, NotFoundError):
             return  # it has a node by now, or is gone
+
+    def _release(self, name: str, uid: str, check: Callable[[], None]) -> None:
+        """Take the mark off: Longhorn need not wait."""
+        try:
+            self._objects.release(name, uid, check)
+        except (ConflictError, NotFoundError):
+            self._keep(None)
+            raise
+        except ClusterError:
+            self._keep(self._clock.now())
+            raise
+        self._keep(None)
+
+    def _keep(self, since: float | None) -> None:
+        with self._lock:
+            self._kept_since = since if since is None or self._kept_since is None else self._kept_since
 
     def _count(self, outcome: PlacementOutcome) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ on that disk, so that no byte counts twice, or not at all.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -26,9 +27,7 @@ class Table:
         self._on_node: dict[str, dict[str, dict[str, int]]] = {}  # node -> disk UUID -> volume -> bytes
         self._lent: dict[str, tuple[Plan, Place]] = {}  # by replica, places whose copies are being written
         self._changed: set[str] = set()
-
-    def __len__(self) -> int:
-        return len(self._plans)
+        self._is_freed = False
 
     def __iter__(self) -> Iterator[Plan]:
         return iter(list(self._plans.values()))
@@ -45,7 +44,7 @@ class Table:
             self.remove(plan.volume)
             return
         if old is not None:
-            self._unlink(old)
+            self._unlink(old, plan.places)
         self._plans[plan.volume] = plan
         for place in plan.places:
             members = self._on_node.setdefault(place.node, {}).setdefault(place.disk_uuid, {})
@@ -59,7 +58,9 @@ class Table:
             self._unlink(plan)
             self._changed.add(volume)
 
-    def _unlink(self, plan: Plan) -> None:
+    def _unlink(self, plan: Plan, kept: Iterable[Place] = ()) -> None:
+        lent = (place for former, place in self._lent.values() if former.volume == plan.volume)
+        self._is_freed |= bool(Counter(plan.places) - Counter((*kept, *lent)))
         for place in plan.places:
             disks = self._on_node.get(place.node, {})
             members = disks.get(place.disk_uuid, {})
@@ -74,7 +75,7 @@ class Table:
         self._plans, self._on_node, self._lent = {}, {}, {}
         for plan in plans:
             self.put(plan)
-        self._changed = set()
+        self._changed, self._is_freed = set(), False
 
     # Bytes
 
@@ -109,6 +110,11 @@ class Table:
         included."""
         changed, self._changed = self._changed, set()
         return [(volume, self._stored(volume)) for volume in sorted(changed)]
+
+    def take_freed(self) -> bool:
+        """Whether a place has left a plan since the last call, and not for its copy."""
+        freed, self._is_freed = self._is_freed, False
+        return freed
 
     def _stored(self, volume: str) -> Plan | None:
         plan = self._plans.get(volume)

@@ -90,6 +90,11 @@ class Observing:
             self._note_reach(replica)
         return self.touched(self.world.put_replica(name, replica))
 
+    def backing_image(self, name: str, image: BackingImage | None) -> Sequence[str]:
+        later = self.touched(self.world.put_backing_image(name, image))
+        self.places.image_touched_locked(name)
+        return later
+
     def touched(self, keys: Iterable[str]) -> Sequence[str]:
         """An object that these claims depend on has changed."""
         touched = list(keys)
@@ -216,7 +221,7 @@ class Events(ABC):
         self._observe(name, lambda observing: observing.kube_node(name, facts))
 
     def observe_backing_image(self, name: str, facts: BackingImage | None, _gone: BackingImage | None = None) -> None:
-        self._observe(name, lambda observing: observing.touched(observing.world.put_backing_image(name, facts)))
+        self._observe(name, lambda observing: observing.backing_image(name, facts))
 
     def observe_backup(self, name: str, facts: Backup | None, _gone: Backup | None = None) -> None:
         self._observe(name, lambda observing: observing.touched(observing.world.put_backup(name, facts)))

@@ -49,6 +49,7 @@ from controller.rules.reasons import Rejection
 BESIDE_SECONDS: Final = 8.0  # that a further copy waits for free bytes, before it takes planned ones
 HOLD_AFTER_SECONDS: Final = 10.0  # until then its age alone keeps Longhorn away
 HOLD_SECONDS: Final = 300.0  # that a first copy without room is held, at most
+AHEAD_SECONDS: Final = 5.0  # that one API server's clock may be ahead of another's
 LOOK_SECONDS: Final = 1.0  # between looks at what time alone changes
 FAULT_SECONDS: Final = 10.0  # the same after a fault
 
@@ -177,6 +178,14 @@ class Places:
         if self._is_on:
             self._touched_nodes.update(names)
 
+    def image_touched_locked(self, name: str) -> None:
+        """Copies on that backing image may take other bytes; the latest plans leave where that is too much."""
+        for plan in self._table if self._is_on else ():
+            volume = self._world.volume(plan.volume)
+            if volume is None or volume.backing_image == name:
+                self.planner.resize(plan.volume)
+                self._touched_nodes.update(place.node for place in plan.places)
+
     def next_to_settle_locked(self) -> str:
         """A volume's key or a node of which plans may be out of line; "" for none."""
         changed = self._ledger().chosen_changed
@@ -206,6 +215,11 @@ class Places:
         """Volumes whose stored plans are to change, each with its plan, or None to end it. Costs: what changed."""
         with self._lock:
             return self._table.take_changes()
+
+    def take_freed(self) -> bool:
+        """Whether a plan has left a disk since the last call, and not for its copy: others may have room there."""
+        with self._lock:
+            return self._table.take_freed()
 
     # What the watch shows
 
@@ -277,9 +291,12 @@ class Places:
             return self._let_go(replica, not_yet.wait)
         if is_longhorns(volume):
             return ReplicaTurn(TurnStep.LEAVE, volume.name, replica.uid, Why.LEFT)
-        if not_yet is not None:
+        if not_yet is not None and not self._is_early(volume, not_yet):
             return self._not_yet(volume, replica, not_yet)
-        found = self._planned(volume, replica, now_utc) or self._chosen(volume, replica, now_utc)
+        found = self._planned(volume, replica, now_utc)
+        if found is None and not_yet is not None:
+            return self._not_yet(volume, replica, not_yet)
+        found = found or self._chosen(volume, replica, now_utc)
         if found is None:
             return self._no_room(volume, replica, now_utc)
         return self._give(volume, replica, *found, now_utc)
@@ -289,9 +306,12 @@ class Places:
         if not_yet is None and is_replacement(replica):
             view = view_of(self._world, Wanted(volume, replica), now_utc)
             return check_replacement(with_engines(self._world, view), volume)
-        is_early = not_yet is not None and not_yet.wait is Wait.NOT_ATTACHED
+        return not_yet
+
+    def _is_early(self, volume: Volume, not_yet: NotYet) -> bool:
+        """Whether it is known before its volume is attached where it goes: by its plan, and nothing else."""
         is_planned = self._table.get(volume.name) is not None and not is_served(volume)
-        return None if is_early and is_planned else not_yet
+        return not_yet.wait is Wait.NOT_ATTACHED and is_planned
 
     def _planned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
         """A place that is planned for the volume; planned anew where none of them is legal any more."""
@@ -457,9 +477,9 @@ def _affinity(volume: Volume, replica: Replica, place: Place) -> str:
 
 
 def _held_seconds(replica: Replica, now_utc: datetime) -> float:
-    """For how long it is marked; a mark that cannot be read, or lies ahead, counts as old."""
+    """For how long it is marked; a mark that cannot be read, or lies far ahead, counts as old."""
     try:
         waited = (now_utc - utc_time(replica.held)).total_seconds()
     except ValueError:
         return math.inf
-    return waited if waited >= 0 else math.inf
+    return max(0.0, waited) if waited >= -AHEAD_SECONDS else math.inf

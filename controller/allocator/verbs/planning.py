@@ -245,6 +245,17 @@ class Planner:
 
     # Disks
 
+    def resize(self, volume: str) -> None:
+        """Its backing image has another size, or lies elsewhere: its places take what they take by now."""
+        with self._alone(volume):
+            plan, wanted = self._table.get(volume), self.wanted(volume)
+            if plan is None or wanted is None:
+                return
+            places: list[Place] = []
+            for place in plan.places:
+                places.append(replace(place, size_bytes=self.bytes_at(wanted.facts, place, places)))
+            self._table.put(replace(plan, places=tuple(places)))
+
     def check_node(self, name: str, now_utc: datetime) -> None:
         """After a change of that node or of what lies there: plans that it takes no more go elsewhere at once."""
         for uuid in self._table.disks_on(name):

@@ -163,7 +163,8 @@ def test_a_first_copy_without_room_is_held_once_its_age_protects_it_no_more_and_
     [
         ("2026-01-01T11:59:00Z", TurnStep.WAIT),
         ("2026-01-01T11:54:59Z", TurnStep.LEAVE),
-        ("2026-01-01T13:00:00Z", TurnStep.LEAVE),  # lies ahead
+        ("2026-01-01T12:00:05Z", TurnStep.WAIT),  # by another API server's clock
+        ("2026-01-01T12:00:06Z", TurnStep.LEAVE),  # lies ahead
         ("yesterday", TurnStep.LEAVE),
     ],
 )

@@ -304,7 +304,7 @@ def test_a_volume_made_again_under_its_name_has_no_plan_of_the_former() -> None:
     site.drop_pod("a")
     site.drop_claim("a")
     assert {"pvc-uid-a": []} == site.plans()
-    assert 0 == len(site.allocator.places._table)
+    assert [] == list(site.allocator.places._table)
 
 
 def test_two_claimants_of_one_claim_have_one_plan() -> None:
@@ -453,7 +453,7 @@ def test_a_shared_volume_is_planned_once_and_placed_at_its_share_manager() -> No
     site.provision("a", access_mode="rwx")
     site.attach("pvc-uid-a", "n2", 60, access_mode="rwx")
     assert "n2-d1" == site.where("pvc-uid-a-r-1")
-    assert 1 == len(site.allocator.places._table) + len(site.allocator.places._writes)
+    assert 1 == len(list(site.allocator.places._table)) + len(site.allocator.places._writes)
 
 
 def test_a_reinstated_failed_copy_is_never_placed_twice() -> None:
@@ -606,3 +606,36 @@ def test_a_held_sibling_is_let_go_as_soon_as_the_first_copy_has_its_place() -> N
     site.turn(first)
 
     assert TurnStep.RELEASE is site.turn(second).step
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_plan_takes_what_its_backing_image_takes_by_now(is_there: bool) -> None:
+    """Its size becomes known, or the image is gone from the disk: the latest plan leaves, if that is too much."""
+    site = PlacedCluster().add_nodes(n1=100)
+    site.add_class("im", dataLocality="disabled", numberOfReplicas="1", backingImage="i")
+    lies = frozenset({"n1-d1"})
+    before = replace(image("i", 30), disk_uuids=lies, status_disk_uuids=lies) if is_there else image("i", 0)
+    site.allocator.observe_backing_image("i", before)
+    first = site.chosen("a", 50, "n1", class_name="im")
+    site.provision("a", data_locality="disabled", backing_image="i")
+    site.clock.advance(3)
+    second, third = site.chosen("b", 15, "n1"), site.chosen("c", 5, "n1")
+    site.plans()
+    site.allocator.observe_backing_image("i", image("i", 30))
+    assert {first: ["n1-d1"]} == site.plans()
+    (other,) = add_free_volume(site, "w", 5)
+    assert f"wait: {Why.NO_ROOM}" == site.where(other)
+    site.clock.advance(3)
+    site.allocator.observe_backing_image("i", image("i", 40))
+    assert {second, third} >= {name for name, disks in site.plans().items() if not disks} != set()
+    assert "n1-d1" == site.where(f"{first}-r-1")
+
+
+def test_a_strict_local_copy_whose_place_is_lost_goes_nowhere_before_its_volume_is_attached() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=300)
+    site.add_class("im", dataLocality="strict-local", numberOfReplicas="1", backingImage="i")
+    site.allocator.observe_backing_image("i", image("i", 0))
+    volume = site.chosen("a", 60, "n1", class_name="im")
+    site.provision("a", data_locality="strict-local", backing_image="i")
+    site.allocator.observe_backing_image("i", image("i", 50))
+    assert f"wait: {Wait.NOT_ATTACHED}" == site.where(f"{volume}-r-1")

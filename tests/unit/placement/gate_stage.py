@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controller.errors import ForbiddenError
+from controller.errors import ClusterError, ForbiddenError
 from controller.kube.resources import (
     LONGHORN_REPLICAS,
     POLICIES,
@@ -34,6 +34,7 @@ STAMPS = {"term": TERM_ANNOTATION, "since": SINCE_ANNOTATION, "renewed": RENEWED
 ACCOUNT = "longhorn-scheduler-extender"
 SPECS = expected_policies(NAMESPACE, ACCOUNT)
 BINDINGS = expected_bindings(NAMESPACE)
+FIELD_MANAGER_BYTES = 128  # FieldManagerMaxLength of apimachinery
 Raw = dict[str, Any]
 
 
@@ -112,6 +113,8 @@ class GateCell:
         return age if age >= -5 else float("inf")
 
     def _admit(self, resource: Resource, old: Raw, new: Raw, manager: str) -> None:
+        if len(manager) > FIELD_MANAGER_BYTES or not manager.isprintable():
+            raise ClusterError('422: PatchOptions "" is invalid: fieldManager')
         if resource == SERVICE_ACCOUNTS:
             before, after = ((raw["metadata"].get("annotations") or {}).get(TERM_ANNOTATION, "") for raw in (old, new))
             if before != after:

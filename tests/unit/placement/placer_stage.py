@@ -11,7 +11,8 @@ from typing import Any
 from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
 from controller.allocator.plans.plan import Plan
 from controller.allocator.verbs.place import How, Why
-from controller.kube.resources import LONGHORN_REPLICAS
+from controller.errors import SchedulerError
+from controller.kube.resources import LONGHORN_REPLICAS, Resource
 from controller.kube.store import Change
 from controller.model.longhorn import Replica
 from controller.model.places import Place
@@ -59,6 +60,7 @@ class ScriptedPlaces:
     asked: list[str] = field(default_factory=list)
     ended: list[tuple[str, str, str | None]] = field(default_factory=list)
     plans: dict[str, Plan | None] = field(default_factory=dict)
+    is_freed: bool = False
     late_seconds: float = 0.0
     costs: Callable[[], None] = lambda: None  # of a decision
 
@@ -78,6 +80,10 @@ class ScriptedPlaces:
 
     def unseen_seconds(self) -> float:
         return self.late_seconds
+
+    def take_freed(self) -> bool:
+        freed, self.is_freed = self.is_freed, False
+        return freed
 
     def take_plans(self) -> list[tuple[str, Plan | None]]:
         plans, self.plans = self.plans, {}
@@ -174,6 +180,15 @@ class PlacerStage:
     def place(self, name: str, node: str = "n9") -> None:
         """Somebody else does, and the placer's watch has not shown it."""
         self.api.patch(LONGHORN_REPLICAS, NAMESPACE, name, {"spec": {"nodeID": node, "diskID": f"{node}-d1"}})
+
+    def refuse_places(self, error: SchedulerError) -> None:
+        """Of Replicas; their other writes are taken."""
+
+        def admit(_resource: Resource, _old: Raw, new: Raw, _manager: str) -> None:
+            if new["spec"].get("nodeID"):
+                raise error
+
+        self.api.admit = admit
 
     def round(self, after_seconds: float = 0.0) -> float:
         """A turn of the loop; what it says to wait."""

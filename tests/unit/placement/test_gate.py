@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.allocator.outcome import Mode
-from controller.errors import ForbiddenError, UnavailableError
+from controller.errors import ClusterError, ForbiddenError, UnavailableError
 from controller.kube.resources import LONGHORN_REPLICAS, POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS, Resource
 from controller.model.names import FENCE, GATE, GUARD
 from controller.placement.gate import EVERY_SECONDS, PROOF_SECONDS, Enforcement, gate_wanted, status_of_gate
@@ -403,3 +403,21 @@ def test_metrics_and_status_show_how_it_stands(cell: GateCell, leader: GateLeade
         "mended": 0,
         "proofs": {"refused": 1, "admitted": 0, "unclear": 0, "nothing": 0},
     } == status_of_gate(leader.gate.figures())
+
+
+@pytest.mark.parametrize("garbage", ["x" * 200, "a\nb", "\u00e4", " "])
+def test_a_term_that_is_garbage_keeps_no_leader_from_its_own(cell: GateCell, garbage: str) -> None:
+    cell.write_stamps(term=garbage, since="garbage", renewed="garbage")
+    leader = GateLeader(cell).settled("5-abc")
+    assert ("enforced", "5-abc") == (leader.state, cell.stamps()["term"])
+
+
+@pytest.mark.parametrize(("verb", "about"), [("patch", SERVICE_ACCOUNTS), ("patch", LONGHORN_REPLICAS)])
+def test_a_webhook_that_refuses_what_the_begin_writes_keeps_no_leader_from_its_term(
+    cell: GateCell, verb: str, about: Resource
+) -> None:
+    cell.write_stamps(term="4-abc")
+    cell.api.fail_with(ClusterError("422: a webhook says no"), verb, about=about)
+    leader = GateLeader(cell)
+    leader.lead("5-abc")
+    assert leader.gate.figures().state != "following"

@@ -16,6 +16,7 @@ from controller.errors import (
     ClusterError,
     ConflictError,
     ForbiddenError,
+    MalformedRequestError,
     SchedulerError,
     UnavailableError,
 )
@@ -30,6 +31,7 @@ from controller.placement.placer import (
     EVERY_SECONDS,
     HUNG_SECONDS,
     IDLE_SECONDS,
+    KEPT_SECONDS,
     LATE_SECONDS,
     MOST_REST_SECONDS,
     MOST_WRITES,
@@ -44,7 +46,7 @@ from controller.process.common_metrics import PREFIX
 from controller.rules.placing import Wait
 from tests.fakes.builders import volume
 from tests.fakes.clock import TickingClock
-from tests.unit.placement.placer_stage import NAMESPACE, PlacerStage, put_replica, turn
+from tests.unit.placement.placer_stage import NAMESPACE, PlacerStage, place_write, put_replica, turn
 from tests.waiting import wait_until
 
 NO_ROOM = turn(TurnStep.WAIT, "v-r-1")
@@ -365,7 +367,7 @@ def test_a_refused_place_is_counted_told_and_tried_again_less_and_less_often(
     assert "place refused replica=v-r-1 volume=v: 403: not allowed to patch replicas" in caplog.text
 
 
-LOST = [UnavailableError("no answer"), ClusterError("500: something else")]
+LOST = [UnavailableError("no answer"), MalformedRequestError("spec.nodeID", "is not text")]
 
 
 @pytest.mark.parametrize("error", LOST, ids=str)
@@ -418,6 +420,33 @@ def gone(stage: PlacerStage) -> None:
 
 def made_again(stage: PlacerStage) -> None:
     put_replica(stage.api, "v-r-1", {"uid": "another"})
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("403: not allowed"), ClusterError("422: invalid")], ids=str)
+def test_a_held_copy_whose_place_is_refused_is_let_go_at_once(stage: PlacerStage, error: ClusterError) -> None:
+    stage.add("v-r-1", told=turn(TurnStep.HOLD, "v-r-1"))
+    stage.round()
+    write = place_write("v-r-1", is_held=True)
+    stage.decides.turns["v-r-1"] = ReplicaTurn(TurnStep.PLACE, write.volume, write.uid, write=write)
+    stage.refuse_places(error)
+    stage.go_on(2)
+    assert HELD_ANNOTATION not in stage.raw("v-r-1")["metadata"]["annotations"]
+    assert ("failed", "v-r-1", "") in stage.decides.ended
+    stage.go_on(KEPT_SECONDS + 10)
+    assert stage.placer.is_alive()
+
+
+def test_what_can_neither_be_placed_nor_let_go_is_no_sign_of_life(stage: PlacerStage) -> None:
+    write = place_write("v-r-1", is_held=True)
+    stage.add("v-r-1", told=ReplicaTurn(TurnStep.PLACE, write.volume, write.uid, write=write))
+    stage.api.fail_with(ForbiddenError("403: no right"), "patch")
+    stage.go_on(KEPT_SECONDS)
+    assert stage.placer.is_alive()
+    stage.go_on(10)
+    assert not stage.placer.is_alive()
+    stage.api.work()
+    stage.go_on(10)
+    assert stage.placer.is_alive()
 
 
 @pytest.mark.parametrize(("others", "node"), [(placed_elsewhere, "n9"), (gone, None), (made_again, "")])
@@ -487,7 +516,8 @@ def test_a_fault_of_a_writer_ends_the_write_as_any_other_failure(
     stage.api.patch = faulty  # type: ignore[method-assign]
     stage.add("v-r-1")
     stage.round()
-    assert ({"failed": 1}, 0) == (stage.outcomes, stage.figures.writing)
+    assert ({"failed": 2}, 0) == (stage.outcomes, stage.figures.writing)
+    assert [("failed", "v-r-1", "")] == stage.decides.ended
     assert "replica not written replica=v-r-1" in caplog.text
     stage.round(BACKOFF_SECONDS[0])
     assert 2 == len(stage.decides.asked)
@@ -570,6 +600,12 @@ def test_none_are_handed_over_by_a_follower(stage: PlacerStage) -> None:
 
 
 # Whether it lives
+
+
+def test_a_process_that_does_not_lead_gives_no_sign_of_life(stage: PlacerStage) -> None:
+    follows(stage)
+    stage.go_on(STUCK_SECONDS + 2)
+    assert not stage.placer.is_alive()
 
 
 def test_it_lives_as_long_as_its_loop_turns(stage: PlacerStage) -> None:

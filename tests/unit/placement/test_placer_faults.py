@@ -12,13 +12,16 @@ from tests.unit.placement.stage import ReplicaCell
 from tests.unit.placement.whole_leader import WholeLeader
 
 
-def test_a_plan_that_ends_is_room_for_those_that_wait_for_some() -> None:
+def test_a_plan_that_leaves_a_disk_is_room_for_those_that_wait_for_some() -> None:
     stage = PlacerStage()
     stage.add("v-r-1", told=turn(TurnStep.WAIT, "v-r-1"))
     stage.go_on(30)
     stage.decides.asked.clear()
 
-    stage.decides.plans = {"other": None}
+    stage.decides.plans = {"other": None}  # its copy is stored
+    stage.go_on(1)
+    assert [] == stage.decides.asked
+    stage.decides.is_freed = True
     stage.go_on(1)
 
     assert ["v-r-1"] == stage.decides.asked
