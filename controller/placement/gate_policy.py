@@ -78,7 +78,7 @@ def _gate(is_ours: str) -> Spec:
         "isLeft": f'oldObject.metadata.?annotations["{LEFT_ANNOTATION}"].hasValue()',
     }
     is_free = (
-        f'variables.now - variables.renewed > duration("{SILENT_SECONDS}s") || (!variables.isProof '
+        f'params == null || variables.now - variables.renewed > duration("{SILENT_SECONDS}s") || (!variables.isProof '
         f'&& (variables.isLeft || (!variables.isHeld && (variables.age >= duration("{YOUNG_SECONDS}s") '
         f'|| variables.now - variables.made > duration("{MOST_SECONDS}s")))))'
     )
@@ -99,7 +99,8 @@ def _gate(is_ours: str) -> Spec:
 
 def _fence(is_ours: str) -> Spec:
     is_of_term = (
-        f'variables.term != "" && request.options.?fieldManager.orValue("") == "{MANAGER_PREFIX}" + variables.term'
+        'params == null || (variables.term != "" '
+        f'&& request.options.?fieldManager.orValue("") == "{MANAGER_PREFIX}" + variables.term)'
     )
     message = "this is not the term in which the Longhorn scheduler extender may write Replicas"
     return {
@@ -117,6 +118,8 @@ def _guard(is_ours: str) -> Spec:
     variables = {
         "before": "dyn(oldObject.spec)",
         "after": "dyn(object.spec)",
+        "isUnplaced": '!has(variables.after.nodeID) || variables.after.nodeID == ""',
+        "directory": 'variables.after.?dataDirectoryName.orValue("")',
         "labelsBefore": "has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}",
         "labelsAfter": "has(object.metadata.labels) ? object.metadata.labels : {}",
         "marks": f'["{HELD_ANNOTATION}", "{LEFT_ANNOTATION}"]',
@@ -129,6 +132,8 @@ def _guard(is_ours: str) -> Spec:
     validations = {
         '!has(variables.before.nodeID) || variables.before.nodeID == ""': f"{may} not change a Replica that has a node",
         _keeps("variables.before", "variables.after", place): f"{may} change nothing of a Replica but its place",
+        _DIRECTORY: f"{may} give a Replica no directory but one of its volume's name",
+        _PATH: f"{may} give a Replica no path that leads upwards",
         _keeps("variables.labelsBefore", "variables.labelsAfter", labels): (
             f"{may} change no label of a Replica but those of its place"
         ),
@@ -142,6 +147,13 @@ def _guard(is_ours: str) -> Spec:
     }
     return _about_replicas({"is-ours": is_ours, "is-stored": "!request.dryRun"}, variables, validations)
 
+
+_DIRECTORY: Final = (
+    '(variables.isUnplaced && variables.directory == variables.before.?dataDirectoryName.orValue("")) '
+    '|| (variables.directory.startsWith(variables.before.volumeName + "-") '
+    '&& variables.directory.substring(size(variables.before.volumeName) + 1).matches("^[0-9a-f]{8}$"))'
+)
+_PATH: Final = 'variables.isUnplaced || !variables.after.?diskPath.orValue("").matches("(^|/)[.][.](/|$)")'
 
 _PARAMETER: Final = {"apiVersion": SERVICE_ACCOUNTS.api_version, "kind": SERVICE_ACCOUNTS.kind}
 

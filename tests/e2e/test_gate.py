@@ -53,7 +53,8 @@ SILENT, YOUNG, MOST = SHORT.values()
 REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
 ACCOUNT: Final = SERVICE_ACCOUNTS.path(NAMESPACE, GATE)
 BINDING: Final = POLICY_BINDINGS.path(None, GATE)
-PLACE: Final = {"nodeID": "n1", "diskID": "d", "diskPath": "/d", "dataDirectoryName": "v-1"}
+VOLUME: Final = "v"
+PLACE: Final = {"nodeID": "n1", "diskID": "d", "diskPath": "/d", "dataDirectoryName": f"{VOLUME}-0123abcd"}
 LABELS: Final = {"longhornnode": "n1", "longhorndiskuuid": "d"}
 PLACED: Final[Object] = {"metadata": {"labels": LABELS}, "spec": PLACE}
 HELD: Final[Object] = {"metadata": {"annotations": {HELD_ANNOTATION: "no room"}}}
@@ -127,7 +128,7 @@ class GateSite:
     def replica(self, *changes: Mapping[str, Any]) -> str:
         """A new one without a node; `changes` are our own."""
         name = f"v{next(self._numbers)}-r-0"
-        self.admin.create(REPLICAS, unplaced_replica(name, name[:-4], GIB))
+        self.admin.create(REPLICAS, unplaced_replica(name, VOLUME, GIB))
         for change in changes:
             assert "" == self.write(name, change)
         return name
@@ -398,6 +399,35 @@ def test_our_account_may_change_nothing_else(led: GateSite, patch: Object) -> No
     assert GUARDED in led.write(name, patch)
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        *(
+            {"dataDirectoryName": name}
+            for name in ("w-0123abcd", f"{VOLUME}-1", f"{VOLUME}-0123abcd/..", "..", "", None)
+        ),
+        *({"diskPath": path} for path in ("/var/lib/longhorn/../..", "..", "../dev", "/var/../etc")),
+    ],
+    ids=str,
+)
+def test_our_account_leads_no_replica_to_other_data(led: GateSite, place: Object) -> None:
+    name = led.replica()
+    assert GUARDED in led.write(name, {**PLACED, "spec": {**PLACE, **place}})
+
+
+@pytest.mark.parametrize("path", ["/var/lib/longhorn/", "/data..old/.x", "/dev/nvme1n1", "0000:00:1e.0"])
+def test_a_disk_is_a_folder_a_block_device_or_an_address_on_the_bus(led: GateSite, path: str) -> None:
+    assert "" == led.write(led.replica(), {**PLACED, "spec": {**PLACE, "diskPath": path}})
+
+
+def test_what_a_replica_was_made_with_does_not_keep_our_account_from_it(led: GateSite) -> None:
+    made = {"diskPath": "/a/../b", "dataDirectoryName": "of-a-former-place"}
+    for patch in (HELD, PLACED):
+        name = led.replica()
+        led.admin.patch(f"{REPLICAS}/{name}", {"spec": made})
+        assert "" == led.write(name, patch)
+
+
 def test_our_account_gives_a_first_place_and_marks_what_has_none(led: GateSite) -> None:
     name = led.replica()
     led.admin.patch(f"{REPLICAS}/{name}", {"metadata": {"annotations": {"theirs": "1"}}})
@@ -410,6 +440,26 @@ def test_our_account_gives_a_first_place_and_marks_what_has_none(led: GateSite) 
     assert ({"theirs": "1"}, "n1") == (found["metadata"]["annotations"], found["spec"]["nodeID"])
     for patch in ({"spec": {"nodeID": "n2"}}, HELD, LEFT):
         assert GUARDED in led.write(name, patch)
+
+
+def test_a_second_binding_that_names_no_account_closes_nothing(site: GateSite) -> None:
+    """Whoever has our account's token can make one, and only an administrator can delete it."""
+    seconds = {policy: POLICY_BINDINGS.path(None, f"{policy}-second") for policy in (GATE, FENCE)}
+    with site.leader():
+        young, left = site.replica(), site.replica(LEFT)
+        site.ours.delete(BINDING)
+        wait_until(lambda: "" == site.place(young), "an open gate", YOUNG - 1)
+        try:
+            for policy, path in seconds.items():
+                spec = {"policyName": policy, "validationActions": ["Deny"]}
+                site.ours.create(POLICY_BINDINGS.path(), {"metadata": {"name": path.rpartition("/")[2]}, "spec": spec})
+            site.bind()  # seen after the others
+            wait_until(lambda: CLOSED in site.place(site.replica()), "a closed gate", WAIT_SECONDS)
+            assert "" == site.place(left)
+            assert "" == site.write(young, HELD)
+        finally:
+            for path in seconds.values():
+                site.admin.delete(path)
 
 
 # Opened on purpose: these change the policies, and come last
