@@ -7,13 +7,13 @@ sent. A record that cannot be read is replaced as a whole.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from controller.errors import ConflictError, NotFoundError
-from controller.kube.api import CALL_SECONDS, KubeApi
+from controller.kube.api import CALL_SECONDS, KubeApi, listed
 from controller.kube.resources import CRDS, LONGHORN_NODES, NODE_DISK_ALLOCATIONS, Resource
 from controller.model.allocations import Allocation, NodeRecord
 from controller.model.names import LONGHORN_VERSION, RECORDED_ANNOTATION
@@ -22,7 +22,6 @@ from controller.model.records import FIELD, NODE_ITSELF, changes_between, encode
 
 Raw = dict[str, Any]
 NODE_CRD: Final = "nodes.longhorn.io"
-_PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class _Listed:
             raise NotFoundError(text) from error
 
     def records(self) -> list[StoredRecord]:
-        return [self._stored(raw) for raw in _all(self._api, self._kind, self._namespace)]
+        return [self._stored(raw) for raw in listed(self._api, self._kind, self._namespace)]
 
     def _stored(self, raw: Raw) -> StoredRecord:
         raise NotImplementedError
@@ -200,12 +199,3 @@ def keeps_field(crd: Mapping[str, Any]) -> bool:
             names = ("schema", "openAPIV3Schema", "properties", "spec", "properties")
             return FIELD in mapping_at(version, "spec.versions", *names)
     return False
-
-
-def _all(api: KubeApi, resource: Resource, namespace: str) -> Iterator[Raw]:
-    token: str | None = None
-    while token != "":
-        query: dict[str, Any] = {"limit": _PAGE} | ({"continue": token} if token else {})
-        page = api.list_page(resource, namespace, **query)
-        yield from page.items
-        token = page.continue_token

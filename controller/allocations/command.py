@@ -13,7 +13,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from controller.allocations.backends import (
     LonghornNodeBackend,
@@ -29,8 +29,8 @@ from controller.allocations.repair import Repair, by_node, plan_repairs
 from controller.allocations.writer import RecordWriter
 from controller.clock import Clock, SystemClock
 from controller.errors import SchedulerError
-from controller.kube.api import ClientKubeApi, KubeApi
-from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES, LONGHORN_REPLICAS, Resource
+from controller.kube.api import ClientKubeApi, KubeApi, listed
+from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES, LONGHORN_REPLICAS
 from controller.model.allocations import Drop, NodeRecord
 from controller.model.parse import backing_image_facts, node_facts, replica_facts
 from controller.process.flags import add_version
@@ -39,7 +39,6 @@ EXIT_DIFFERS: Final = 1
 EXIT_FAILED: Final = 2
 REPAIR_SECONDS: Final = 60.0
 _BACKENDS: Final = {one.name: one for one in (LonghornNodeBackend, NodeDiskAllocationBackend)}
-_PAGE: Final = 500
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -109,22 +108,11 @@ def objects_of(api: KubeApi, namespace: str) -> LonghornObjects:
     """MalformedRequestError where one of them cannot be read. Without the volumes, which say no more of what waits than
     that it may grow."""
     return LonghornObjects(
-        nodes=[node_facts(raw) for raw in _listed(api, LONGHORN_NODES, namespace)],
-        replicas=[replica_facts(raw) for raw in _listed(api, LONGHORN_REPLICAS, namespace)],
+        nodes=[node_facts(raw) for raw in listed(api, LONGHORN_NODES, namespace)],
+        replicas=[replica_facts(raw) for raw in listed(api, LONGHORN_REPLICAS, namespace)],
         volumes={},
-        images=[backing_image_facts(raw) for raw in _listed(api, LONGHORN_BACKING_IMAGES, namespace)],
+        images=[backing_image_facts(raw) for raw in listed(api, LONGHORN_BACKING_IMAGES, namespace)],
     )
-
-
-def _listed(api: KubeApi, resource: Resource, namespace: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    token: str | None = None
-    while token != "":
-        query: dict[str, Any] = {"limit": _PAGE} | ({"continue": token} if token else {})
-        page = api.list_page(resource, namespace, **query)
-        found += page.items
-        token = page.continue_token
-    return found
 
 
 def _say_problems(records: Sequence[StoredRecord]) -> int:

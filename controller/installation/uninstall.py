@@ -15,22 +15,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from controller.clock import Clock
 from controller.errors import ClusterError, ConfigError, ConflictError, MalformedRequestError, NotFoundError
 from controller.installation.webhooks import remove_webhooks
-from controller.kube.api import KubeApi
-from controller.kube.resources import ENDPOINT_SLICES, LEASES, PODS, SECRETS, SELF_REVIEWS, SERVICE_ACCOUNTS, Resource
+from controller.kube.api import KubeApi, listed
+from controller.kube.resources import (
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    LEASES,
+    PODS,
+    SECRETS,
+    SELF_REVIEWS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE
 from controller.model.parse import pod_facts
+from controller.placement.plan_entries import SHARDS, shard_name
 from controller.settings import ProcessSettings
 
 ACCOUNT: Final = "longhorn-scheduler-extender"
 LOOK_SECONDS: Final = 1.0
 LISTED: Final = 20  # pods that the error names
-PAGE: Final = 500
 TRIES: Final = 10
 _ACCOUNT_PREFIX: Final = "system:serviceaccount:"
 
@@ -39,19 +47,13 @@ class PodsWaitError(ClusterError):
     """Pods would be left pending for ever."""
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """An object that the leader makes in its namespace."""
-
-    resource: Resource
-    name: str
-
-
-def made_by_the_leader(settings: ProcessSettings, *, purges: bool) -> Sequence[Made]:
-    """`purges`: the authorities as well. What others write (`cert-manager`, `provided`) is theirs."""
+def made_by_the_leader(settings: ProcessSettings, *, purges: bool) -> Sequence[tuple[Resource, str]]:
+    """Kind and name of each object in its namespace. `purges`: the authorities as well. What others write
+    (`cert-manager`, `provided`) is theirs."""
     found = [
-        Made(LEASES, settings.lease),
-        *(Made(ENDPOINT_SLICES, name) for name in (settings.service, settings.replica_scheduler_service)),
+        (LEASES, settings.lease),
+        *((ENDPOINT_SLICES, name) for name in (settings.service, settings.replica_scheduler_service)),
+        *((CONFIG_MAPS, shard_name(index)) for index in range(SHARDS)),
     ]
     secrets: list[str] = []
     if settings.tls_mode == "self":
@@ -60,7 +62,7 @@ def made_by_the_leader(settings: ProcessSettings, *, purges: bool) -> Sequence[M
     if settings.webhook_tls_mode == "self":
         secrets += [settings.webhook_tls_secret, settings.webhook_client_tls_secret]
         secrets += [settings.replica_scheduler_tls_secret, *[settings.webhook_ca_secret] * purges]
-    return [*found, *(Made(SECRETS, name) for name in secrets)]
+    return [*found, *((SECRETS, name) for name in secrets)]
 
 
 def prepare_uninstall(
@@ -83,12 +85,9 @@ def prepare_uninstall(
     yield from remove_webhooks(api, clock, settings.namespace, settings.config_map, pause=pause)
     yield from _wait_for_pods(api, clock, wait_seconds, is_forced, pause)
     owner = _account(api, settings.namespace)
-    for made in made_by_the_leader(settings, purges=purges):
-        if _hand_over(api, settings.namespace, made, owner, pause):
-            yield (
-                f"{made.resource.kind} {settings.namespace}/{made.name}: will be deleted with ServiceAccount "
-                f"{owner['name']}"
-            )
+    for resource, name in made_by_the_leader(settings, purges=purges):
+        if _hand_over(api, resource, settings.namespace, name, owner, pause):
+            yield f"{resource.kind} {settings.namespace}/{name}: will be deleted with ServiceAccount {owner['name']}"
 
 
 def _wait_for_pods(
@@ -113,20 +112,15 @@ def _wait_for_pods(
 def waiting_pods(api: KubeApi) -> list[str]:
     """`namespace/name` of pods that have no node and carry the resource, but for our own canary. ClusterError."""
     found: list[str] = []
-    query: dict[str, Any] = {"fieldSelector": "spec.nodeName=", "limit": PAGE}
-    while True:
-        page = api.list_page(PODS, None, **query)
-        for raw in page.items:
-            try:
-                pod = pod_facts(raw)
-            except MalformedRequestError:
-                continue  # nobody schedules it
-            is_waiting = pod.is_opted_in and not (pod.node_name or pod.is_finished or pod.is_deleting)
-            if is_waiting and CANARY_LABEL not in (raw["metadata"].get("labels") or {}):
-                found.append(f"{pod.namespace}/{pod.name}")
-        if not page.continue_token:
-            return sorted(found)
-        query["continue"] = page.continue_token
+    for raw in listed(api, PODS, fieldSelector="spec.nodeName="):
+        try:
+            pod = pod_facts(raw)
+        except MalformedRequestError:
+            continue  # nobody schedules it
+        is_waiting = pod.is_opted_in and not (pod.node_name or pod.is_finished or pod.is_deleting)
+        if is_waiting and CANARY_LABEL not in (raw["metadata"].get("labels") or {}):
+            found.append(f"{pod.namespace}/{pod.name}")
+    return sorted(found)
 
 
 def _account(api: KubeApi, namespace: str) -> dict[str, str]:
@@ -142,11 +136,13 @@ def _account(api: KubeApi, namespace: str) -> dict[str, str]:
     return {"apiVersion": SERVICE_ACCOUNTS.api_version, "kind": SERVICE_ACCOUNTS.kind, "name": name, "uid": uid}
 
 
-def _hand_over(api: KubeApi, namespace: str, made: Made, owner: dict[str, str], pause: Callable[[float], None]) -> bool:
+def _hand_over(
+    api: KubeApi, resource: Resource, namespace: str, name: str, owner: dict[str, str], pause: Callable[[float], None]
+) -> bool:
     """Whether it is there, and belongs to the owner now."""
     for _ in range(TRIES):
         try:
-            raw = api.get(made.resource, namespace, made.name)
+            raw = api.get(resource, namespace, name)
         except NotFoundError:
             return False
         owners = raw["metadata"].get("ownerReferences") or []
@@ -154,9 +150,9 @@ def _hand_over(api: KubeApi, namespace: str, made: Made, owner: dict[str, str], 
             return True
         owned = {**raw, "metadata": {**raw["metadata"], "ownerReferences": [*owners, owner]}}
         try:
-            api.replace(made.resource, namespace, made.name, owned)
+            api.replace(resource, namespace, name, owned)
         except ConflictError:
             pause(LOOK_SECONDS)  # the leader has written it
             continue
         return True
-    raise ClusterError(f"{made.resource.kind} {namespace}/{made.name} changes too often to be updated; try again")
+    raise ClusterError(f"{resource.kind} {namespace}/{name} changes too often to be updated; try again")

@@ -48,6 +48,7 @@ POOL_SIZE: Final = 64
 DATE_SECONDS: Final = 120.0  # an answer's Date that is older tells no time any more
 # All that a 422 says where a JSON patch does not fit the stored object, as where a `test` in it fails.
 MISFIT: Final = "the server rejected our request due to an error in our request"
+PAGE: Final = 500
 _JSON: Final = "application/json"
 
 
@@ -411,6 +412,17 @@ def _rest_of(response: urllib3.BaseHTTPResponse) -> bytes:
         return b""
     finally:
         response.close()
+
+
+def listed(api: KubeApi, resource: Resource, namespace: str | None = None, **query: Any) -> Iterator[Raw]:
+    """All objects, as they were at one moment, page by page."""
+    more: dict[str, Any] = {}
+    while True:
+        page = api.list_page(resource, namespace, limit=PAGE, **query, **more)
+        yield from page.items
+        if not page.continue_token:
+            return
+        more = {"continue": page.continue_token}
 
 
 def _error(status: int, data: bytes) -> ClusterError:

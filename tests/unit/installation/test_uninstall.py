@@ -35,6 +35,7 @@ LEAVES = {
     "longhorn-replica-scheduler-tls",
 }
 SLICES = {"longhorn-scheduler-extender", "longhorn-replica-scheduler"}
+PLANS = {f"longhorn-scheduler-extender-plans-{number}" for number in range(16)}
 
 
 class Leaving:
@@ -47,7 +48,8 @@ class Leaving:
         self.put(CONFIG_MAPS, ACCOUNT, {"data": {"scheduler-extender-enabled": "true"}})
         self.put(SERVICE_ACCOUNTS, ACCOUNT, {"metadata": {"uid": "account-2"}})
         self.put(LEASES, "longhorn-manager-disk-scheduler-lock", {"spec": {"leaseTransitions": 7}})
-        for resource, names in ((ENDPOINT_SLICES, SLICES), (SECRETS, LEAVES | AUTHORITIES)):
+        made = ((ENDPOINT_SLICES, SLICES), (SECRETS, LEAVES | AUTHORITIES), (CONFIG_MAPS, PLANS))
+        for resource, names in made:
             for name in names:
                 self.put(resource, name, {})
         for resource, name in OUR_CONFIGURATIONS.items():
@@ -92,6 +94,7 @@ def test_what_the_leader_made_goes_with_its_account_and_the_authorities_stay(lea
     lines = leaving.prepare()
     assert {"longhorn-manager-disk-scheduler-lock"} == leaving.owned(LEASES)
     assert (SLICES, LEAVES) == (leaving.owned(ENDPOINT_SLICES), leaving.owned(SECRETS))
+    assert PLANS == leaving.owned(CONFIG_MAPS)
     name = OUR_CONFIGURATIONS[MUTATING_WEBHOOKS]
     assert [] == leaving.server.get(MUTATING_WEBHOOKS, None, name)["webhooks"]
     assert "no pending pod requests longhorn.io/scheduler-extender" in lines
