@@ -120,7 +120,11 @@ COMBINATIONS: Final[dict[str, Values]] = {
             "podMonitor": {"enabled": True},
             "serviceMonitor": {"enabled": True},
         },
-        "flowSchema": {"priorityLevel": "workload-high", "matchingPrecedence": 250},
+        "flowSchema": {
+            "priorityLevel": "workload-high",
+            "placesPriorityLevel": "workload-low",
+            "matchingPrecedence": 250,
+        },
     },
     "cert-manager": {
         "tls": {"mode": "cert-manager", "secretName": "extender-server", "clientSecretName": "extender-client"},

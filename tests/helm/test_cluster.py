@@ -27,6 +27,7 @@ from tests.helm.chart import CHART, EXAMPLES, NAME, NAMESPACE, Helm, merged, wit
 from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values, kinds_of_others
 from tests.helm.hooks import TEST, UNINSTALL, HookPods
 from tests.helm.openapi import LOCATION, write_schemas
+from tests.longhorn import paths
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -316,7 +317,7 @@ def test_helm_takes_over_what_was_applied_by_hand(release_3: Release, tmp_path: 
     gone_again(site, before)
 
 
-def test_renewals_of_the_lease_are_ranked_with_the_clusters_own(release_3: Release, tmp_path: Path) -> None:
+def test_renewals_and_places_do_not_queue_behind_other_accounts(release_3: Release, tmp_path: Path) -> None:
     """The API server says in each answer which FlowSchema a call was under."""
     release, site = release_3, release_3.site
     release.helm("install", values=with_image({}))
@@ -331,6 +332,8 @@ def test_renewals_of_the_lease_are_ranked_with_the_clusters_own(release_3: Relea
 
     # The API server takes a new FlowSchema into account a moment later.
     wait_until(lambda: f"{NAME}-leases" == schema_of(f"{LEASES}/{LEASE}"), "the FlowSchema in use", 30)
+    wait_until(lambda: f"{NAME}-places" == schema_of(paths.longhorn("replicas", NAMESPACE, "any")), "the other one", 30)
+    assert f"{NAME}-leases" == schema_of(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{NAME}-gate")
     assert "service-accounts" == schema_of(CONFIG_MAP)
 
 

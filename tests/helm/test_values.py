@@ -50,8 +50,8 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
     }
 
 
-def test_what_earlier_releases_took_is_still_taken(helm: Helm) -> None:
-    former: Values = {"settings": {"replica-placement": True}, "replicaPlacement": {"enabled": True}}
+@pytest.mark.parametrize("former", [{"settings": {"replica-placement": True}}, {"replicaPlacement": {"enabled": True}}])
+def test_what_earlier_releases_took_is_still_taken(helm: Helm, former: Values) -> None:
     documents = yaml.safe_load_all(helm.rendered(former))
     (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")
     assert [{"scheduler-extender-replica-placement": "true"}] == [made_of_it["data"]]  # the program tells
