@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,17 @@ from controller.allocator.verbs.grow import GrowthVerdict
 from controller.allocator.verbs.place import REASONS as WAITS
 from controller.assembly.metrics import FAILURES, LeaderMetrics, LeaderSources
 from controller.canary.prover import OUTCOMES, REASONS
-from controller.placement.gate import GateFigures, GateState
+from controller.placement.gate import GateFigures, GateState, status_of_gate
 from controller.placement.metrics import GateMetrics, PlacementMetrics, PlanMetrics
-from controller.placement.placer import PlacementFigures
+from controller.placement.placer import PlacementFigures, status_of
 from controller.placement.plan_objects import PlanFigures
 from controller.process.common_metrics import PREFIX
 from controller.rpc.metrics import OUTCOMES as RPC_OUTCOMES
 from controller.rpc.metrics import RpcMetrics
 from controller.rules.reasons import Reason
 from controller.settings import LIVE_FIELDS, LiveSettings, ProcessSettings, live_settings
+from controller.workers.teller import FAULT, LET_THROUGH, NO_ROOM, OF_CLAIMS
+from extender.coschedule import APART
 from tests.fakes.clock import VirtualClock
 from tests.unit.pages import FENCE, PAGES, ROOT, anchors_of, links_of, page_id, section_of, yaml_blocks
 from webhook import metrics as webhook_metrics
@@ -37,6 +39,8 @@ from webhook.settings import WebhookSettings
 DOCS = ROOT / "docs"
 METRICS = (DOCS / "metrics.md").read_text()
 OTHERS = [ROOT / "helm" / "longhorn-scheduler-extender" / "README.md", ROOT / "tests" / "longhorn" / "README.md"]
+OPERATIONS = (DOCS / "operations.md").read_text()
+GATE_OFF = GateFigures(GateState.OFF, "", None, None, 0, 0, 0, {})
 MANIFESTS = sorted((DOCS / "examples").glob("*.yaml"))
 
 
@@ -94,7 +98,7 @@ def test_every_metric_is_documented_and_nothing_else() -> None:
     registry.register(RecordMetrics(Figures, lambda: True))
     registry.register(PlacementMetrics(PlacementFigures))
     registry.register(PlanMetrics(PlanFigures))
-    registry.register(GateMetrics(lambda: GateFigures(GateState.OFF, "", None, None, 0, 0, 0, {})))
+    registry.register(GateMetrics(lambda: GATE_OFF))
     proposed = first_cells(METRICS, "## Of Longhorn's enhancement proposal")
     ours = [name for name in first_cells(METRICS, "## Of the controller") if name not in set(Decision)]
     assert shown_by(registry) == {*proposed, *(f"{PREFIX}_{name}" for name in ours)}
@@ -135,8 +139,22 @@ def test_every_value_of_a_label_is_documented(heading: str, metric: str, values:
 
 def test_every_decision_and_every_event_about_a_canary_is_documented() -> None:
     assert set(Decision) <= set(first_cells(METRICS, "## Of the controller"))
-    page = (DOCS / "operations.md").read_text()
-    assert [] == [reason for reason in REASONS.values() if reason not in page]
+    assert [] == [reason for reason in REASONS.values() if reason not in OPERATIONS]
+
+
+def test_the_reason_of_every_other_event_is_documented() -> None:
+    pages = "".join(path.read_text() for path in DOCS.rglob("*.md"))
+    sources = "".join(path.read_text() for name in ("controller", "extender") for path in (ROOT / name).rglob("*.py"))
+    named = re.findall(r'^\w*REASON: Final = "(\w+)"', sources, re.MULTILINE)
+    assert len(named) > 5
+    told = {reason for reason, _ in (*OF_CLAIMS.values(), *LET_THROUGH.values())}
+    assert [] == [reason for reason in sorted({*named, *told, NO_ROOM, FAULT, APART}) if f"`{reason}`" not in pages]
+
+
+def test_all_that_the_status_document_says_of_placement_is_documented() -> None:
+    shown = {*status_of(PlacementFigures()), *status_of_gate(GATE_OFF), *asdict(PlanFigures())}
+    table = section_of(OPERATIONS, "### What /status shows of placement")
+    assert set() == shown - set(re.findall(r"`(\w+)`", table))
 
 
 def test_all_that_a_replica_may_wait_for_is_documented() -> None:
