@@ -211,5 +211,8 @@ def test_an_older_kubernetes_is_refused_and_a_vendors_version_is_not(helm: Helm)
 def test_rancher_asks_about_values_that_there_are() -> None:
     questions = yaml.safe_load((CHART / "questions.yaml").read_text())["questions"]
     questions += [below for question in questions for below in question.get("subquestions", ())]
-    known = {value.name: value.default for value in values_of(TEXT)} | {"settings.enabled": False}
+    known = {value.name: value.default for value in values_of(TEXT)} | {
+        "settings.enabled": False,
+        "settings.placement": "leader",
+    }
     assert [] == [one["variable"] for one in questions if known.get(one["variable"], ...) != one["default"]]
