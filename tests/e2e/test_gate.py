@@ -462,6 +462,16 @@ def test_a_second_binding_that_names_no_account_closes_nothing(site: GateSite) -
                 site.admin.delete(path)
 
 
+@pytest.mark.parametrize("found_by", [{"name": "another"}, {"name": "default"}, {"selector": {}}], ids=str)
+def test_our_account_binds_no_policy_to_another_account(site: GateSite, found_by: Object) -> None:
+    """Where a binding refuses what finds no account, it refuses everybody's writes of all Replicas."""
+    reference = {**found_by, "namespace": NAMESPACE, "parameterNotFoundAction": "Deny"}
+    spec = {"policyName": FENCE, "validationActions": ["Deny"], "paramRef": reference}
+    body = {"metadata": {"name": "another"}, "spec": spec}
+    said = refusal(partial(site.ours.create, POLICY_BINDINGS.path(), body, dryRun="All"))
+    assert "permission on the object referenced by paramRef" in said
+
+
 # Opened on purpose: these change the policies, and come last
 
 
