@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, Final
 
 from controller.allocator.outcome import PlaceWrite
@@ -17,6 +18,22 @@ LONGHORN: Final = "longhorn"
 LEADER: Final = "leader-"  # and its term
 SHARDS: Final = 16
 _UNVERSIONED: Final = ("node", "kube_node", "class")
+
+
+class Ages(StrEnum):
+    """For how long the gate keeps a Replica that has no mark."""
+
+    RENEWED = "30 s under a living leader"  # as the product
+    CLOCK = "30 s by the clock"
+    NEVER = "not at all"
+    ALWAYS = "for as long as somebody leads"
+
+
+class Answer(StrEnum):
+    """What came of Longhorn's look for a disk where it gave a Replica none."""
+
+    REFUSED = "refused"
+    NO_DISK = "no disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +61,10 @@ class WorldApi:
     """Whoever watches is called with each change, at its moment; the lag is the watcher's own. `has_gate`, `has_fence`
     False: that policy is not enforced."""
 
-    def __init__(self, timeline: Timeline, *, has_gate: bool = True, has_fence: bool = True) -> None:
-        self._timeline, self._has_gate, self._has_fence = timeline, has_gate, has_fence
+    def __init__(
+        self, timeline: Timeline, *, has_gate: bool = True, has_fence: bool = True, ages: Ages = Ages.RENEWED
+    ) -> None:
+        self._timeline, self._has_gate, self._has_fence, self._ages = timeline, has_gate, has_fence, ages
         self.history: list[StoredChange] = []
         self.watchers: list[Callable[[StoredChange], None]] = []
         self.gate = GateStamps()
@@ -143,17 +162,26 @@ class WorldApi:
         if facts is None or facts.version != seen.version:
             raise ConflictError(seen.name)
         if self._has_gate and self._is_closed(facts):
+            self.note_look(facts.name, Answer.REFUSED)
             raise ForbiddenError("the leader places this replica")
         affinity = node if facts.hard_node_affinity else ""
         placed = replace(facts, node=node, disk_uuid=disk_uuid, hard_node_affinity=affinity)
         self.write("replica", facts.name, placed, LONGHORN)
 
+    def note_look(self, name: str, answer: Answer) -> None:
+        """Longhorn looked for a disk for that Replica, and stored nothing."""
+        self._note("look", name, None, answer, LONGHORN)
+
     def _is_closed(self, facts: Replica) -> bool:
-        now, made, stamps = self._timeline.now, self.made_at[facts.name], self.gate
-        if now - stamps.renewed > 45 or facts.is_left:
+        if self._timeline.now - self.gate.renewed > 45 or facts.is_left:
             return False
-        is_young = stamps.renewed - max(made, stamps.since) < 30 and now - made <= 120
-        return bool(facts.held) or is_young
+        return bool(facts.held) or self._is_young(self.made_at[facts.name])
+
+    def _is_young(self, made: float) -> bool:
+        now, stamps = self._timeline.now, self.gate
+        if self._ages is Ages.RENEWED:
+            return stamps.renewed - max(made, stamps.since) < 30 and now - made <= 120
+        return self._ages is Ages.ALWAYS or (self._ages is Ages.CLOCK and now - made < 30)
 
     # Plans
 

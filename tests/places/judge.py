@@ -6,7 +6,7 @@ A finding may be explained: the gate was open, a limit fell, a disk closed, and 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -14,11 +14,13 @@ from typing import Final
 
 from controller.allocator.plans.plan import Plan
 from controller.model.longhorn import LonghornNode, Replica, Volume
-from tests.places.apiserver import LEADER, GateStamps, StoredChange
+from tests.places.apiserver import LEADER, Answer, GateStamps, StoredChange
 
 LATE_SECONDS: Final = 16.0  # a slow write and a late watch: for so long a decision may not have known of something
 FURTHER_SECONDS: Final = 8.0
+FREEZE_SECONDS: Final = 20.0  # that, and what else takes its time
 COMMIT_SECONDS: Final = 2.0  # by when a plan that moved in the same step is stored
+ARRIVES_SECONDS: Final = 10.0  # by when a copy that plans made room for is stored
 
 GATE_OPEN: Final = "the gate was open"
 LIMIT_FELL: Final = "the disk's limit fell"
@@ -27,6 +29,7 @@ UNSEEN: Final = "somebody else's copy came a moment before"
 FURTHER: Final = "a further copy took planned bytes"
 CREATED: Final = "it was created with its place"
 LOST_PLANS: Final = "stored plans were lost"
+MADE_ROOM: Final = "it made room for a further copy"
 
 Disk = tuple[str, str]  # node and UUID
 
@@ -55,6 +58,7 @@ class WorldFinding:
     by: str
     detail: str
     explained: str = ""
+    gib: float = 0.0  # over the limit, or of planned bytes
 
     def __str__(self) -> str:
         why = f" ({self.explained})" if self.explained else ""
@@ -77,16 +81,19 @@ class _Past:
     placed: dict[str, tuple[float, str]] = field(default_factory=dict)  # by copy: when, by whom
     first_at: dict[str, float] = field(default_factory=dict)  # by volume
     held_at: dict[str, float] = field(default_factory=dict)
+    refused_at: dict[str, float] = field(default_factory=dict)  # by copy of a volume in use
     gate: GateStamps = field(default_factory=GateStamps)
 
     def taken(self, disk: Disk) -> int:
         return sum(one.size_bytes for one in self.copies.values() if (one.node, one.disk_uuid) == disk)
 
     def planned(self, disk: Disk, besides: str) -> int:
+        """A plan ends after its copy is there, which is counted already."""
+        there = {one.volume for one in self.copies.values() if (one.node, one.disk_uuid) == disk} | {besides}
         return sum(
             place.size_bytes
             for plan in self.plans.values()
-            if plan.volume != besides
+            if plan.volume not in there
             for place in plan.places
             if (place.node, place.disk_uuid) == disk
         )
@@ -100,21 +107,41 @@ class _Past:
         return [one for one in self.copies.values() if one.volume == copy.volume and one.name != copy.name]
 
 
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """A plan that left a disk which would have taken it."""
+
+    finding: WorldFinding
+    disk: Disk
+    size_bytes: int
+    waiting: frozenset[str]  # copies of other volumes that had no place then
+
+
 class WorldJudge:
     """Reads a history change by change."""
 
     def __init__(self) -> None:
         self.findings: list[WorldFinding] = []
+        self.longest_freeze = 0.0
         self.past = _Past()
-        self._suspects: list[tuple[WorldFinding, Callable[[], bool]]] = []  # each with what shows its guilt later
+        self._moves: list[_Move] = []
+        self._suspects: list[tuple[WorldFinding, Callable[[], None]]] = []  # each with what looks at it again later
         self._once_held: set[str] = set()  # copies
+        self._gone: set[str] = set()  # volumes, or their claims
         self.planned_once: set[str] = set()  # volumes
         self.notes: set[str] = set()  # what explains all that is left without a place in the end
 
     def read(self, history: list[StoredChange]) -> None:
-        readers = {"node": self._on_node, "volume": self._on_volume, "plan": self._on_plan, "replica": self._on_replica}
+        readers = {
+            "node": self._on_node,
+            "volume": self._on_volume,
+            "plan": self._on_plan,
+            "replica": self._on_replica,
+            "look": self._on_look,
+            "claim": self._on_claim,
+        }
         for change in history:
-            self._settle(change.at - COMMIT_SECONDS)
+            self._settle(change.at)
             if change.kind == "gate":
                 self.past.gate = change.after
             elif change.kind in readers:
@@ -123,8 +150,8 @@ class WorldJudge:
         for name in list(self.past.held_at):
             self._check_held(replace(history[-1], key=name), self.past.copies[name])
 
-    def _note(self, fault: WorldFault, change: StoredChange, detail: str, explained: str) -> None:
-        self.findings.append(WorldFinding(fault, change.at, change.key, change.by, detail, explained))
+    def _note(self, fault: WorldFault, change: StoredChange, detail: str, explained: str, gib: float = 0.0) -> None:
+        self.findings.append(WorldFinding(fault, change.at, change.key, change.by, detail, explained, gib))
 
     # What is kept in mind
 
@@ -149,6 +176,12 @@ class WorldJudge:
             self.past.volumes.pop(change.key, None)
         else:
             self.past.volumes[change.key] = change.after
+        if change.after is None or change.after.deleting:
+            self._gone.add(change.key)
+
+    def _on_claim(self, change: StoredChange) -> None:
+        if change.after is None:
+            self._gone.add(f"pvc-{change.before.uid}")
 
     def _on_plan(self, change: StoredChange) -> None:
         if not change.by.startswith(LEADER):
@@ -173,14 +206,36 @@ class WorldJudge:
             is_calm = change.at - past.touched_at.get(disk, -LATE_SECONDS) > LATE_SECONDS
             if is_calm and place.size_bytes in sizes and self._may_take(disk, change.key, place.size_bytes):
                 finding = WorldFinding(WorldFault.MOVED, change.at, change.key, change.by, f"it was on {disk}")
-                self._suspects.append((finding, partial(self._may_take, disk, change.key, place.size_bytes)))
+                others = [one for one in past.copies.values() if one.volume != change.key]
+                waiting = frozenset(one.name for one in others if not one.node)
+                move = _Move(finding, disk, place.size_bytes, waiting)
+                self._suspects.append((finding, partial(self._check_move, move)))
+
+    def _check_move(self, move: _Move) -> None:
+        """Where the disk would still take the plan, what it left for may be on its way."""
+        if self._may_take(move.disk, move.finding.copy, move.size_bytes):
+            self._moves.append(move)
+
+    def _explain_moves(self, change: StoredChange, copy: Replica) -> None:
+        """The copy has a place now. Plans that it has no room beside left for it, by a decision of the same leader."""
+        disk = copy.node, copy.disk_uuid
+        if not self._is_further(copy):
+            return
+        for move in [one for one in self._moves if one.disk == disk and copy.name in one.waiting]:
+            beside = self._free(disk, move.finding.copy)
+            is_needed = beside < move.size_bytes <= beside + copy.size_bytes
+            if is_needed and change.by == move.finding.by:
+                self._moves.remove(move)
+                self.findings.append(replace(move.finding, explained=MADE_ROOM))
+
+    def _free(self, disk: Disk, volume: str) -> int:
+        """What is left of it beside the plans of other volumes."""
+        return self.past.limits.get(disk, 0) - self.past.taken(disk) - self.past.planned(disk, volume)
 
     def _may_take(self, disk: Disk, volume: str, size_bytes: int) -> bool:
         """Whether that disk has room for a further copy of the volume, and no other one of it is on its node."""
-        past = self.past
-        free = past.limits.get(disk, 0) - past.taken(disk) - past.planned(disk, volume)
-        is_used = any(one.volume == volume and one.node == disk[0] for one in past.copies.values())
-        return past.open.get(disk, False) and free >= size_bytes and not is_used
+        is_used = any(one.volume == volume and one.node == disk[0] for one in self.past.copies.values())
+        return self.past.open.get(disk, False) and self._free(disk, volume) >= size_bytes and not is_used
 
     # Copies
 
@@ -194,11 +249,13 @@ class WorldJudge:
         if after is None:
             past.copies.pop(change.key, None)
             past.held_at.pop(change.key, None)
+            past.refused_at.pop(change.key, None)
             return
         past.made_at.setdefault(change.key, change.at)
         past.copies[change.key] = after
         self._on_mark(change, before, after)
         if after.node and (before is None or not before.node):
+            self._check_freeze(change)
             self._on_place(change, after)
         elif before is not None and before.node and (before.node, before.disk_uuid) != (after.node, after.disk_uuid):
             self._note(WorldFault.TWICE, change, f"it was on {before.node}", "")
@@ -220,6 +277,28 @@ class WorldJudge:
         begun = max(self.past.held_at[copy.name], self.past.first_at.get(copy.volume, change.at))
         if change.at - begun > FURTHER_SECONDS + 12 and change.at - self.past.gate.since > 30:
             self._note(WorldFault.FROZEN, change, f"held for {change.at - begun:.0f} s", "")
+
+    def _on_look(self, change: StoredChange) -> None:
+        """Longhorn's sync of a volume fails while a copy is refused; by that, a volume in use stands still."""
+        past, copy = self.past, self.past.copies.get(change.key)
+        if change.after is Answer.NO_DISK or copy is None:
+            past.refused_at.pop(change.key, None)
+        elif self._is_further(copy):
+            past.refused_at.setdefault(change.key, change.at)
+            self.longest_freeze = max(self.longest_freeze, self._frozen_for(change.key))
+
+    def _frozen_for(self, copy: str) -> float:
+        """For how long a living leader has let it stand; the time before its term is not its own."""
+        gate = self.past.gate
+        return gate.renewed - max(self.past.refused_at.get(copy, gate.renewed), gate.since)
+
+    def _check_freeze(self, change: StoredChange) -> None:
+        """Longhorn has found a disk all the time, and it had to wait until the gate opened."""
+        seconds = self._frozen_for(change.key)
+        self.longest_freeze = max(self.longest_freeze, seconds)
+        self.past.refused_at.pop(change.key, None)
+        if seconds > FREEZE_SECONDS and not change.by.startswith(LEADER):
+            self._note(WorldFault.FROZEN, change, f"refused for {seconds:.0f} s", "")
 
     def _why_open(self, change: StoredChange, copy: Replica) -> str:
         """What let somebody else than the leader place it; "" for nothing that may. A first copy that is only old is
@@ -254,6 +333,7 @@ class WorldJudge:
             self._note(WorldFault.SHUT, change, f"since {was_shut:.0f} s", "")
         if is_within:
             self._check_plans(change, copy, excuse)
+        self._explain_moves(change, copy)
         past.placed[copy.name] = (change.at, change.by)
         past.first_at.setdefault(copy.volume, change.at)
 
@@ -269,7 +349,8 @@ class WorldJudge:
             explained = UNSEEN
         if not explained and copy.name in past.placed:  # it grew, on a disk that was over for a known reason before
             explained = ", ".join(sorted(self.notes & {GATE_OPEN, LIMIT_FELL, CREATED}))
-        self._note(WorldFault.OVER, change, f"{(taken - limit) / 2**30:.1f} GiB over on {disk}", explained)
+        gib = (taken - limit) / 2**30
+        self._note(WorldFault.OVER, change, f"{gib:.1f} GiB over on {disk}", explained, gib)
         return False
 
     def _unseen(self, disk: Disk, besides: str, at: float) -> int:
@@ -297,33 +378,62 @@ class WorldJudge:
         lost = past.taken(disk) + past.planned(disk, copy.volume) - past.lately(disk, change.at)
         if lost <= 0:
             return
-        lost -= self._unseen(disk, copy.name, change.at)
-        explained = excuse or (UNSEEN if lost <= 0 else "")
-        if not explained and any(one.node and not one.failed_at for one in past.siblings(copy)):
+        is_unseen = lost <= self._unseen(disk, copy.name, change.at)
+        explained = excuse or (UNSEEN if is_unseen else "")
+        if not explained and self._may_displace(change, copy):
             explained = FURTHER
         own = past.plans.get(copy.volume)
-        is_own = own is not None and disk in {(one.node, one.disk_uuid) for one in own.places}
-        detail = f"{lost / 2**30:.1f} GiB on {disk}"
-        finding = WorldFinding(WorldFault.PLANNED, change.at, copy.name, change.by, detail, explained)
+        is_own = own is not None and _is_on(own, disk)
+        gib = lost / 2**30
+        finding = WorldFinding(
+            WorldFault.PLANNED, change.at, copy.name, change.by, f"{gib:.1f} GiB on {disk}", explained, gib
+        )
         if explained:
             self.notes.add(explained)
             self.findings.append(finding)
         elif not is_own:
-            self._suspects.append((finding, partial(self._is_short, disk, copy.volume, change.at)))
+            others = {one.volume for one in past.plans.values() if _is_on(one, disk)} - {copy.volume}
+            before = {volume: self._homes(volume) for volume in others}
+            self._suspects.append((finding, partial(self._check_short, finding, disk, copy.volume, before)))
 
-    def _is_short(self, disk: Disk, volume: str, at: float) -> bool:
+    def _may_displace(self, change: StoredChange, copy: Replica) -> bool:
+        """A further copy may, whatever becomes of the plans, once this leader has waited long enough."""
+        waited = change.at - max(self.past.made_at[copy.name], self.past.gate.since)
+        return waited >= FURTHER_SECONDS and self._is_further(copy)
+
+    def _is_further(self, copy: Replica) -> bool:
+        return any(one.node and not one.failed_at for one in self.past.siblings(copy))
+
+    def _homes(self, volume: str) -> int:
+        """On how many disks a copy of it lies, or is planned, of those that it wants: a plan ends after its copy is
+        there."""
+        plan, facts = self.past.plans.get(volume), self.past.volumes.get(volume)
+        planned = {(one.node, one.disk_uuid) for one in plan.places} if plan is not None else set()
+        placed = {(one.node, one.disk_uuid) for one in self.past.copies.values() if one.volume == volume and one.node}
+        found = len(planned | placed)
+        return min(found, facts.replica_count) if facts is not None else found
+
+    def _check_short(self, finding: WorldFinding, disk: Disk, volume: str, before: Mapping[str, int]) -> None:
         """Whose plan moved in the same step has lost nothing."""
-        return self.past.taken(disk) + self.past.planned(disk, volume) > self.past.lately(disk, at)
+        is_short = self.past.taken(disk) + self.past.planned(disk, volume) > self.past.lately(disk, finding.at)
+        has_lost = any(self._homes(name) < homes for name, homes in before.items() if name not in self._gone)
+        if is_short or has_lost:
+            self.findings.append(finding)
 
-    def _settle(self, upto: float) -> None:
-        while self._suspects and self._suspects[0][0].at <= upto:
-            finding, is_guilty = self._suspects.pop(0)
-            if is_guilty():
-                self.findings.append(finding)
+    def _settle(self, now: float) -> None:
+        while self._suspects and self._suspects[0][0].at <= now - COMMIT_SECONDS:
+            self._suspects.pop(0)[1]()
+        for move in [one for one in self._moves if one.finding.at <= now - ARRIVES_SECONDS]:
+            self._moves.remove(move)
+            self.findings.append(move.finding)
 
     def note_end(self, fault: WorldFault, at: float, copy: str, detail: str, explained: str) -> None:
         """What the end of the world shows."""
         self.findings.append(WorldFinding(fault, at, copy, "nobody", detail, explained))
+
+
+def _is_on(plan: Plan, disk: Disk) -> bool:
+    return disk in {(one.node, one.disk_uuid) for one in plan.places}
 
 
 def guilty(findings: list[WorldFinding]) -> list[WorldFinding]:

@@ -11,7 +11,7 @@ from controller.errors import ConflictError, ForbiddenError
 from controller.model.longhorn import MAX_REBUILD_RETRIES, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, PersistentVolume, StorageClass
 from tests.fakes import builders
-from tests.places.apiserver import LONGHORN, WorldApi
+from tests.places.apiserver import LONGHORN, Answer, WorldApi
 from tests.places.timeline import Timeline
 
 REPLENISHMENT_SECONDS: Final = 5
@@ -117,6 +117,7 @@ class WorldLonghorn:
             return
         found = self._choose(facts, seen)
         if found is None:
+            self._api.note_look(name, Answer.NO_DISK)
             self._timeline.between(3.0, 30.0, lambda: self._consider(name, 0))
         else:
             self._timeline.between(0.01, 0.1, lambda: self._write(seen, *found, tries))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.choose.choose import Chooser, Chosen
 from controller.allocator.choose.wanted import NothingTaken, Taken, Wanted
-from controller.allocator.outcome import ReplicaTurn
+from controller.allocator.outcome import ReplicaTurn, TurnStep
 from controller.allocator.verbs.place import Places
 from controller.allocator.verbs.planning import PlannedVolume, Planner
 from controller.clock import Clock
-from controller.model.longhorn import Replica
+from controller.model.longhorn import Replica, Volume
 from controller.model.places import Place
+from tests.places.apiserver import Ages
 from tests.places.world import WorldBuild
 
 
@@ -28,13 +30,37 @@ class _PassingPlanner(Planner):
         pass
 
 
-class _Unchecking(Places):
-    """`legal` always passes, and what was chosen is not checked again."""
+class _RestlessPlanner(Planner):
+    """Whatever happens on a node, its plans go elsewhere."""
+
+    def check_node(self, name: str, now_utc: datetime) -> None:
+        for uuid in self._table.disks_on(name):
+            for volume in self._table.volumes_on(name, uuid):
+                self.move(volume, name, uuid, now_utc)
+
+
+class _Planning(Places):
+    """Goes by another planner."""
+
+    planner_type: ClassVar[type[Planner]]
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         _, _, world, journal, _, ledger, home, fault = parts
-        self.planner = _PassingPlanner(world, self._table, ledger, journal, home, fault)
+        self.planner = self.planner_type(world, self._table, ledger, journal, home, fault)
+        self._chooser = self.planner.chooser
+
+
+class _Restless(_Planning):
+    """Moves plans for no reason."""
+
+    planner_type = _RestlessPlanner
+
+
+class _Unchecking(_Planning):
+    """`legal` always passes, and what was chosen is not checked again."""
+
+    planner_type = _PassingPlanner
 
     def _check(self, *_: Any) -> None:
         return None
@@ -81,7 +107,30 @@ class _HoldingFurtherCopies(Places):
         return self._hold(replica, reason)
 
 
-def _build(places: type[Places]) -> WorldBuild:
+class _NeverDisplacing(Places):
+    """A further copy takes no bytes that are planned."""
+
+    def _waited(self, volume: Volume, replica: Replica) -> float:
+        return -math.inf
+
+
+class _DisplacingAtOnce(Places):
+    """A further copy takes planned bytes as soon as there are no free ones."""
+
+    def _waited(self, volume: Volume, replica: Replica) -> float:
+        return math.inf
+
+
+class _Mute(Places):
+    """It leads, and does nothing about volumes that nobody asked for: a fault that the gate's ages are there for."""
+
+    def _turn(self, replica: Replica, now_utc: datetime) -> ReplicaTurn:
+        if replica.volume.startswith("restored"):
+            return ReplicaTurn(TurnStep.NOTHING)
+        return super()._turn(replica, now_utc)
+
+
+def _build(places: type[Places], ages: Ages = Ages.RENEWED) -> WorldBuild:
     class Mutant(Allocator):
         def __init__(self, clock: Clock) -> None:
             super().__init__(clock)
@@ -89,7 +138,7 @@ def _build(places: type[Places]) -> WorldBuild:
             parts = self._changed, clock, self._world, self._journal, self._resize_locked
             self.places = places(*parts, *promised, self._put_away)
 
-    return WorldBuild(make_allocator=Mutant)
+    return WorldBuild(make_allocator=Mutant, ages=ages)
 
 
 PRODUCT: Final = "product"
@@ -98,8 +147,15 @@ BUILDS: Final[Mapping[str, WorldBuild]] = {
     "bytes": _build(_BytesForgotten),
     "recheck": _build(_Unchecking),
     "marking": _build(_WritesForgotten),
+    "restless": _build(_Restless),
     "holding": _build(_NeverHolding),
     "holding-all": _build(_HoldingFurtherCopies),
+    "ages-none": WorldBuild(ages=Ages.NEVER),
+    "ages-clock": WorldBuild(ages=Ages.CLOCK),
+    "mute": _build(_Mute),
+    "mute-ages-endless": _build(_Mute, Ages.ALWAYS),
+    "displacing-never": _build(_NeverDisplacing),
+    "displacing-at-once": _build(_DisplacingAtOnce),
     "loading": WorldBuild(loads_plans=False),
     "gate": WorldBuild(has_gate=False),
     "fence": WorldBuild(has_fence=False),

@@ -50,9 +50,9 @@ def loaded_plans(build: WorldBuild) -> WorldJudge:
     return world.run(100.0)
 
 
-def displaced_plan(build: WorldBuild) -> WorldJudge:
-    """A copy fails, and the only bytes for another one are planned for somebody else: that plan goes after eight
-    seconds, and its own copy must not come beside."""
+def _displace(build: WorldBuild, provisioned_after: float) -> WorldJudge:
+    """A copy fails, and the only bytes for another one are planned for somebody else. That one's volume comes so many
+    seconds after the choice."""
     world = PlacesWorld(1, WorldShape([[100], [100], [100]]), build)
     world.timeline.after(1.0, lambda: world.restore(70, 2))
 
@@ -60,10 +60,20 @@ def displaced_plan(build: WorldBuild) -> WorldJudge:
         (node,) = {"n1", "n2", "n3"} - {one.node for one in world.api.all("replica")}
         _choose(world, "a", 60, node)
         world.timeline.after(3.0, lambda: world.longhorn.fail(world.api.all("replica")[0].name))
-        world.timeline.after(25.0, lambda: _provision(world, "a", node))
+        world.timeline.after(provisioned_after, lambda: _provision(world, "a", node))
 
     world.timeline.after(20.0, choose)
     return world.run(110.0)
+
+
+def displaced_plan(build: WorldBuild) -> WorldJudge:
+    """That plan goes after eight seconds, and its own copy must not come beside."""
+    return _displace(build, provisioned_after=25.0)
+
+
+def lasting_plan(build: WorldBuild) -> WorldJudge:
+    """The volume in use must not wait until the gate opens."""
+    return _displace(build, provisioned_after=80.0)
 
 
 def late_write(build: WorldBuild) -> WorldJudge:
@@ -82,6 +92,32 @@ def second_copy(build: WorldBuild) -> WorldJudge:
     return world.run(60.0)
 
 
+def leaderless(build: WorldBuild) -> WorldJudge:
+    """Volumes come while nobody leads, and are all old by the clock when somebody does again."""
+    world = PlacesWorld(1, WorldShape([[100], [100]]), build)
+    world.timeline.after(5.0, lambda: world.black_out(38.0))
+    for _ in range(3):
+        world.timeline.after(6.0, lambda: world.restore(60, 1))
+    return world.run(100.0)
+
+
+def unasked_volume(build: WorldBuild) -> WorldJudge:
+    """A volume that nobody asked for, and room for it."""
+    world = PlacesWorld(1, WorldShape([[100]]), build)
+    world.timeline.after(1.0, lambda: world.restore(20, 1))
+    return world.run(200.0)
+
+
 SCENES: Final[Mapping[str, Callable[[WorldBuild], WorldJudge]]] = {
-    scene.__name__: scene for scene in (held_bytes, loaded_plans, displaced_plan, late_write, second_copy)
+    scene.__name__: scene
+    for scene in (
+        held_bytes,
+        loaded_plans,
+        displaced_plan,
+        lasting_plan,
+        late_write,
+        second_copy,
+        leaderless,
+        unasked_volume,
+    )
 }

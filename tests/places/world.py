@@ -14,7 +14,7 @@ from controller.model.longhorn import Disk, LonghornNode, LonghornSettings, Repl
 from controller.model.workload import Claim, KubeNode
 from tests.fakes import builders
 from tests.fakes.builders import GIB
-from tests.places.apiserver import WorldApi
+from tests.places.apiserver import Ages, WorldApi
 from tests.places.judge import WorldFault, WorldJudge
 from tests.places.longhorn import REPLENISHMENT_SECONDS, WorldLonghorn, is_usable, takes_copies
 from tests.places.process import ProcessLags, WorldProcess
@@ -43,6 +43,7 @@ class WorldBuild:
     loads_plans: bool = True
     has_gate: bool = True
     has_fence: bool = True
+    ages: Ages = Ages.RENEWED
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class PlacesWorld:
     def __init__(self, seed: int, shape: WorldShape, build: WorldBuild) -> None:
         self.timeline = Timeline(seed)
         self.random = self.timeline.random
-        self.api = WorldApi(self.timeline, has_gate=build.has_gate, has_fence=build.has_fence)
+        self.api = WorldApi(self.timeline, has_gate=build.has_gate, has_fence=build.has_fence, ages=build.ages)
         self._build, self._lags = build, replace(shape.lags, loads_plans=build.loads_plans)
         self.longhorn = WorldLonghorn(self.timeline, self.api, figures_lag=shape.figures_lag)
         self.api.watchers.append(lambda change: self.longhorn.watch(change.kind, change.before, change.after))

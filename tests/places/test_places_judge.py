@@ -1,0 +1,82 @@
+"""What explains a plan that left a disk with room for it, told by histories that are written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.allocator.plans.plan import Plan
+from controller.model.places import Place
+from tests.fakes import builders
+from tests.fakes.clock import VirtualClock
+from tests.places.apiserver import LEADER, StoredChange
+from tests.places.judge import ARRIVES_SECONDS, MADE_ROOM, WorldFault, WorldJudge
+
+MOVED_AT = 30.0  # when the plan of 60 GiB leaves a disk of 100 GiB
+OURS = f"{LEADER}0"
+
+
+def test_a_plan_may_make_room_for_a_further_copy_whose_write_is_slow() -> None:
+    assert [MADE_ROOM] == why_it_moved()
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        {"gib": 30},
+        {"made_at": MOVED_AT + 0.5},
+        {"placed_at": MOVED_AT + ARRIVES_SECONDS + 0.1},
+        {"by": f"{LEADER}1"},
+        {"by": "longhorn"},
+        {"sibling_on": ""},
+        {"placed_on": "n3"},
+    ],
+    ids=[
+        "it fits beside the plan",
+        "it came later",
+        "it is placed too late",
+        "another leader placed it",
+        "Longhorn placed it",
+        "it is the first one of its volume",
+        "it lies elsewhere",
+    ],
+)
+def test_no_other_copy_explains_a_move(world: dict[str, Any]) -> None:
+    assert [""] == why_it_moved(**world)
+
+
+def why_it_moved(
+    *,
+    gib: float = 70,
+    made_at: float = 20.0,
+    placed_at: float = MOVED_AT + 4.0,
+    by: str = OURS,
+    sibling_on: str = "n2",
+    placed_on: str = "n1",
+) -> list[str]:
+    """The explanations of all findings about plans that moved."""
+    sibling, copy = builders.replica("b-1", "b", gib), builders.replica("b-2", "b", gib)
+    placed = replace(copy, node=placed_on, disk_uuid=f"{placed_on}-d1")
+    nodes = {name: builders.node(name, builders.disk(free_gib=100)) for name in ("n1", "n2", "n3")}
+    changes = [
+        *(StoredChange(0.0, "node", name, None, node, "somebody") for name, node in nodes.items()),
+        StoredChange(1.0, "replica", "b-1", None, sibling, "longhorn"),
+        StoredChange(made_at, "replica", "b-2", None, copy, "longhorn"),
+        StoredChange(25.0, "plan", "a", None, plan_on("n1"), OURS),
+        StoredChange(MOVED_AT, "plan", "a", plan_on("n1"), plan_on("n3"), OURS),
+        StoredChange(placed_at, "replica", "b-2", copy, placed, by),
+        StoredChange(60.0, "replica", "b-1", sibling, None, "longhorn"),
+    ]
+    if sibling_on:
+        settled = replace(sibling, node=sibling_on, disk_uuid=f"{sibling_on}-d1")
+        changes.append(StoredChange(2.0, "replica", "b-1", sibling, settled, OURS))
+    judge = WorldJudge()
+    judge.read(sorted(changes, key=lambda one: one.at))
+    return [one.explained for one in judge.findings if one.fault is WorldFault.MOVED]
+
+
+def plan_on(node: str) -> Plan:
+    place = Place(node, f"{node}-d1", 60 * builders.GIB)
+    return Plan("a", "uid-a", (place,), ("pod",), VirtualClock().now_utc())
