@@ -243,6 +243,9 @@ class WorldJudge:
         before: Replica | None = change.before
         after: Replica | None = change.after
         past = self.past
+        is_first = after is not None and bool(after.node) and (before is None or not before.node)
+        if is_first:
+            self._check_freeze(change)
         for one in (before, after):
             if one is not None and one.node:
                 past.touched_at[one.node, one.disk_uuid] = change.at
@@ -254,8 +257,7 @@ class WorldJudge:
         past.made_at.setdefault(change.key, change.at)
         past.copies[change.key] = after
         self._on_mark(change, before, after)
-        if after.node and (before is None or not before.node):
-            self._check_freeze(change)
+        if is_first:
             self._on_place(change, after)
         elif before is not None and before.node and (before.node, before.disk_uuid) != (after.node, after.disk_uuid):
             self._note(WorldFault.TWICE, change, f"it was on {before.node}", "")
@@ -293,11 +295,13 @@ class WorldJudge:
         return gate.renewed - max(self.past.refused_at.get(copy, gate.renewed), gate.since)
 
     def _check_freeze(self, change: StoredChange) -> None:
-        """Longhorn has found a disk all the time, and it had to wait until the gate opened."""
+        """Longhorn had to wait until the gate opened, although nothing has come to that disk or gone for so long."""
+        copy: Replica = change.after
         seconds = self._frozen_for(change.key)
         self.longest_freeze = max(self.longest_freeze, seconds)
         self.past.refused_at.pop(change.key, None)
-        if seconds > FREEZE_SECONDS and not change.by.startswith(LEADER):
+        calm = change.at - self.past.touched_at.get((copy.node, copy.disk_uuid), change.at)
+        if min(seconds, calm) > FREEZE_SECONDS and not change.by.startswith(LEADER):
             self._note(WorldFault.FROZEN, change, f"refused for {seconds:.0f} s", "")
 
     def _why_open(self, change: StoredChange, copy: Replica) -> str:

@@ -1,4 +1,4 @@
-"""What explains a plan that left a disk with room for it, told by histories that are written by hand."""
+"""What the judge makes of histories that are written by hand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from controller.allocator.plans.plan import Plan
 from controller.model.places import Place
 from tests.fakes import builders
 from tests.fakes.clock import VirtualClock
-from tests.places.apiserver import LEADER, StoredChange
+from tests.places.apiserver import LEADER, LONGHORN, Answer, GateStamps, StoredChange
 from tests.places.judge import ARRIVES_SECONDS, MADE_ROOM, WorldFault, WorldJudge
 
 MOVED_AT = 30.0  # when the plan of 60 GiB leaves a disk of 100 GiB
 OURS = f"{LEADER}0"
+NODES = {name: builders.node(name, builders.disk(free_gib=100)) for name in ("n1", "n2", "n3")}
 
 
 def test_a_plan_may_make_room_for_a_further_copy_whose_write_is_slow() -> None:
@@ -47,6 +48,34 @@ def test_no_other_copy_explains_a_move(world: dict[str, Any]) -> None:
     assert [""] == why_it_moved(**world)
 
 
+def test_a_further_copy_that_longhorn_placed_after_the_gate_opened_was_kept_from_it() -> None:
+    assert [WorldFault.FROZEN] == faults_of_a_late_place(room_since=10.0)
+
+
+def test_nobody_kept_it_from_room_that_has_just_come() -> None:
+    assert [] == faults_of_a_late_place(room_since=45.0)
+
+
+def faults_of_a_late_place(*, room_since: float) -> list[WorldFault]:
+    """Longhorn is refused at 21 and 42 s, and places at 53 s."""
+    there, sibling = builders.replica("c-1", "c", 80, on="n1"), builders.replica("b-1", "b", 50, on="n2")
+    copy = builders.replica("b-2", "b", 50)
+    changes = [
+        *(StoredChange(0.0, "node", name, None, node, "somebody") for name, node in NODES.items()),
+        StoredChange(1.0, "replica", "c-1", None, there, LONGHORN),
+        StoredChange(2.0, "replica", "b-1", None, sibling, LONGHORN),
+        StoredChange(20.0, "replica", "b-2", None, copy, LONGHORN),
+        StoredChange(21.0, "look", "b-2", None, Answer.REFUSED, LONGHORN),
+        StoredChange(42.0, "look", "b-2", None, Answer.REFUSED, LONGHORN),
+        StoredChange(room_since, "replica", "c-1", there, None, LONGHORN),
+        StoredChange(52.0, "gate", "", GateStamps(), GateStamps(renewed=52.0), OURS),
+        StoredChange(53.0, "replica", "b-2", copy, replace(copy, node="n1", disk_uuid="n1-d1"), LONGHORN),
+    ]
+    judge = WorldJudge()
+    judge.read(sorted(changes, key=lambda one: one.at))
+    return [one.fault for one in judge.findings if not one.explained]
+
+
 def why_it_moved(
     *,
     gib: float = 70,
@@ -59,9 +88,8 @@ def why_it_moved(
     """The explanations of all findings about plans that moved."""
     sibling, copy = builders.replica("b-1", "b", gib), builders.replica("b-2", "b", gib)
     placed = replace(copy, node=placed_on, disk_uuid=f"{placed_on}-d1")
-    nodes = {name: builders.node(name, builders.disk(free_gib=100)) for name in ("n1", "n2", "n3")}
     changes = [
-        *(StoredChange(0.0, "node", name, None, node, "somebody") for name, node in nodes.items()),
+        *(StoredChange(0.0, "node", name, None, node, "somebody") for name, node in NODES.items()),
         StoredChange(1.0, "replica", "b-1", None, sibling, "longhorn"),
         StoredChange(made_at, "replica", "b-2", None, copy, "longhorn"),
         StoredChange(25.0, "plan", "a", None, plan_on("n1"), OURS),
