@@ -23,7 +23,8 @@ from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.unit.allocations.stage import NAMESPACE, NODES, entry, longhorn, longhorn_node, nodes_crd, on_record, put
-from tests.unit.placement.stage import PlacingLeader, ReplicaCell
+from tests.unit.placement.stage import ReplicaCell
+from tests.unit.rpc.giving import GivingLeader
 
 WRITES = ("create", "replace", "patch", "delete")
 S = 5.0
@@ -72,7 +73,7 @@ class HolderStage:
 @pytest.mark.parametrize("asked_before", [False, True], ids=["freed after the move", "and before"])
 def test_what_is_freed_is_free_wherever_it_was_on_record(asked_before: bool) -> None:
     cell = ReplicaCell(n1=100)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     allocator = leader.cluster.allocator
     stage = HolderStage(cell.api, cell.clock, allocator.allocations.learn)
     v, w = cell.add("v", 60), cell.add("w", 60)

@@ -1,27 +1,24 @@
-"""A leader that gives room by name in a cluster in memory: its own allocator and record, an API server, and informers
-that show what happened whenever they are told to."""
+"""Longhorn's objects in an API server in memory, and a leader's allocator with informers that show what happened there
+whenever they are told to."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
 from controller.allocations.backends import NodeDiskAllocationBackend
-from controller.allocations.writer import RecordWriter
 from controller.allocator.allocator import Allocator
 from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.kube.store import Store
-from controller.model.allocations import Allocation, Change, NodeRecord
-from controller.rpc.allocating import DiskAllocator
-from controller.settings import DISK_SCHEDULER, LiveSettings
+from controller.model.allocations import Allocation
+from controller.settings import LiveSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, TestCluster
 from tests.fakes.clock import VirtualClock
 from tests.unit.rpc.leaders import Checks
 
 NAMESPACE = "longhorn-system"
-BY_RECORD = LiveSettings(enabled=True, allocation_authority=DISK_SCHEDULER)
 TRUE = {"status": "True"}
 Raw = dict[str, Any]
 
@@ -117,40 +114,3 @@ class InformedLeader:
             raws = self.cell.api.list_page(kind.resource, namespace).items
             self.stores[kind.name].replace(raws)
         return self
-
-
-class PlacingLeader(InformedLeader):
-    """One that is asked for places."""
-
-    def __init__(self, cell: ReplicaCell, term: int = 1) -> None:
-        super().__init__(cell, BY_RECORD)
-        self.checks.term, self.finds = term, False  # `finds`: what live reads are about
-        backend, given = NodeDiskAllocationBackend(cell.api, NAMESPACE), self.cluster.allocator.allocations
-        self.writer = RecordWriter(backend, self._term, cell.clock, self._pause, self._seen, learn=given.learn)
-        self.giving = DiskAllocator(
-            self.cluster.allocator.allocations,
-            lambda: self.writer,
-            lambda: self.checks,
-            lambda missing, seconds: self.finds,
-            cell.clock,
-        )
-        self.see()
-
-    def _seen(self, node: str) -> NodeRecord | None:
-        return self.stores["record"].get(f"{NAMESPACE}/{node}")
-
-    def _term(self) -> int:
-        self.checks.check_leading()
-        return self.checks.term
-
-    def _pause(self, seconds: float) -> None:
-        self.cell.clock.advance(seconds)
-
-    def commit(self, change: Change) -> None:
-        self.writer.commit([change], self.cell.clock.now() + 5)
-
-
-def change_node(cell: ReplicaCell, name: str, *, zone: str = "", tags: tuple[str, ...] = ()) -> None:
-    raw = cell.api.get(LONGHORN_NODES, NAMESPACE, name)
-    raw["status"]["zone"], raw["spec"]["tags"] = zone, list(tags)
-    cell.api.put(LONGHORN_NODES, NAMESPACE, raw)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from controller.kube.resources import LONGHORN_NODES
-from tests.unit.placement.late import SECONDS, Late, copy_image, free, free_copy, free_gib, let_pass, put_image, start
-from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell
+from tests.unit.placement.stage import NAMESPACE, ReplicaCell
+from tests.unit.rpc.giving import GivingLeader
+from tests.unit.rpc.late import SECONDS, Late, copy_image, free, free_copy, free_gib, let_pass, put_image, start
 from tests.waiting import wait_until
 
 
@@ -18,7 +19,7 @@ from tests.waiting import wait_until
 def test_what_one_call_frees_is_not_free_while_another_is_about_to_write_it(was_given: bool) -> None:
     cell = ReplicaCell(n1=100)
     first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     if was_given:
         leader.giving.place("v", first, SECONDS)
         leader.see()
@@ -35,7 +36,7 @@ def test_a_copy_that_one_call_frees_is_not_free_while_another_is_about_to_write_
     cell = ReplicaCell(n1=100)
     put_image(cell, 60)
     replica = cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     late = Late(leader, lambda: copy_image(leader))
     free_copy(leader)
     leader.see()
@@ -47,7 +48,7 @@ def test_a_copy_that_one_call_frees_is_not_free_while_another_is_about_to_write_
 def test_what_is_freed_and_given_anew_in_one_write_counts_for_good() -> None:
     cell = ReplicaCell(n1=100)
     first, small, second = cell.add("v", 60), cell.add("small", 10), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     leader.giving.place("v", first, SECONDS)
     leader.see()
     go, write = threading.Event(), leader.writer._backend.write
@@ -77,7 +78,7 @@ def test_what_is_freed_and_given_anew_in_one_write_counts_for_good() -> None:
 def test_what_was_freed_and_given_anew_while_the_watch_was_away_counts_for_good() -> None:
     cell = ReplicaCell(n1=100)
     first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     leader.giving.place("v", first, SECONDS)
     leader.see()
     free(leader, first)
@@ -91,7 +92,7 @@ def test_what_was_freed_and_given_anew_while_the_watch_was_away_counts_for_good(
 def test_a_decision_of_one_term_is_not_written_in_the_next_one_of_the_same_process() -> None:
     cell = ReplicaCell(n1=100)
     first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     late = Late(leader, lambda: leader.giving.place("v", first, SECONDS))
     leader.checks.term = 2
     leader.cluster.allocator.end_term()
@@ -109,7 +110,7 @@ def test_a_decision_of_one_term_is_not_written_in_the_next_one_of_the_same_proce
 def test_what_waits_on_a_disk_goes_with_it(to: str) -> None:
     cell = ReplicaCell(n1=100, n2=10)
     first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert leader.giving.place("v", first, SECONDS).allocations
     leader.see()
     nodes = {name: cell.api.get(LONGHORN_NODES, NAMESPACE, name) for name in ("n1", "n2")}

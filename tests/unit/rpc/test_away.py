@@ -12,7 +12,9 @@ from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotReadyError, PreconditionError
 from controller.kube.resources import LONGHORN_NODES
 from tests.fakes.builders import GIB
-from tests.unit.placement.late import (
+from tests.unit.placement.stage import NAMESPACE, ReplicaCell
+from tests.unit.rpc.giving import GivingLeader, change_node
+from tests.unit.rpc.late import (
     SECONDS,
     Late,
     arrives,
@@ -22,10 +24,9 @@ from tests.unit.placement.late import (
     put_image,
     refuse,
 )
-from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell, change_node
 
 
-def hide(leader: PlacingLeader, node: str) -> Callable[[], object]:
+def hide(leader: GivingLeader, node: str) -> Callable[[], object]:
     """It is back with the function that is returned."""
     api = leader.cell.api
     raw = api.get(LONGHORN_NODES, NAMESPACE, node)
@@ -40,16 +41,16 @@ def hide(leader: PlacingLeader, node: str) -> Callable[[], object]:
     return show
 
 
-def node_of(leader: PlacingLeader, volume: str, replica: str) -> str:
+def node_of(leader: GivingLeader, volume: str, replica: str) -> str:
     (one,) = leader.see().giving.place(volume, replica, SECONDS).allocations
     return one.node
 
 
-def with_two_replicas(n1: int, n2: int) -> tuple[PlacingLeader, str, str]:
+def with_two_replicas(n1: int, n2: int) -> tuple[GivingLeader, str, str]:
     cell = ReplicaCell(n1=n1, n2=n2)
     cell.put_volume("v", 10, numberOfReplicas=2)
     first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
-    return PlacingLeader(cell), first, second
+    return GivingLeader(cell), first, second
 
 
 def test_a_volume_does_not_grow_while_a_disk_of_it_is_away() -> None:
@@ -75,7 +76,7 @@ def test_a_free_of_a_place_elsewhere_leaves_what_is_away() -> None:
     cell = ReplicaCell(n1=100, n2=100)
     cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1")
     name = cell.put_replica("v", gib=60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert "n1" == node_of(leader, "v", name)
     show = hide(leader, "n1")
     cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
@@ -92,7 +93,7 @@ def test_the_place_that_was_told_last_is_told_after_a_growth_that_came_to_nothin
     cell.put_volume("v", 10, numberOfReplicas=2)
     first = cell.put_replica("v", 1)
     cell.put_replica("v", 2, nodeID="n3", diskID="n3-d1")
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert "n1" == node_of(leader, "v", first)
     show = hide(leader.see(), "n1")
     cell.clock.advance(1)
@@ -110,7 +111,7 @@ def test_after_a_growth_that_another_node_refused_a_place_is_told_as_before() ->
     cell.put_volume("v", 10, numberOfReplicas=2)
     first = cell.put_replica("v", 1)
     cell.put_replica("v", 2, nodeID="n3", diskID="n3-d1")
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert "n1" == node_of(leader, "v", first)
     mend = refuse(leader, "n3")
     with pytest.raises(NotReadyError):
@@ -159,7 +160,7 @@ def test_in_a_zone_of_a_replica_that_is_away_it_is_given_none() -> None:
         change_node(cell, node, zone=zone)
     cell.put_volume("v", 10, numberOfReplicas=2, replicaZoneSoftAntiAffinity="disabled")
     first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert "n1" == node_of(leader, "v", first)
     show = hide(leader, "n1")
     with pytest.raises(NotReadyError, match="was given a disk that no node shows now"):
@@ -172,7 +173,7 @@ def test_the_place_of_the_last_answer_counts_whatever_was_decided_since() -> Non
     """The image comes along to there."""
     cell = ReplicaCell(n1=150, n2=100)
     name = cell.add("v", 10)
-    leader, told = PlacingLeader(cell), list[str]()
+    leader, told = GivingLeader(cell), list[str]()
     late = Late(leader, lambda: told.append(leader.giving.place("v", name, SECONDS).allocations[0].node))
     show = hide(leader, "n1")
     assert "n2" == node_of(leader, "v", name)
@@ -190,7 +191,7 @@ def test_another_replica_waits_while_its_disk_alone_is_away() -> None:
     cell = ReplicaCell(n1=100)
     cell.put_volume("v", 10, numberOfReplicas=2)
     first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert "n1" == node_of(leader, "v", first)
     raw = cell.api.get(LONGHORN_NODES, NAMESPACE, "n1")
     status = raw["status"]["diskStatus"]["d1"]
@@ -204,7 +205,7 @@ def test_another_replica_waits_while_it_is_not_known_which_answer_is_the_last() 
     cell = ReplicaCell(n1=200, n2=150)
     cell.put_volume("v", 10, numberOfReplicas=2)
     first, second = cell.put_replica("v", 1), cell.put_replica("v", 2)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     late = Late(leader, lambda: leader.giving.place("v", first, SECONDS))
     show = hide(leader.see(), "n1")
     assert "n2" == node_of(leader, "v", first)
@@ -218,7 +219,7 @@ def test_another_replica_waits_while_it_is_not_known_which_answer_is_the_last() 
 def test_the_copy_of_an_image_that_was_told_last_is_told_again() -> None:
     cell = ReplicaCell(n1=100, n2=90)
     put_image(cell, 10)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     places = []
     for _ in range(2):
         places.append(copied_to(leader))
@@ -229,7 +230,7 @@ def test_the_copy_of_an_image_that_was_told_last_is_told_again() -> None:
     assert "n2" == copied_to(leader)
 
 
-def copied_to(leader: PlacingLeader) -> str:
+def copied_to(leader: GivingLeader) -> str:
     served = copy_image(leader.see())
     assert served.reply is not None
     node: str = served.reply.allocation.node

@@ -16,7 +16,9 @@ from controller.errors import ClusterError, NotReadyError, PreconditionError, Sc
 from controller.settings import DISK_SCHEDULER, LONGHORN
 from tests.fakes.builders import GIB
 from tests.fakes.clock import TickingClock
-from tests.unit.placement.late import (
+from tests.unit.placement.stage import NAMESPACE, ReplicaCell
+from tests.unit.rpc.giving import GivingLeader
+from tests.unit.rpc.late import (
     SECONDS,
     Late,
     arrives,
@@ -33,7 +35,6 @@ from tests.unit.placement.late import (
     refuse,
     switch,
 )
-from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell
 
 
 @pytest.mark.parametrize("is_copy", [False, True])
@@ -41,7 +42,7 @@ def test_what_was_freed_without_an_answer_is_not_given_back_once_others_have_its
     cell = ReplicaCell(n1=100)
     put_image(cell, 60)
     first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
 
     def is_given() -> bool:
         if is_copy:
@@ -63,7 +64,7 @@ def test_what_was_freed_without_an_answer_is_not_given_back_once_others_have_its
 def test_a_late_write_of_the_same_leader_is_not_somebody_elses() -> None:
     cell = ReplicaCell(n1=100)
     names = [cell.add(name, 20) for name in ("v1", "v2", "v3")]
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     leader.giving.place("v1", names[0], SECONDS)
     late = delay(leader)
     with pytest.raises(NotReadyError):
@@ -77,7 +78,7 @@ def test_a_write_at_the_place_of_now_says_nothing_of_one_at_the_former_place() -
     """The record goes into Longhorn's Nodes as soon as these have a field for it."""
     cell = ReplicaCell(n1=100)
     v, w, x = cell.add("v", 60), cell.add("w", 60), cell.add("x", 10)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     late = delay(leader)
     with pytest.raises(NotReadyError):
         leader.giving.place("v", v, SECONDS)
@@ -95,7 +96,7 @@ def test_a_place_that_another_call_may_yet_write_is_freed_once() -> None:
     cell = ReplicaCell(TickingClock(0.01), n1=100, n2=100)
     cell.put_volume("v", dataLocality="strict-local", nodeID="n1")
     name = cell.put_replica("v", hardNodeAffinity="n1")
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     allocations = leader.cluster.allocator.allocations
     allocations.failed(allocations.place_replica(name, SECONDS))
     cell.put_volume("v", dataLocality="strict-local", nodeID="n2")
@@ -107,7 +108,7 @@ def test_a_place_that_another_call_may_yet_write_is_freed_once() -> None:
 def test_what_was_decided_while_the_record_decided_is_not_written_once_longhorn_does() -> None:
     cell = ReplicaCell(n1=100)
     name = cell.add("v", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     late = Late(leader, lambda: leader.giving.place("v", name, SECONDS))
     switch(leader, LONGHORN)
     late.let_go()
@@ -115,7 +116,7 @@ def test_what_was_decided_while_the_record_decided_is_not_written_once_longhorn_
     assert {} == cell.on_record()
 
 
-CALLS: dict[str, Callable[[PlacingLeader], object]] = {
+CALLS: dict[str, Callable[[GivingLeader], object]] = {
     "replica": lambda leader: leader.giving.place("v", "v-r-1", SECONDS),
     "copy": copy_image,
     "growth": lambda leader: expand(leader, "v", 60),
@@ -128,7 +129,7 @@ def test_nor_once_it_decides_again(call: str) -> None:
     cell = ReplicaCell(n1=100)
     put_image(cell, 60)
     cell.add("v", 60) if call == "replica" else cell.lying("v")
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     late = Late(leader, lambda: CALLS[call](leader))
     switch(leader, LONGHORN)
     cell.put_volume("w", 60)
@@ -140,7 +141,7 @@ def test_nor_once_it_decides_again(call: str) -> None:
     assert {} == cell.on_record()
 
 
-def fail(leader: PlacingLeader, call: Callable[[], object]) -> None:
+def fail(leader: GivingLeader, call: Callable[[], object]) -> None:
     """The API server is away for as long as it takes."""
     backend: Any = leader.writer._backend
     write, read = backend.write, backend.read
@@ -159,7 +160,7 @@ def test_what_was_told_stays_however_often_it_is_asked_again_while_nothing_can_b
     cell = ReplicaCell(n1=100)
     first, small, second = cell.add("v", 60), cell.add("x", 5), cell.add("w", 60)
     arrives(cell, "other", 1)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert leader.giving.place("v", first, SECONDS).allocations
     for _ in range(2):
         fail(leader, lambda: leader.giving.place("v", first, SECONDS))
@@ -172,7 +173,7 @@ def test_so_does_a_growth() -> None:
     cell = ReplicaCell(n1=100)
     first, small, second = cell.lying("v"), cell.add("x", 5), cell.add("w", 40)
     arrives(cell, first, 10)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert "allocated" == expand(leader, "v", 60).outcome
     for _ in range(2):
         fail(leader, lambda: expand(leader, "v", 60))
@@ -186,7 +187,7 @@ def test_what_is_behind_its_own_writes_takes_none_for_somebody_elses(again: bool
     cell = ReplicaCell(n1=100)
     first, small, second = cell.add("v", 60), cell.add("x", 5), cell.add("w", 60)
     arrives(cell, "other", 1)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert leader.giving.place("v", first, SECONDS).allocations
     if again:
         leader.checks.term = 2
@@ -212,7 +213,7 @@ def test_where_a_growth_was_taken_back_or_never_tried_the_room_is_free_at_once(e
     cell.put_volume("v", numberOfReplicas=3)
     for number in (1, 2, 3):
         cell.put_replica("v", number, nodeID=f"n{number}", diskID=f"n{number}-d1")
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     backend: Any = leader.writer._backend
     write = backend.write
 
@@ -239,7 +240,7 @@ def test_where_a_growth_was_taken_back_or_never_tried_the_room_is_free_at_once(e
 def test_where_a_write_was_refused_nothing_is_given_for_a_minute_and_nothing_counts() -> None:
     cell = ReplicaCell(n1=100, n2=90)
     first, second, third = cell.add("v", 60), cell.add("w", 60), cell.add("x", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     mend = refuse(leader, "n1")
     with pytest.raises(NotReadyError, match="the record of n1 cannot be written: 422: no"):
         leader.giving.place("v", first, SECONDS)
@@ -256,7 +257,7 @@ def test_where_a_write_was_refused_nothing_is_given_for_a_minute_and_nothing_cou
 def test_nor_for_copies_of_images() -> None:
     cell = ReplicaCell(n1=100, n2=90)
     put_image(cell, 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     refuse(leader, "n1")
     with pytest.raises(NotReadyError, match="the record of n1 cannot be written: 422: no"):
         copy_image(leader)
@@ -267,7 +268,7 @@ def test_where_it_has_no_room_either_that_is_what_is_told() -> None:
     cell = ReplicaCell(n1=100, n2=50)
     first, second = cell.add("v", 60), cell.add("w", 110)
     put_image(cell, 110)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     refuse(leader, "n1")
     with pytest.raises(NotReadyError):
         leader.giving.place("v", first, SECONDS)
@@ -279,7 +280,7 @@ def test_where_it_has_no_room_either_that_is_what_is_told() -> None:
 def test_what_was_sent_without_an_answer_may_arrive_though_the_next_try_was_refused() -> None:
     cell = ReplicaCell(n1=100)
     first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     backend: Any = leader.writer._backend
     write, failures = backend.write, iter([UnavailableError("no answer"), ClusterError("403")])
 
@@ -299,7 +300,7 @@ def test_what_was_sent_without_an_answer_may_arrive_though_the_next_try_was_refu
 def test_what_a_write_may_have_taken_from_a_replica_that_has_grown_is_not_said_to_be_gone(is_there: bool) -> None:
     cell = ReplicaCell(n1=100)
     first, second = cell.add("v", 10), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     leader.giving.place("v", first, SECONDS)
     late = delay(leader)
     with pytest.raises(NotReadyError):

@@ -11,8 +11,9 @@ from controller.errors import PreconditionError
 from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES
 from controller.model.allocations import Allocation, Drop, Purpose, Put
 from tests.fakes.builders import GIB
-from tests.unit.placement.late import SECONDS, arrives, free, free_gib, succeeds
-from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell
+from tests.unit.placement.stage import NAMESPACE, ReplicaCell
+from tests.unit.rpc.giving import GivingLeader
+from tests.unit.rpc.late import SECONDS, arrives, free, free_gib, succeeds
 
 FIRST, LARGE = "n1-d1", "large"
 SIZES_GIB = {FIRST: 100, LARGE: 100}
@@ -34,12 +35,12 @@ def put_disks(cell: ReplicaCell, node: str, uuids: dict[str, str]) -> None:
     cell.api.put(LONGHORN_NODES, NAMESPACE, raw)
 
 
-def show_disks(leader: PlacingLeader, **uuids: str) -> None:
+def show_disks(leader: GivingLeader, **uuids: str) -> None:
     put_disks(leader.cell, "n1", uuids)
     leader.see()
 
 
-def free_by_uuid(leader: PlacingLeader) -> dict[str, float]:
+def free_by_uuid(leader: GivingLeader) -> dict[str, float]:
     room = leader.cluster.allocator._world.room("n1")
     assert room is not None
     return {disk.uuid: disk.free_bytes / GIB for disk in room.disks}
@@ -55,7 +56,7 @@ def test_what_was_given_stays_on_its_disk_when_another_one_gets_its_name(
 ) -> None:
     cell = ReplicaCell(n1=100)
     first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     leader.giving.place("v", first, SECONDS)
     leader.see()
     for disks in steps:
@@ -71,7 +72,7 @@ def test_what_was_given_stays_on_its_disk_when_another_one_gets_its_name(
 def test_what_was_given_does_not_go_to_another_disk_in_the_place_of_its_own(is_fresh: bool) -> None:
     cell = ReplicaCell(n1=100)
     name = cell.add("v", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     leader.giving.place("v", name, SECONDS)
     leader.see()
     show_disks(leader, d1="other")
@@ -85,7 +86,7 @@ def test_what_was_given_does_not_go_to_another_disk_in_the_place_of_its_own(is_f
 def test_what_is_given_anew_while_its_disk_is_away_counts_on_both_once_that_is_back() -> None:
     cell = ReplicaCell(n1=100)
     first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     leader.giving.place("v", first, SECONDS)
     leader.see()
     show_disks(leader, d1=LARGE)
@@ -104,7 +105,7 @@ def test_what_is_given_anew_while_its_disk_is_away_counts_on_both_once_that_is_b
 def test_of_two_entries_by_a_disks_former_and_present_node_the_larger_counts(
     purpose: Purpose, former: int, present: int
 ) -> None:
-    leader = PlacingLeader(ReplicaCell(n1=100, n2=10))
+    leader = GivingLeader(ReplicaCell(n1=100, n2=10))
     leader.commit(Put(Allocation(purpose, "one", "n1", FIRST, former * GIB)))
     put_disks(leader.cell, "n2", {"d1": FIRST})
     show_disks(leader)
@@ -123,7 +124,7 @@ def test_what_was_given_counts_on_its_disk_in_whichever_order_a_leader_sees_it(
 ) -> None:
     cell = ReplicaCell(n1=100)
     first = cell.add("v", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     arrives(cell, first, 60)
     put_disks(cell, "n1", disks)
     for kind in order:
@@ -134,7 +135,7 @@ def test_what_was_given_counts_on_its_disk_in_whichever_order_a_leader_sees_it(
 def test_what_was_given_counts_on_its_disk_on_another_node_once_that_comes_there() -> None:
     cell = ReplicaCell(n1=100, n2=10)
     first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     leader.giving.place("v", first, SECONDS)
     leader.see()
     show_disks(leader, d1="other")
@@ -151,7 +152,7 @@ def test_what_was_given_counts_on_its_disk_on_another_node_once_that_comes_there
 
 def test_of_swapped_disks_the_one_whose_copy_goes_is_free() -> None:
     cell = ReplicaCell(n1=100)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     show_disks(leader, d1=FIRST, d2=LARGE)
     image = {"metadata": {"name": "i"}, "status": {"realSize": 60 * GIB, "diskFileStatusMap": {}}}
     cell.api.put(LONGHORN_BACKING_IMAGES, NAMESPACE, {**image, "spec": {"diskFileSpecMap": {FIRST: {}, LARGE: {}}}})
@@ -161,7 +162,7 @@ def test_of_swapped_disks_the_one_whose_copy_goes_is_free() -> None:
     assert {FIRST: 40, LARGE: 40} == free_by_uuid(leader)
     cell.api.put(LONGHORN_BACKING_IMAGES, NAMESPACE, {**image, "spec": {"diskFileSpecMap": {LARGE: {}}}})
     leader.commit(Drop(Purpose.BACKING_IMAGE, "i", "n1", FIRST))
-    assert {FIRST: 100, LARGE: 40} == free_by_uuid(leader.see()) == free_by_uuid(PlacingLeader(cell))
+    assert {FIRST: 100, LARGE: 40} == free_by_uuid(leader.see()) == free_by_uuid(GivingLeader(cell))
 
 
 def test_of_two_disks_that_a_replica_was_given_none_is_freed_while_one_may_be_written() -> None:

@@ -12,7 +12,9 @@ from controller.errors import NotReadyError, PreconditionError
 from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.model.allocations import Purpose
 from controller.rpc import disk_scheduler_pb2 as pb
-from tests.unit.placement.late import (
+from tests.unit.placement.stage import NAMESPACE, ReplicaCell
+from tests.unit.rpc.giving import GivingLeader, change_node
+from tests.unit.rpc.late import (
     SECONDS,
     Late,
     arrives,
@@ -27,7 +29,6 @@ from tests.unit.placement.late import (
     schedule,
     succeeds,
 )
-from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell, change_node
 
 LEADERS = pytest.mark.parametrize("is_next", [False, True], ids=["the same leader", "the next leader"])
 
@@ -35,7 +36,7 @@ LEADERS = pytest.mark.parametrize("is_next", [False, True], ids=["the same leade
 # Two entries
 
 
-def given_twice(*, is_next: bool, image: str = "", **spec: Any) -> tuple[ReplicaCell, PlacingLeader, str]:
+def given_twice(*, is_next: bool, image: str = "", **spec: Any) -> tuple[ReplicaCell, GivingLeader, str]:
     """A replica of "v" that was told n2, and that a former leader's late write gave n1."""
     cell = ReplicaCell(n1=100, n2=130)
     if image:
@@ -43,7 +44,7 @@ def given_twice(*, is_next: bool, image: str = "", **spec: Any) -> tuple[Replica
         spec["backingImage"] = image
     cell.put_volume("v", 10, **spec)
     name = cell.put_replica("v", backingImage=image)
-    leader, told = PlacingLeader(cell, 2), list[str]()
+    leader, told = GivingLeader(cell, 2), list[str]()
     late = Late(leader, lambda: told.append(leader.giving.place("v", name, SECONDS).allocations[0].node))
     if not is_next:
         arrives(cell, name, 10)
@@ -53,7 +54,7 @@ def given_twice(*, is_next: bool, image: str = "", **spec: Any) -> tuple[Replica
     if is_next:
         arrives(cell, name, 10)
         leader.checks.is_leading = False
-        leader = PlacingLeader(cell, 3)
+        leader = GivingLeader(cell, 3)
         leader.cluster.allocator.begin_term(has_predecessor=False)
     return cell, leader.see(), name
 
@@ -174,7 +175,7 @@ def test_what_was_to_be_freed_stays_where_somebody_was_told_of_it_since() -> Non
     cell = ReplicaCell(n1=100, n2=50)
     cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n1")
     name, other = cell.put_replica("v", gib=60), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert "n1" == schedule(leader, "v", name).node
     cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2")
     leader.see()
@@ -191,7 +192,7 @@ def test_a_replica_of_a_former_life_is_not_told_where_it_lay_without_a_write() -
     cell = ReplicaCell(n1=100)
     cell.put_volume("v", 60)
     name, other = cell.put_replica("v", gib=60, nodeID="n1", diskID="n1-d1"), cell.add("w", 60)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     arrives(cell, name, 60)
     leader.see()
     cell.api.delete(LONGHORN_REPLICAS, NAMESPACE, name)
@@ -214,7 +215,7 @@ def test_where_a_failed_replica_comes_back_no_other_one_is_placed() -> None:
     lost = cell.put_replica("v", 2, nodeID="n2", diskID="n2-d1", healthyAt="2019-01-01T00:00:00Z")
     cell.change(lost, failedAt="2020-01-01T00:00:00Z")
     new = cell.put_replica("v", 3)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     for _ in range(2):
         served = leader.giving.reuse_failed_replica(pb.ReuseFailedReplicaRequest(volume_name="v"), SECONDS)
         assert served.reply is not None
@@ -231,7 +232,7 @@ def test_a_copy_of_an_image_is_not_told_a_node_that_does_not_suit_it_any_more() 
     cell = ReplicaCell(n1=100, n2=90)
     change_node(cell, "n2", tags=("ssd",))
     put_image(cell, 10)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert "allocated" == copy_image(leader).outcome
     raw = cell.api.get(LONGHORN_BACKING_IMAGES, NAMESPACE, "i")
     raw["spec"]["nodeSelector"] = ["ssd"]
@@ -248,7 +249,7 @@ def test_a_replica_that_was_made_again_is_not_told_a_disk_that_does_not_suit_it(
     cell = ReplicaCell(n1=100, n2=50)
     change_node(cell, "n2", tags=("ssd",))
     name = cell.add("v", 20)
-    leader = PlacingLeader(cell)
+    leader = GivingLeader(cell)
     assert "n1" == schedule(leader, "v", name).node
     for kind, gone in ((LONGHORN_REPLICAS, name), (LONGHORN_VOLUMES, "v")):
         cell.api.delete(kind, NAMESPACE, gone)

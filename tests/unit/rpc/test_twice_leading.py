@@ -7,14 +7,15 @@ import pytest
 from controller.errors import NotReadyError
 from controller.model.allocations import Allocation, Purpose, Put
 from tests.fakes.builders import GIB
-from tests.unit.placement.late import SECONDS, Late, arrives, free, lose_answers
-from tests.unit.placement.stage import PlacingLeader, ReplicaCell
+from tests.unit.placement.stage import ReplicaCell
+from tests.unit.rpc.giving import GivingLeader
+from tests.unit.rpc.late import SECONDS, Late, arrives, free, lose_answers
 
 
 def test_what_a_term_owes_is_not_taken_back_in_a_later_one() -> None:
     cell = ReplicaCell(n1=100)
     v, w, x = cell.add("v", 60), cell.add("w", 60), cell.add("x", 10)
-    one = PlacingLeader(cell, term=1)
+    one = GivingLeader(cell, term=1)
     mend = lose_answers(one)
     with pytest.raises(NotReadyError):
         one.giving.place("v", v, SECONDS)
@@ -22,7 +23,7 @@ def test_what_a_term_owes_is_not_taken_back_in_a_later_one() -> None:
     assert cell.on_record() == {v: "n1"}
     one.checks.is_leading = False
     one.cluster.allocator.end_term()
-    assert PlacingLeader(cell, term=2).see().giving.place("v", v, SECONDS).allocations  # its caller may rely on that
+    assert GivingLeader(cell, term=2).see().giving.place("v", v, SECONDS).allocations  # its caller may rely on that
     one.checks.is_leading, one.checks.term = True, 3
     one.see()
     one.cluster.allocator.begin_term(has_predecessor=True)
@@ -39,10 +40,10 @@ def test_what_one_term_frees_on_two_nodes_is_not_freed_in_a_later_one() -> None:
     v = cell.add("v", 60)
     for node in ("n1", "n2"):
         arrives(cell, v, 60, node=node)
-    one = PlacingLeader(cell, term=1)
+    one = GivingLeader(cell, term=1)
     late = Late(one, lambda: free(one, v))
     told = Allocation(Purpose.REPLICA, v, "n1", "n1-d1", 60 * GIB)
-    PlacingLeader(cell, term=2).commit(Put(told))
+    GivingLeader(cell, term=2).commit(Put(told))
     one.checks.term = 3
     one.cluster.allocator.end_term()
     one.cluster.allocator.begin_term(has_predecessor=True)

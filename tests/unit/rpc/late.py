@@ -16,32 +16,33 @@ from controller.model.allocations import Allocation, Purpose
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import Served
 from tests.fakes.builders import GIB
-from tests.unit.placement.stage import NAMESPACE, PlacingLeader, ReplicaCell
+from tests.unit.placement.stage import NAMESPACE, ReplicaCell
+from tests.unit.rpc.giving import GivingLeader
 
 LATE = "late"
 SECONDS = 5.0
 
 
-def free_gib(leader: PlacingLeader, node: str = "n1") -> float:
+def free_gib(leader: GivingLeader, node: str = "n1") -> float:
     room = leader.cluster.allocator._world.room(node)
     assert room is not None
     return room.disks[0].free_bytes / GIB
 
 
-def let_pass(leader: PlacingLeader, seconds: float) -> None:
+def let_pass(leader: GivingLeader, seconds: float) -> None:
     leader.cell.clock.advance(seconds)
     leader.cluster.allocator.sweep()
     leader.see()
 
 
-def succeeds(cell: ReplicaCell, term: int = 2) -> PlacingLeader:
+def succeeds(cell: ReplicaCell, term: int = 2) -> GivingLeader:
     """The leader after another one."""
-    leader = PlacingLeader(cell, term)
+    leader = GivingLeader(cell, term)
     leader.cluster.allocator.begin_term(has_predecessor=True)
     return leader
 
 
-def switch(leader: PlacingLeader, authority: str) -> None:
+def switch(leader: GivingLeader, authority: str) -> None:
     allocator = leader.cluster.allocator
     leader.live = replace(leader.live, allocation_authority=authority)
     allocator.configure(leader.live, allocator._world.settings)
@@ -50,11 +51,11 @@ def switch(leader: PlacingLeader, authority: str) -> None:
 # Calls
 
 
-def free(leader: PlacingLeader, replica: str) -> None:
+def free(leader: GivingLeader, replica: str) -> None:
     leader.giving.deallocate_replica(pb.DeallocateReplicaRequest(replica_name=replica), SECONDS)
 
 
-def schedule(leader: PlacingLeader, volume: str, replica: str) -> pb.Allocation:
+def schedule(leader: GivingLeader, volume: str, replica: str) -> pb.Allocation:
     request = pb.ScheduleReplicaRequest(volume_name=volume, replica_name=replica)
     served = leader.giving.schedule_replica(request, SECONDS)
     assert served.reply is not None
@@ -62,7 +63,7 @@ def schedule(leader: PlacingLeader, volume: str, replica: str) -> pb.Allocation:
     return allocation
 
 
-def expand(leader: PlacingLeader, volume: str, gib: int) -> Served:
+def expand(leader: GivingLeader, volume: str, gib: int) -> Served:
     return leader.giving.expand_volume(pb.ExpandVolumeRequest(volume_name=volume, size_bytes=gib * GIB), SECONDS)
 
 
@@ -73,11 +74,11 @@ def put_image(cell: ReplicaCell, gib: int) -> None:
     cell.api.put(LONGHORN_BACKING_IMAGES, NAMESPACE, raw)
 
 
-def copy_image(leader: PlacingLeader) -> Served:
+def copy_image(leader: GivingLeader) -> Served:
     return leader.giving.schedule_backing_image(pb.ScheduleBackingImageRequest(backing_image_name="i"), SECONDS)
 
 
-def free_copy(leader: PlacingLeader) -> None:
+def free_copy(leader: GivingLeader) -> None:
     request = pb.DeallocateBackingImageRequest(backing_image_name="i", disk_uuid="n1-d1")
     leader.giving.deallocate_backing_image(request, SECONDS)
 
@@ -91,7 +92,7 @@ def start(call: Callable[[], object], name: str = "caller") -> threading.Thread:
 class Late:
     """A call that has decided, and whose thread goes on with `let_go`."""
 
-    def __init__(self, leader: PlacingLeader, call: Callable[[], object]) -> None:
+    def __init__(self, leader: GivingLeader, call: Callable[[], object]) -> None:
         self._at, self._go = threading.Event(), threading.Event()
         self.error = ""
         self.raised: Exception | None = None
@@ -130,7 +131,7 @@ def arrives(cell: ReplicaCell, name: str, gib: int, *, node: str = "n1", purpose
     backend.write(there, [*there.record.allocations, one], 1)
 
 
-def late_beside_a_pod(locality: str) -> tuple[ReplicaCell, PlacingLeader, str]:
+def late_beside_a_pod(locality: str) -> tuple[ReplicaCell, GivingLeader, str]:
     """A pod was offered the room in which a leader before gave a detached volume's replica its place, and told nobody:
     nobody keeps room for such a volume before it is attached."""
     cell = ReplicaCell(n1=100)
@@ -142,7 +143,7 @@ def late_beside_a_pod(locality: str) -> tuple[ReplicaCell, PlacingLeader, str]:
     return cell, leader.see(), name
 
 
-def lose_answers(leader: PlacingLeader) -> Callable[[], None]:
+def lose_answers(leader: GivingLeader) -> Callable[[], None]:
     """A write arrives, its answer does not, and nothing can be read after it, until the function that is returned."""
     backend: Any = leader.writer._backend
     write, read, is_lost = backend.write, backend.read, False
@@ -165,7 +166,7 @@ def lose_answers(leader: PlacingLeader) -> Callable[[], None]:
     return mend
 
 
-def delay(leader: PlacingLeader) -> list[Callable[[], object]]:
+def delay(leader: GivingLeader) -> list[Callable[[], object]]:
     """The next write is not answered in time, and arrives when it is called."""
     backend: Any = leader.writer._backend
     write, late = backend.write, list[Callable[[], object]]()
@@ -180,7 +181,7 @@ def delay(leader: PlacingLeader) -> list[Callable[[], object]]:
     return late
 
 
-def refuse(leader: PlacingLeader, node: str) -> Callable[[], None]:
+def refuse(leader: GivingLeader, node: str) -> Callable[[], None]:
     """Writes of that node's record, until the function that is returned."""
     backend: Any = leader.writer._backend
     write = backend.write
@@ -197,7 +198,7 @@ def refuse(leader: PlacingLeader, node: str) -> Callable[[], None]:
     return mend
 
 
-def overtake(leader: PlacingLeader, other: Callable[[], object]) -> None:
+def overtake(leader: GivingLeader, other: Callable[[], object]) -> None:
     """The next write comes after another one, of which its writer knows nothing."""
     backend: Any = leader.writer._backend
     write = backend.write

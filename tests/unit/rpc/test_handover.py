@@ -7,7 +7,9 @@ import pytest
 from controller.errors import NotReadyError, OutdatedDecisionError
 from controller.model.allocations import Allocation, Purpose, Put
 from tests.fakes.builders import GIB
-from tests.unit.placement.late import (
+from tests.unit.placement.stage import ReplicaCell
+from tests.unit.rpc.giving import GivingLeader
+from tests.unit.rpc.late import (
     SECONDS,
     Late,
     arrives,
@@ -21,7 +23,6 @@ from tests.unit.placement.late import (
     refuse,
     succeeds,
 )
-from tests.unit.placement.stage import PlacingLeader, ReplicaCell
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["the first entry", "one more"])
@@ -30,7 +31,7 @@ def test_room_that_a_former_leader_gave_meanwhile_is_not_given_again(is_new: boo
     if not is_new:
         arrives(cell, cell.add("v1", 10), 10)
     second, third = cell.add("v2", 60), cell.add("v3", 60)
-    leader = PlacingLeader(cell, term=2)
+    leader = GivingLeader(cell, term=2)
     arrives(cell, second, 60)
     with pytest.raises(OutdatedDecisionError):
         leader.giving.place("v3", third, 5)
@@ -48,7 +49,7 @@ def test_room_that_a_former_leader_gave_meanwhile_is_not_given_again(is_new: boo
 def test_the_same_asked_twice_is_not_given_by_the_second_either() -> None:
     cell = ReplicaCell(n1=100)
     second, third = cell.add("v2", 60), cell.add("v3", 60)
-    leader = PlacingLeader(cell, term=2)
+    leader = GivingLeader(cell, term=2)
     allocations = leader.cluster.allocator.allocations
     arrives(cell, second, 60)
     pending = allocations.place_replica(third, 5.0)
@@ -63,7 +64,7 @@ def test_nor_is_the_same_growth() -> None:
     first, second = cell.lying("v"), cell.add("w", 60)
     arrives(cell, first, 10)
     arrives(cell, "gone", 10)
-    leader = PlacingLeader(cell, term=2)
+    leader = GivingLeader(cell, term=2)
     late = Late(leader, lambda: expand(leader, "v", 60))
     arrives(cell, second, 60)
     free(leader.see(), "gone")  # the record is of this term by that
@@ -79,7 +80,7 @@ def test_what_a_former_leader_writes_between_a_read_and_a_write_is_not_somebody_
     cell = ReplicaCell(n1=100)
     names = [cell.add(name, 20) for name in ("v1", "v2", "v3")]
     arrives(cell, names[0], 20)
-    leader = PlacingLeader(cell, term=2)
+    leader = GivingLeader(cell, term=2)
     overtake(leader, lambda: arrives(cell, names[1], 20))
     with pytest.raises(OutdatedDecisionError):
         leader.giving.place("v3", names[2], 5)
@@ -135,7 +136,7 @@ def test_nor_one_that_this_leader_has_tried_to_give_before() -> None:
 def test_what_came_to_nothing_is_no_leaders_own() -> None:
     cell = ReplicaCell(n1=200)
     name, other = cell.add("v", 60), cell.add("x", 5)
-    leader = PlacingLeader(cell, 2)
+    leader = GivingLeader(cell, 2)
     delay(leader)
     with pytest.raises(NotReadyError):
         leader.giving.place("v", name, SECONDS)
