@@ -110,16 +110,14 @@ class Facts:
 
     def extra_on(self, disk_uuid: str) -> Iterable[Allocation]:
         """What takes bytes of that disk, and no Replica object shows it there: what is allocated, and backing images
-        that come with replicas, are not on record, and of which, where Longhorn decides, the disk's figure does not
-        tell yet, as it does once the image names the disk."""
-        allocated = self.allocated.extra.on(disk_uuid)
-        names = {one.backing_image for one in self.placed.on(disk_uuid)} if self.backing_images else set[str]()
-        names = names.union(self.allocated.extra.images_on(disk_uuid)) - {""}
-        if not names:
+        that name the disk or come with replicas. The disk's figure tells of them late."""
+        allocated, images = self.allocated.extra.on(disk_uuid), self.backing_images
+        if not images:
             return allocated
+        names = {one.backing_image for one in self.placed.on(disk_uuid)} | self.allocated.extra.images_on(disk_uuid)
+        names.update(name for name, one in images.items() if disk_uuid in one.disk_uuids)
         names -= {one.name for one in allocated if one.purpose is Purpose.BACKING_IMAGE}
-        images = [self.backing_images[name] for name in sorted(names & self.backing_images.keys())]
-        come = (one for one in images if self.allocated.counts or disk_uuid not in one.disk_uuids)
+        come = (images[name] for name in sorted(names & images.keys()))
         return *allocated, *(Allocation(Purpose.BACKING_IMAGE, one.name, "", "", one.real_size_bytes) for one in come)
 
     def volumes_to_place(self) -> set[str]:

@@ -252,10 +252,11 @@ class World(Facts):
         self._demands.clear()
         image = self.allocated.put_image(name, image)
         old = _exchange(self.backing_images, name, image)
+        before, after = (one.disk_uuids if one is not None else frozenset[str]() for one in (old, image))
         if image is not None:
-            for uuid in image.disk_uuids - (old.disk_uuids if old is not None else frozenset()):
+            for uuid in after - before:
                 self.reach.came(uuid, ReachCause.IMAGE, image.real_size_bytes)
-        for uuid in self.disks_with_image(name) if image != old else ():
+        for uuid in self.disks_with_image(name) | before | after if image != old else ():
             self._stale_rooms(uuid)
         made_on = (volume.name for volume in self.volumes.values() if volume.backing_image == name)
         return set[str]().union(*map(self._claims_touched_by, made_on))

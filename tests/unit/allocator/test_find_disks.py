@@ -119,10 +119,11 @@ def test_where_promises_close_the_first_group_of_nodes_the_next_one_is_tried() -
     [
         (50, False, None),
         (70, False, Reason.BACKING_IMAGE),
-        (70, True, None),
+        (60, True, None),
+        (70, True, Reason.INSUFFICIENT_STORAGE),
     ],
 )
-def test_the_backing_image_comes_along_where_it_is_absent(
+def test_the_backing_image_takes_its_bytes_whether_it_is_there_or_comes_along(
     image_gib: int, is_there: bool, reason: Reason | None
 ) -> None:
     cluster = cluster_of(n1=100)

@@ -8,16 +8,18 @@ import pytest
 
 from controller.model.longhorn import BackingImage
 from controller.settings import LiveSettings
-from tests.fakes.builders import GIB, TestCluster, replica, volume
+from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
 
 NODES = ("n1", "n2")
 
 
 @pytest.fixture
 def cluster() -> TestCluster:
-    """A disk of 100 GiB on each node; images of 20 GiB, `here` is on n1 already."""
+    """100 GiB are free on each node's disk; images of 20 GiB, `here` is on n1 already, as the disk's figure tells."""
     cluster = TestCluster(live=LiveSettings(enabled=True, roaming_overcommit_pct=0))
-    cluster.add_nodes(n1=100, n2=100)
+    cluster.add_nodes(n2=100)
+    shown = replace(disk(free_gib=120), scheduled_images={"here": 20 * GIB}, scheduled_bytes=20 * GIB)
+    cluster.add_node("n1", shown)
     for name, uuids in (("image", frozenset[str]()), ("other", frozenset()), ("here", frozenset({"n1-d1"}))):
         cluster.allocator.observe_backing_image(name, BackingImage(name, real_size_bytes=20 * GIB, disk_uuids=uuids))
         cluster.add_class(name, dataLocality="best-effort", numberOfReplicas="1", backingImage=name)
@@ -71,10 +73,22 @@ def test_many_promises_of_one_image_bring_it_once(cluster: TestCluster) -> None:
         assert cluster.ask(f"p{number}", 5, "n1", class_name="image")
     assert not cluster.ask("larger", 41, "n1", class_name="longhorn")
     assert cluster.ask("fits", 40, "n1", class_name="longhorn")
-    cluster.allocator.observe_backing_image(
-        "image", BackingImage("image", real_size_bytes=20 * GIB, disk_uuids=frozenset({"n1-d1"}))
-    )
-    assert cluster.ask("now", 20, "n1", class_name="longhorn")
+    assert not cluster.ask("now", 1, "n1", class_name="longhorn")
+    come_to_n1(cluster)
+    assert not cluster.ask("later", 1, "n1", class_name="longhorn")
+
+
+def come_to_n1(cluster: TestCluster) -> None:
+    """The image names the disk of n1. The disk's figure tells of it later."""
+    shown = BackingImage("image", real_size_bytes=20 * GIB, disk_uuids=frozenset({"n1-d1"}))
+    cluster.allocator.observe_backing_image("image", shown)
+
+
+def test_an_image_that_came_without_a_replica_counts_before_the_disks_figure_tells_of_it(cluster: TestCluster) -> None:
+    assert cluster.ask("a", 30, "n1", class_name="longhorn")
+    come_to_n1(cluster)
+    assert not cluster.ask("larger", 51, "n1", class_name="longhorn")
+    assert cluster.ask("fits", 50, "n1", class_name="longhorn")
 
 
 def test_an_image_of_unknown_size_takes_nothing_until_it_is_known(cluster: TestCluster) -> None:
@@ -90,7 +104,7 @@ def test_an_image_of_unknown_size_takes_nothing_until_it_is_known(cluster: TestC
     ("newcomer", "most_gib"), [("longhorn", 50), ("image", 50), ("image-roams", 50), ("other", 30), ("other-roams", 30)]
 )
 def test_the_image_of_a_replica_that_lies_there_counts_once(cluster: TestCluster, newcomer: str, most_gib: int) -> None:
-    """Longhorn copies it there when the replica starts, and tells of it then."""
+    """Longhorn copies it there when the replica starts, and tells of it then: the image at once, the disk later."""
     cluster.allocator.observe_node("n2", None)
     cluster.allocator.observe_kube_node("n2", None)
     lying = replica("v-r-1", "v", 30, on="n1", backing_image="image")
@@ -101,6 +115,6 @@ def test_the_image_of_a_replica_that_lies_there_counts_once(cluster: TestCluster
     assert cluster.ask("fits", most_gib, "n1", class_name=newcomer)
     cluster.drop_pod("fits")
     cluster.drop_claim("fits")
-    shown = BackingImage("image", real_size_bytes=20 * GIB, disk_uuids=frozenset({"n1-d1"}))
-    cluster.allocator.observe_backing_image("image", shown)
-    assert cluster.ask("later", most_gib + 20, "n1", class_name=newcomer)  # until the disk's figure tells of it
+    come_to_n1(cluster)
+    assert not cluster.ask("too much", most_gib + 1, "n1", class_name=newcomer)
+    assert cluster.ask("later", most_gib, "n1", class_name=newcomer)
