@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pytest
@@ -14,10 +15,12 @@ from tests.e2e import workloads
 from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_site import QUICK_LEASE
 from tests.e2e.harness import CLASSES, CONFIG_MAP, GATE_BINDING, STOCK_SCHEDULER, Cell, Scene
+from tests.e2e.manager_writes import made_object
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.judge.facts import is_leaders, writer_of
 from tests.longhorn import paths
+from tests.longhorn.longhorn import disk_uuid
 from tests.longhorn.options import GIB, LonghornOptions
 from tests.waiting import wait_until
 
@@ -80,6 +83,14 @@ def fills(scene: Scene) -> dict[str, int]:
         if one["spec"].get("nodeID"):
             found[f"{one['spec']['nodeID']}/{one['spec']['diskID']}"] += int(one["spec"]["volumeSize"]) // GIB
     return dict(found)
+
+
+def by_node(cell: Cell) -> dict[str, int]:
+    """GiB of Replicas on each of the cell's nodes."""
+    found = Counter[str]()
+    for disk, gib in fills(cell.scene).items():
+        found[disk.partition("/")[0]] += gib
+    return {node: found[node] for node in cell.nodes}
 
 
 def add_classes(cell: Cell) -> dict[str, str]:
@@ -256,15 +267,51 @@ def test_volumes_that_nobody_asked_about_fill_every_disk_exactly_and_the_rest_wa
         cell.create("persistentvolumeclaims", made)
     full = dict.fromkeys(cell.nodes, 200)
 
-    def by_node() -> dict[str, int]:
-        found = Counter[str]()
-        for disk, gib in fills(scene).items():
-            found[disk.partition("/")[0]] += gib
-        return {node: found[node] for node in cell.nodes}
-
-    wait_until(lambda: by_node() == full, "two volumes on each disk", WAIT_SECONDS)
+    wait_until(lambda: by_node(cell) == full, "two volumes on each disk", WAIT_SECONDS)
     wait_until(lambda: leader.status()["placement"]["waiting"].get("no-room") == 4, "four that wait", 30.0)
     assert {"leader"} == set(placers(scene))
+
+
+def add_image(cell: Cell, gib: int) -> str:
+    """A backing image with a copy on the cell's first node, and two classes of volumes that are made on it: one whose
+    pods are asked about, and `...-now`. Its name is theirs."""
+    name = f"{cell.class_name}-image"
+    made = made_object("BackingImage", name, {"diskFileSpecMap": {disk_uuid(cell.nodes[0], "disk1"): {}}})
+    path = paths.longhorn("backingimages", NAMESPACE)
+    stored = cell.scene.api.create(path, made)
+    stored["status"] = {"realSize": gib * GIB, "size": gib * GIB}
+    cell.scene.api.replace(f"{path}/{name}/status", stored)
+    options: dict[str, Any] = {"node_selector": cell.name, "parameters": {"backingImage": name}}
+    now = workloads.storage_class(f"{name}-now", locality="disabled", binding="Immediate", **options)
+    for one in (workloads.storage_class(name, **options), now):
+        cell.scene.api.create(CLASSES, one)
+    return name
+
+
+@pytest.mark.parametrize(("image_gib", "on_each"), [(50, 2), (60, 1)])
+def test_volumes_on_a_backing_image_fill_exactly_what_its_copies_leave(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell], image_gib: int, on_each: int
+) -> None:
+    """Twelve at once on disks of 250 GiB, half of them for pods that ask. Each disk gets one copy, and pays for it
+    once."""
+    cell = make_cell(disks_gib=(250,))
+    image = add_image(cell, image_gib)
+    claims = [workloads.claim(f"now-{number}", f"{image}-now") for number in range(6)]
+    pods = workloads.stateful_set("asked", image, replicas=6, selector=cell.selector)
+    with ThreadPoolExecutor(7) as pool:
+        asked = pool.submit(cell.create, "statefulsets", pods)
+        list(pool.map(lambda made: cell.create("persistentvolumeclaims", made), claims))
+    asked.result()
+    full = dict.fromkeys(cell.nodes, 100 * on_each)
+
+    def left_over() -> int:
+        return len(cell.refused()) + int(leader.status()["placement"]["waiting"].get("no-room", 0))
+
+    wait_until(lambda: by_node(cell) == full, f"{on_each} volumes on each disk", WAIT_SECONDS)
+    wait_until(lambda: left_over() == 12 - 4 * on_each, "all others told to wait", WAIT_SECONDS)
+    files = cell.scene.api.get(paths.longhorn("backingimages", NAMESPACE, image))["spec"]["diskFileSpecMap"]
+    assert {disk_uuid(node, "disk1") for node in cell.nodes} == set(files)
+    assert (full, {"leader"}) == (by_node(cell), set(placers(scene)))
 
 
 def test_longhorn_goes_on_alone_once_everything_of_ours_is_gone_for_good(

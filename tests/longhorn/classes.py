@@ -68,8 +68,9 @@ def volume_spec(parameters: Mapping[str, str], claim: Raw, settings: Mapping[str
     for flag in ("replicaSoftAntiAffinity", "replicaZoneSoftAntiAffinity", "replicaDiskSoftAntiAffinity"):
         spec[flag] = parameters.get(flag) or "ignored"
     spec["replicaAutoBalance"] = parameters.get("replicaAutoBalance") or "ignored"
-    if parameters.get("fromBackup"):
-        spec["fromBackup"] = parameters["fromBackup"]
+    for source in ("fromBackup", "backingImage"):
+        if parameters.get(source):
+            spec[source] = parameters[source]
     return spec
 
 

@@ -1,21 +1,60 @@
-"""Copies of backing images, for each of which a disk scheduler is asked first, and told once it is gone.
+"""Copies of backing images: those that come along with replicas; or those that an image asks for, for each of which a
+disk scheduler is asked first, and told once it is gone.
 
-An image's sizes are given by whoever makes it. It gets as many copies as it asks for, one after the other.
+An image's sizes are given by whoever makes it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from typing import Final
 
 from tests.longhorn import paths
 from tests.longhorn.asked import AskedScheduler
 from tests.longhorn.locality import is_deleting
 from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go
 
+READY: Final = {"state": "ready", "progress": 100}
+
+
+class ImagesOfReplicas:
+    """The disk that a replica starts on gets a copy of its volume's image, and keeps it.
+
+    Threads: the reflector's and the pool's.
+    """
+
+    def __init__(self, world: LonghornWorld) -> None:
+        self._world = world
+        self._busy = Busy()
+        world.listen("replicas", self._on_replica)
+
+    def _on_replica(self, verb: str, raw: Raw) -> None:
+        image, uuid = raw["spec"].get("backingImage"), raw["spec"].get("diskID")
+        if verb != "DELETED" and image and uuid and self._busy.begin("copy", f"{image}/{uuid}"):
+            self._world.after("start", self._come, str(image), str(uuid))
+
+    def _come(self, image: str, uuid: str) -> None:
+        def edit(raw: Raw) -> bool:
+            copies = raw["spec"].setdefault("diskFileSpecMap", {})
+            is_new = uuid not in copies
+            copies.setdefault(uuid, {"evictionRequested": False, "dataEngine": raw["spec"].get("dataEngine", "v1")})
+            return is_new
+
+        if self._world.change(self._world.longhorn("backingimages", image), edit) is not None:
+            self._world.after("copy", self._show, image, uuid)
+
+    def _show(self, image: str, uuid: str) -> None:
+        def edit(raw: Raw) -> bool:
+            raw.setdefault("status", {})["diskFileStatusMap"] = {**_files(raw), uuid: READY}
+            return True
+
+        self._world.change(self._world.longhorn("backingimages", image), edit, status=True)
+
 
 class BackingImages:
-    """A copy that is taken out of the spec, or whose image is deleted, shows in the status until it is gone.
+    """An image gets as many copies as it asks for, one after the other. A copy that is taken out of the spec, or whose
+    image is deleted, shows in the status until it is gone.
 
     Threads: the reflector's and the pool's; one at a time asks for one image.
     """
@@ -78,7 +117,7 @@ class BackingImages:
             files = _files(raw)
             is_shown = uuid in files
             if uuid in _named(raw) and not is_deleting(raw):
-                files[uuid] = {"state": "ready", "progress": 100}
+                files[uuid] = READY
             else:
                 files.pop(uuid, None)
             raw.setdefault("status", {})["diskFileStatusMap"] = files

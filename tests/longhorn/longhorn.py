@@ -13,7 +13,7 @@ from tests.longhorn.capacity import Capacity
 from tests.longhorn.errands import Errands
 from tests.longhorn.eviction import Eviction
 from tests.longhorn.figures import FigureUpdates
-from tests.longhorn.images import BackingImages
+from tests.longhorn.images import BackingImages, ImagesOfReplicas
 from tests.longhorn.kubelet import Kubelet
 from tests.longhorn.nodes import Nodes, as_typed
 from tests.longhorn.options import DiskOptions, LonghornOptions
@@ -48,6 +48,8 @@ class Longhorn:
             ShareManagers(world)
         if world.asked is not None:
             BackingImages(world, world.asked)
+        else:
+            ImagesOfReplicas(world)
         world.start()
         figures.start()
         Capacity(world)

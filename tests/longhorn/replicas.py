@@ -48,6 +48,7 @@ class Replicas:
                 "diskID": "",
                 "active": True,
                 "dataEngine": spec.get("dataEngine", "v1"),
+                "backingImage": spec.get("backingImage", ""),
                 "hardNodeAffinity": "",
                 "healthyAt": "",
                 "failedAt": "",
