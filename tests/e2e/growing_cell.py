@@ -19,18 +19,18 @@ WAIT_SECONDS, PUT_OFF_SECONDS = 60.0, 70.0
 
 @dataclass
 class GrowingCell:
-    """A cell with one disk, on which Longhorn places volumes as soon as they are asked for."""
+    """A cell whose volumes get their places as soon as they are asked for. Each node has one disk."""
 
     scene: Scene
     cell: Cell
     gate: Gate
 
     @classmethod
-    def of(cls, scene: Scene, cell: Cell, gate: Gate) -> Self:
-        """With a class of volumes that are placed at once."""
+    def of(cls, scene: Scene, cell: Cell, gate: Gate, *, copies: int = 1) -> Self:
+        """With a class of volumes of so many copies that are placed at once."""
         found = cls(scene, cell, gate)
         storage_class = workloads.storage_class(
-            found.immediate, locality="disabled", binding="Immediate", node_selector=cell.name
+            found.immediate, locality="disabled", replicas=copies, binding="Immediate", node_selector=cell.name
         )
         scene.api.create(CLASSES, storage_class)
         return found
@@ -42,11 +42,15 @@ class GrowingCell:
     def add(self, *names: str, gib: int) -> None:
         """Claims with placed volumes, without any pod."""
         for name in names:
-            self.cell.create("persistentvolumeclaims", workloads.claim(name, self.immediate, gib))
+            self.ask(name, gib)
         self.wait(lambda: all(self.replica(name) for name in names), f"{len(names)} placed volumes")
         # For a minute after a leader that was killed, perhaps by an earlier test, its successor puts expansions off.
         refusal = partial(self.grow, names[0], gib + 1, dryRun="All")
         wait_until(lambda: "try again" not in refusal(), "a leader that admits growth", PUT_OFF_SECONDS)
+
+    def ask(self, name: str, gib: int) -> None:
+        """A claim, of which nothing has come yet."""
+        self.cell.create("persistentvolumeclaims", workloads.claim(name, self.immediate, gib))
 
     def claim(self, name: str) -> Object:
         found = self.scene.view.get(CLAIMS, f"{self.cell.namespace}/{name}")
@@ -62,6 +66,12 @@ class GrowingCell:
             return None
         replicas = self.scene.view.all(LONGHORN_REPLICAS)
         return next((r for r in replicas if r["spec"]["volumeName"] == volume and r["spec"].get("diskID")), None)
+
+    def copies(self, name: str) -> dict[str, float]:
+        """GiB of the volume's replicas, by node."""
+        placed = [r for r in self.scene.view.all(LONGHORN_REPLICAS) if r["spec"].get("diskID")]
+        mine = [r["spec"] for r in placed if r["spec"]["volumeName"] == self.volume_name(name)]
+        return {spec["nodeID"]: int(spec["volumeSize"]) / GIB for spec in mine}
 
     def size_gib(self, name: str) -> float:
         replica = self.replica(name)
@@ -84,6 +94,17 @@ class GrowingCell:
                 raise
             return error.message
         return ""
+
+    def grow_or_hear_why(self, name: str, gib: int) -> str:
+        """The same, asked again for as long as the refusal says that a little later may be enough."""
+        said = [""]
+
+        def is_final() -> bool:
+            said[0] = self.grow(name, gib)
+            return "Try again" not in said[0]
+
+        wait_until(is_final, f"a final answer about {name}", PUT_OFF_SECONDS)
+        return said[0]
 
     def growths(self) -> dict[str, tuple[str, int]]:
         """State and GiB, by claim, of the expansions in the leader's ledger."""

@@ -62,6 +62,60 @@ def test_of_many_growths_at_once_exactly_as_many_are_allowed_as_fit(stage: Growi
     wait_until(lambda: not stage.growths(), "an empty ledger", WAIT_SECONDS)
 
 
+@pytest.fixture
+def wide_stage(scene: Scene, gate: Gate, make_cell: Callable[..., Cell]) -> GrowingCell:
+    """Four nodes of 250 GiB, and volumes of two copies."""
+    gate.open()
+    return GrowingCell.of(scene, make_cell(nodes=4, disks_gib=(250,), fillers=0), gate, copies=2)
+
+
+def test_growths_and_new_volumes_at_once_take_all_or_nothing_and_never_too_much(wide_stage: GrowingCell) -> None:
+    """240 of 1000 GiB are taken. Six volumes ask for 140 more, and eight new ones for 60 each."""
+    stage = wide_stage
+    old, new = [[f"{kind}-{number}" for number in range(count)] for kind, count in (("old", 6), ("new", 8))]
+    stage.add(*old, gib=20)
+    stage.wait(lambda: all(len(stage.copies(name)) == 2 for name in old), "both copies of each volume")
+
+    with ThreadPoolExecutor(14) as pool:
+        made = pool.map(lambda name: stage.ask(name, 30), new)
+        answers = dict(zip(old, pool.map(lambda name: stage.grow_or_hear_why(name, 90), old), strict=True))
+        list(made)
+
+    refused = {name: text for name, text in answers.items() if text}
+    wanted = {name: [20 if name in refused else 90] * 2 for name in old}
+    stage.wait(lambda: {name: [*stage.copies(name).values()] for name in old} == wanted, "growth of all copies")
+    stage.wait(lambda: fits_nowhere(stage, new, 30), "as many new copies as there is room for")
+    assert refused
+    for name, text in refused.items():
+        assert f"cannot grow claim {stage.cell.namespace}/{name} (volume {stage.volume_name(name)}) to 90 GiB" in text
+        assert {node for node in stage.copies(name) if f"node {node}, disk disk1 lacks " in text}
+        assert "The largest size that fits now is" in text
+        assert "cannot grow" in stage.grow(name, 90, dryRun="All")
+    assert wanted == {name: [*stage.copies(name).values()] for name in old}
+    assert all(gib >= 0 for gib in free_gib(stage).values())
+    assert [] == stage.scene.judge(stage.cell).complaints()
+
+
+def free_gib(stage: GrowingCell) -> dict[str, float]:
+    """What the copies of all claims leave of each node's 250 GiB."""
+    left = dict.fromkeys(stage.cell.nodes, 250.0)
+    for claim in stage.cell.claims():
+        for node, gib in stage.copies(claim["metadata"]["name"]).items():
+            left[node] -= gib
+    return left
+
+
+def fits_nowhere(stage: GrowingCell, names: list[str], gib: int) -> bool:
+    """Whether each of these volumes has two copies, or no other node takes one."""
+    left = free_gib(stage)
+
+    def is_settled(name: str) -> bool:
+        there = stage.copies(name)
+        return len(there) == 2 or all(free < gib for node, free in left.items() if node not in there)
+
+    return all(stage.volume_name(name) and is_settled(name) for name in names)
+
+
 @pytest.mark.long
 def test_without_the_gate_longhorn_gives_the_same_bytes_to_several_growths(stage: GrowingCell) -> None:
     """What the test above would see if nothing were held: the checks of Longhorn's own look at figures of a while
