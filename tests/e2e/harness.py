@@ -197,6 +197,15 @@ class Scene:
             bound = who != "longhorn"
             wait_until(lambda: (self.api.get_or_none(GATE_BINDING) is not None) is bound, f"{who} that places", 30.0)
 
+    @contextmanager
+    def longhorn_alone(self) -> Iterator[None]:
+        """Meanwhile Longhorn places, as where nothing of ours is installed; then the leader again."""
+        self.let_place("longhorn")
+        try:
+            yield
+        finally:
+            self.let_place("leader")
+
     def take_away(self) -> None:
         """End all copies, and let Longhorn place at once, as after an uninstallation."""
         self.stop_controllers()

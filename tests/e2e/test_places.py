@@ -3,7 +3,6 @@ server: who wrote a Replica's node, and what lies on each disk."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -16,9 +15,18 @@ from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_site import QUICK_LEASE
 from tests.e2e.harness import CLASSES, CONFIG_MAP, GATE_BINDING, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.manager_writes import made_object
+from tests.e2e.placed import (
+    REPLICAS,
+    add_class_of_now,
+    by_node,
+    fills,
+    gate_state,
+    is_placed_by_leader,
+    placers,
+    replicas,
+)
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
-from tests.judge.facts import is_leaders, writer_of
 from tests.longhorn import paths
 from tests.longhorn.longhorn import disk_uuid
 from tests.longhorn.options import GIB, LonghornOptions
@@ -26,7 +34,6 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
-REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
 ACCOUNT: Final = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/longhorn-scheduler-extender-gate"
 WAIT_SECONDS: Final = 120.0
 
@@ -55,42 +62,6 @@ def make_cell(scene: Scene, request: pytest.FixtureRequest) -> Iterator[Callable
     yield make
     for one in cells:
         one.end()
-
-
-def replicas(scene: Scene) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = scene.api.list(REPLICAS)["items"]
-    return found
-
-
-def is_placed_by_leader(replica: dict[str, Any]) -> bool:
-    return is_leaders(writer_of(replica)[0])
-
-
-def placers(scene: Scene) -> Counter[str]:
-    """How many Replicas with a node the leader has placed, and how many others."""
-    placed = [one for one in replicas(scene) if one["spec"].get("nodeID")]
-    return Counter("leader" if is_placed_by_leader(one) else "others" for one in placed)
-
-
-def gate_state(controller: Controller) -> str:
-    return str(controller.status()["placement_gate"]["state"])
-
-
-def fills(scene: Scene) -> dict[str, int]:
-    """GiB by disk, as the Replica objects say."""
-    found = Counter[str]()
-    for one in replicas(scene):
-        if one["spec"].get("nodeID"):
-            found[f"{one['spec']['nodeID']}/{one['spec']['diskID']}"] += int(one["spec"]["volumeSize"]) // GIB
-    return dict(found)
-
-
-def by_node(cell: Cell) -> dict[str, int]:
-    """GiB of Replicas on each of the cell's nodes."""
-    found = Counter[str]()
-    for disk, gib in fills(cell.scene).items():
-        found[disk.partition("/")[0]] += gib
-    return {node: found[node] for node in cell.nodes}
 
 
 def add_classes(cell: Cell) -> dict[str, str]:
@@ -141,14 +112,6 @@ def waiting_copy(scene: Scene, cell: Cell, name: str, gib: int) -> str:
         return next((one["metadata"]["name"] for one in mine if not one["spec"].get("nodeID")), "")
 
     return wait_until(found, "a copy without a node", 60.0)
-
-
-def add_class_of_now(cell: Cell) -> None:
-    """One whose volumes are made and placed without a pod."""
-    made = workloads.storage_class(
-        f"{cell.class_name}-now", locality="disabled", node_selector=cell.name, binding="Immediate"
-    )
-    cell.scene.api.create(CLASSES, made)
 
 
 def full_node(scene: Scene, make_cell: Callable[..., Cell]) -> Cell:

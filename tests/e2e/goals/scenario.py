@@ -75,8 +75,13 @@ class Scenario:
     has_counter: bool = True
     times: int = 3
 
+    @property
+    def asks_always(self) -> bool:
+        """Whether pods of counter-runs ask the extender too, so that the leader places for them."""
+        return bool(self.counter_scheduler)
+
     def cell(self, scene: Scene, *, with_extender: bool) -> UnevenCell:
-        is_asked = with_extender or bool(self.counter_scheduler)
+        is_asked = with_extender or self.asks_always
         return UnevenCell(
             scene,
             f"{self.name}-{next(_numbers)}",
@@ -89,19 +94,30 @@ class Scenario:
 
 
 def play(scene: Scene, *scenarios: Scenario, runs: int = 1, counters: int = 0) -> list[ScenarioRun]:
-    """So many runs and counter-runs of each scenario, all at once, under the settings of the first.
+    """So many runs of each scenario, all at once, then so many counter-runs, under the settings of the first.
 
-    The scene needs a stock scheduler and a leading copy of the product. Everything is cleared away again.
+    Longhorn places alone in counter-runs of pods that do not ask. The scene needs a stock scheduler and a leading copy
+    of the product. Everything is cleared away again.
     """
     first = scenarios[0]
-    plans = [
-        (scenario, with_extender)
-        for scenario in scenarios
-        for with_extender in [True] * runs + [False] * (counters if scenario.has_counter else 0)
-    ]
-    cells: list[UnevenCell] = []
+    countered = [one for one in scenarios if one.has_counter]
+    ours = [(one, True) for one in scenarios] * runs + [(one, False) for one in countered if one.asks_always] * counters
+    alone = [(one, False) for one in countered if not one.asks_always] * counters
     scene.longhorn.resume(first.delays)  # which may install Longhorn's settings anew, so it comes first
     _set(scene, first.longhorn, first.product)
+    try:
+        found = _play_at_once(scene, ours)
+        if alone:
+            with scene.longhorn_alone():
+                found += _play_at_once(scene, alone)
+        return found
+    finally:
+        _reset(scene, first.longhorn, first.product)
+
+
+def _play_at_once(scene: Scene, plans: Sequence[tuple[Scenario, bool]]) -> list[ScenarioRun]:
+    """One run of each, with the extender or without it, in cells that are gone afterwards."""
+    cells: list[UnevenCell] = []
     try:
         for scenario, with_extender in plans:
             cells.append(scenario.cell(scene, with_extender=with_extender))
@@ -113,7 +129,6 @@ def play(scene: Scene, *scenarios: Scenario, runs: int = 1, counters: int = 0) -
             found = [job.result() for job in jobs]
         return [_judged(scene, run, cell) for run, cell in zip(found, cells, strict=True)]
     finally:
-        _reset(scene, first.longhorn, first.product)
         for cell in cells:
             cell.end()
 
