@@ -51,10 +51,10 @@ class StandIn:
 
         wait_until(is_ready, "ready stand-in for Longhorn", START_SECONDS)
 
-    def pause(self) -> None:
+    def pause(self, *, kill: bool = False) -> None:
         """Nothing is provisioned, attached, placed or reported from now on."""
         if self._program is not None:
-            self._program.stop()
+            self._program.stop(kill=kill)
             self._program = None
 
     def resume(self, delays: Delays | None = None) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -15,6 +17,7 @@ from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_site import QUICK_LEASE
 from tests.e2e.harness import CLASSES, CONFIG_MAP, GATE_BINDING, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.manager_writes import made_object
+from tests.e2e.neighbours import ForeignWebhook
 from tests.e2e.placed import (
     REPLICAS,
     add_class_of_now,
@@ -27,6 +30,7 @@ from tests.e2e.placed import (
 )
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
+from tests.e2e.webhooks import VALIDATING
 from tests.longhorn import paths
 from tests.longhorn.longhorn import disk_uuid
 from tests.longhorn.options import GIB, LonghornOptions
@@ -178,6 +182,60 @@ def test_placing_goes_on_while_longhorn_stands_still_and_nothing_is_placed_twice
 
     cell.wait_ready(8, WAIT_SECONDS)
     assert {"leader"} == set(placers(scene))
+
+
+def test_longhorn_that_is_killed_in_a_burst_goes_on_from_the_places_that_it_finds(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+) -> None:
+    cell = make_cell(disks_gib=(400,))
+    cell.stateful_set(replicas=16, gib=100)
+    wait_until(lambda: placers(scene)["leader"] >= 4, "the first places", WAIT_SECONDS)
+
+    scene.longhorn.pause(kill=True)
+    scene.longhorn.resume()
+
+    assert_full(scene, cell)
+
+
+@contextmanager
+def replica_webhook_away(scene: Scene, folder: Path) -> Iterator[None]:
+    """Longhorn's own webhook is asked about each write of a Replica without a node, and does not answer."""
+    rule = {"operations": ["UPDATE"], "apiGroups": [paths.GROUP], "apiVersions": ["*"], "resources": ["replicas"]}
+    unplaced = {"matchLabels": {"longhornnode": ""}}
+    with ForeignWebhook(
+        scene.api,
+        folder,
+        "longhorn-webhook-replicas",
+        lambda *_: None,
+        collection=VALIDATING,
+        operation="UPDATE",
+        resource="replicas",
+        rules=[rule],
+        objectSelector=unplaced,
+    ):
+        yield
+
+
+def test_while_longhorns_webhook_is_away_nobody_places_and_afterwards_every_disk_is_filled_exactly(
+    scene: Scene, leader: Controller, make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    """Eight of twelve fit."""
+    cell = make_cell(disks_gib=(250,))
+    add_class_of_now(cell)
+
+    def told() -> dict[str, Any]:
+        found: dict[str, Any] = leader.status()["placement"]
+        return found
+
+    with replica_webhook_away(scene, tmp_path):
+        for number in range(12):
+            cell.create("persistentvolumeclaims", workloads.claim(f"now-{number}", f"{cell.class_name}-now", 100))
+        wait_until(lambda: told()["outcomes"]["failed"] >= 8, "writes that failed", WAIT_SECONDS)
+        assert {} == fills(scene)
+
+    wait_until(lambda: by_node(cell) == dict.fromkeys(cell.nodes, 200), "two volumes on each disk", WAIT_SECONDS)
+    wait_until(lambda: (told()["waiting"], told()["writing"]) == ({"no-room": 4}, 0), "four that wait", WAIT_SECONDS)
+    assert dict.fromkeys(cell.nodes, 200) == by_node(cell)
 
 
 def fill(scene: Scene, make_cell: Callable[..., Cell], first: int) -> tuple[Cell, Controller]:
