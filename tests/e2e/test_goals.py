@@ -1,4 +1,4 @@
-"""The enhancement text's goals 2, 3A and 3B; `make test-long` has each beside its counter-run without the extender.
+"""The enhancement text's goals 2, 3A and 3B; `make test-long` has each with its counter-run without the extender.
 
 `make goals` plays them as often as the text asks for, and with the long waits.
 """

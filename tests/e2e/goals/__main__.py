@@ -44,7 +44,7 @@ def programme(*, is_long: bool) -> list[Scenario]:
 
 
 def rounds(scenario: Scenario, times: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """Runs and counter-runs to play at once, until there were `times` runs; of counter-runs three are enough."""
+    """Runs to play at once, and counter-runs after them, until there were `times` runs. Three counter-runs are enough."""
     counters = min(times, 3) if scenario.has_counter else 0
     while times > 0:
         runs = min(times, at_once)
@@ -62,7 +62,7 @@ def play_all(scenarios: Sequence[Scenario], times: int | None, at_once: int) -> 
         stack.enter_context(refused.urgent_pods(scene))
         for scenario in scenarios:
             for runs, counters in rounds(scenario, times or scenario.times, at_once):
-                print(f"{scenario.name}: {runs} runs and {counters} counter-runs at once ...", flush=True)
+                print(f"{scenario.name}: {runs} runs at once, then {counters} counter-runs ...", flush=True)
                 new = play(scene, scenario, runs=runs, counters=counters)
                 for run in new:
                     print(f"  {'with' if run.with_extender else 'without'}: {run.text} ({run.seconds} s)", flush=True)
