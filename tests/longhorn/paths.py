@@ -11,6 +11,7 @@ SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
 OLD_PROVISIONER: Final = "volume.beta.kubernetes.io/storage-provisioner"
 SCHEDULING_ERROR: Final = "longhorn.io/volume-scheduling-error"
+LATE: Final = "tests.longhorn/late"  # of a claim: its volume is not made as long as this is there
 PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 PV_FINALIZER: Final = "external-provisioner.volume.kubernetes.io/finalizer"
 FINALIZER: Final = "longhorn.io"

@@ -36,6 +36,8 @@ class Provisioner:
         if verb == "DELETED" or claim["spec"].get("volumeName") or claim["metadata"].get("deletionTimestamp"):
             return
         annotations = claim["metadata"].get("annotations") or {}
+        if paths.LATE in annotations:
+            return  # CreateVolume is called later
         if (claim["spec"].get("dataSourceRef") or {}).get("kind") not in KUBERNETES_SOURCES:
             return  # a populator gives it a volume
         if paths.DRIVER not in (annotations.get(paths.PROVISIONER), annotations.get(paths.OLD_PROVISIONER)):
