@@ -107,11 +107,6 @@ def places(scene: Scene, volume: str) -> Spots:
     return frozenset(spot for spot in (copy_facts(one).spot for one in placed) if spot is not None)
 
 
-def is_held(scene: Scene, replica: str) -> bool:
-    found = scene.api.get_or_none(f"{REPLICAS}/{replica}") or {"metadata": {}}
-    return HELD in (found["metadata"].get("annotations") or {})
-
-
 def told(cell: Cell, claim: str) -> set[str]:
     """The reasons of that claim's Events."""
     events = cell.scene.api.list(cell.path("events"))["items"]

@@ -1,0 +1,196 @@
+"""First copies for which there is no room: the leader holds them back from Longhorn, not for ever, and not when they
+are nothing any more; and all of its times are the API server's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pytest
+
+from tests.cluster.client import ApiError
+from tests.e2e.conftest import DELAYS
+from tests.e2e.disk_site import QUICK_LEASE
+from tests.e2e.harness import Cell, Scene
+from tests.e2e.late_volumes import (
+    HELD,
+    REPLICAS,
+    WAIT_SECONDS,
+    PlansSeen,
+    add_class,
+    add_pod,
+    claim_volume,
+    copies,
+    let_come,
+    places,
+    unplaced,
+    wait_told,
+    wait_unplaced,
+)
+from tests.e2e.programs import Controller
+from tests.e2e.scheduling import NAMESPACE
+from tests.judge.facts import OURS, is_leaders, writer_of
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+MakeCell = Callable[..., Cell]
+ACCOUNT: Final = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/longhorn-scheduler-extender-gate"
+LEFT: Final = "scheduling.longhorn.io/left"
+DISK_GIB: Final = 100
+HELD_SECONDS: Final = 8  # instead of five minutes
+NOW_WITHIN: Final = timedelta(minutes=5)  # however busy the machine is
+
+
+@pytest.fixture(scope="module")
+def plans(shared_scene: Scene) -> Iterator[PlansSeen]:
+    found = PlansSeen(shared_scene.api)
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def start_leader(shared_scene: Scene) -> Iterator[Callable[..., Controller]]:
+    """A function that starts the product with some of its times changed; it ends with the test."""
+    shared_scene.longhorn.resume()
+    shared_scene.stop_controllers()
+
+    def start(*flags: str) -> Controller:
+        return shared_scene.start_controller(module="tests.e2e.impatient", flags=(*flags, *QUICK_LEASE))
+
+    yield start
+    shared_scene.stop_controllers()
+
+
+def marks(scene: Scene, replica: str) -> dict[str, str]:
+    found: dict[str, str] = scene.api.get(f"{REPLICAS}/{replica}")["metadata"].get("annotations") or {}
+    return found
+
+
+def wait_held(scene: Scene, replica: str) -> None:
+    wait_until(lambda: HELD in marks(scene, replica), f"a mark of {replica}", WAIT_SECONDS)
+
+
+def fail(scene: Scene, replica: str) -> None:
+    scene.api.patch(f"{REPLICAS}/{replica}", {"spec": {"failedAt": "2026-01-01T00:00:00Z"}})
+
+
+def test_a_held_copy_that_longhorn_marks_failed_is_let_go_and_the_next_one_is_taken_as_new(
+    shared_scene: Scene, start_leader: Callable[..., Controller], make_cell: MakeCell
+) -> None:
+    """Of two copies one has no room, and then the other one fails: nothing of the volume lies anywhere any more."""
+    start_leader()
+    scene = shared_scene
+    scene.longhorn.resume(replace(DELAYS, finalize=3.0))  # what is deleted is to be seen for a while
+    cell = make_cell(nodes=2, disks_gib=(DISK_GIB,), fillers=0)
+    first, second = cell.nodes
+    claim_volume(cell, "full", cell.class_name, DISK_GIB)
+    add_pod(cell, "full", "full", second)
+    cell.wait_ready(1, WAIT_SECONDS)
+    volume = claim_volume(cell, "data", add_class(cell, "disabled", 2), 60)
+    add_pod(cell, "p", "data", first)
+    cell.wait_ready(2, WAIT_SECONDS)
+
+    waiting = wait_unplaced(scene, volume)
+    cell.allow_scheduling(first, allowed=False)
+    (placed,) = (one["metadata"]["name"] for one in copies(scene, volume) if one["spec"]["nodeID"])
+    fail(scene, placed)
+    wait_held(scene, waiting)
+    cell.delete("pods", "p", gracePeriodSeconds=0)
+    wait_until(lambda: scene.api.get(f"{REPLICAS}/{waiting}")["spec"]["failedAt"], "Longhorn's verdict", WAIT_SECONDS)
+    wait_until(lambda: HELD not in marks(scene, waiting), "a copy that is let go", WAIT_SECONDS)
+
+    scene.api.delete(f"{REPLICAS}/{placed}")  # nobody wants its data any more
+    add_pod(cell, "q", "data")
+    cell.wait_refused(1, WAIT_SECONDS)
+    cell.delete("pods", "full", gracePeriodSeconds=0)
+    cell.delete("persistentvolumeclaims", "full")
+    cell.wait_pod_ready("q", WAIT_SECONDS)
+    assert {second} == {spot.node for spot in places(scene, volume)}
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A disk that is planned for the claim `waits`, to its last byte, and a volume that finds no room beside that,
+    though Longhorn sees some. `copy`: its Replica; `volume`, `planned`: the two volumes."""
+
+    cell: Cell
+    copy: str
+    volume: str
+    planned: str
+
+    def give_way(self) -> None:
+        """The planned volume comes after all, and goes."""
+        let_come(self.cell, "waits")
+        self.cell.wait_ready(1, WAIT_SECONDS)
+        assert places(self.cell.scene, self.planned)
+        self.cell.delete("pods", "waits", gracePeriodSeconds=0)
+        self.cell.delete("persistentvolumeclaims", "waits")
+
+
+@pytest.fixture
+def contest(shared_scene: Scene, make_cell: MakeCell, plans: PlansSeen) -> Callable[[], Contest]:
+    """A function that begins one."""
+
+    def begin() -> Contest:
+        cell = make_cell(nodes=1, disks_gib=(DISK_GIB,), fillers=0)
+        planned = claim_volume(cell, "waits", cell.class_name, DISK_GIB, late=True)
+        add_pod(cell, "waits", "waits")
+        plans.wait(planned)
+        volume = claim_volume(cell, "second", add_class(cell, "disabled", binding="Immediate"), 80)
+        return Contest(cell, wait_unplaced(shared_scene, volume), volume, planned)
+
+    return begin
+
+
+def test_a_copy_is_held_for_a_time_and_then_left_to_longhorn_which_places_it_where_it_sees_room(
+    shared_scene: Scene, start_leader: Callable[..., Controller], contest: Callable[[], Contest]
+) -> None:
+    leader = start_leader("--held", str(HELD_SECONDS))
+    one = contest()
+    wait_held(shared_scene, one.copy)
+    wait_told(one.cell, "second", "LonghornNoPlace")
+
+    wait_until(lambda: not unplaced(shared_scene, one.volume), "Longhorn's place", HELD_SECONDS + WAIT_SECONDS)
+    (placed,) = copies(shared_scene, one.volume)
+    assert LEFT in marks(shared_scene, one.copy)
+    assert not is_leaders(writer_of(placed)[0])
+    counters = ("holds_given_up_total", "left_placements_total", "foreign_placements_total")
+    wait_until(lambda: [leader.counted(name) for name in counters] == [1, 1, 0], "what is counted", WAIT_SECONDS)
+    wait_told(one.cell, "waits", "LonghornPlaceLost")
+
+    one.cell.delete("persistentvolumeclaims", "second")
+    one.give_way()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_the_clock_of_the_leaders_machine_counts_nowhere(
+    shared_scene: Scene, start_leader: Callable[..., Controller], contest: Callable[[], Contest], hours: int
+) -> None:
+    leader = start_leader("--clock-offset", str(hours * 3600))
+    one = contest()
+    with pytest.raises(ApiError) as refused:
+        shared_scene.api.patch(f"{REPLICAS}/{one.copy}", {"spec": {"nodeID": one.cell.nodes[0]}})
+    assert 403 == refused.value.status
+
+    wait_held(shared_scene, one.copy)
+    account = shared_scene.api.get(ACCOUNT)["metadata"]["annotations"]
+    stamps = [marks(shared_scene, one.copy)[HELD], *(account[f"{OURS}{name}"] for name in ("since", "renewed"))]
+    wrong = [stamp for stamp in stamps if abs(datetime.fromisoformat(stamp) - datetime.now(UTC)) > NOW_WITHIN]
+    assert [] == wrong
+    tries = tries_of(leader, one.copy)
+    wait_until(lambda: tries_of(leader, one.copy) > tries, "another look at it", WAIT_SECONDS)
+
+    one.give_way()
+    wait_until(lambda: places(shared_scene, one.volume), "the leader's place", WAIT_SECONDS)
+    wait_until(lambda: leader.status()["placement_gate"]["state"] == "enforced", "a gate that is proven", WAIT_SECONDS)
+
+
+def tries_of(leader: Controller, replica: str) -> int:
+    """How often it found no room for that copy."""
+    shown = leader.status()["placement"]["replicas"]
+    return max(
+        (int(one["tries"]) for one in shown if one["replica"] == replica and one["reason"] == "no-room"), default=0
+    )
