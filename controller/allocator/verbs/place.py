@@ -6,8 +6,8 @@ who asks what a disk holds need know of writes that are under way.
 
 Which bytes a copy may take:
 
-- a first copy, of a volume without any placed copy: free ones. Without room it is held back from Longhorn for
-  `HOLD_SECONDS` at most, and its pod is told;
+- a first copy, of a volume without any placed copy, failed or not: free ones. Without room it is held back from
+  Longhorn for `HOLD_SECONDS` at most, and its pod is told;
 - a further copy: free ones; at once planned ones where every plan that has to leave finds another place; after
   `BESIDE_SECONDS` any within the disk's limit. Redundancy, and Longhorn's own work, go before promises, after seconds.
 
@@ -346,7 +346,7 @@ class Places:
         found = found or self._chooser.choose(asked, beside, now_utc).place
         if found is not None:
             return found, How.FREE
-        if not (self._has_placed(volume) or self.planner.has_lost(volume.name)):
+        if not (self._has_placed(volume, or_failed=True) or self.planner.has_lost(volume.name)):
             return None
         found = self._chooser.choose(asked, NothingTaken(), now_utc).place
         if found is None:
@@ -361,9 +361,11 @@ class Places:
         pending = Pending(self._world, self._ledger().offered, keys)
         return Offered(self._world, plans, pending) if pending.has_others() else None
 
-    def _has_placed(self, volume: Volume) -> bool:
+    def _has_placed(self, volume: Volume, *, or_failed: bool = False) -> bool:
+        """`or_failed`: a failed copy is one, too. Longhorn has to detach the volume to bring it back."""
         replicas = self._world.replicas_of(volume.name).values()
-        return any(one.is_placed and one.active and not one.failed_at and not one.deleting for one in replicas)
+        there = (one for one in replicas if one.is_placed and one.active and not one.deleting)
+        return any(or_failed or not one.failed_at for one in there)
 
     def _waited(self, volume: Volume, replica: Replica) -> float:
         """Since it came under this leader, or since the first copy of its volume was placed."""
@@ -402,7 +404,7 @@ class Places:
         return self._let_go(replica, not_yet.wait, seconds)
 
     def _no_room(self, volume: Volume, replica: Replica, now_utc: datetime) -> ReplicaTurn:
-        if self._has_placed(volume):
+        if self._has_placed(volume, or_failed=True):
             return self._let_go(replica, Why.NO_ROOM)
         if replica.held and self._early.get(replica.name) == replica.held:  # its time without room begins now
             return ReplicaTurn(TurnStep.HOLD, replica.volume, replica.uid, Why.NO_ROOM, LOOK_SECONDS)

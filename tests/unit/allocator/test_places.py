@@ -189,6 +189,32 @@ def test_a_further_copy_is_never_held() -> None:
     assert TurnStep.RELEASE is site.turn(second).step
 
 
+def add_copy_beside_a_failed_one(site: PlacedCluster, gib: float) -> str:
+    second = add_second_copy(site, gib, first_on="n1")
+    failed = builders.replica("v-r-1", "v", gib, on="n1", uid="uid-v-r-1", failed_at="2026-01-01T11:59:00Z")
+    site.allocator.observe_replica("v-r-1", failed)
+    return second
+
+
+def test_nor_is_one_of_a_volume_whose_other_copies_have_failed() -> None:
+    """Longhorn cannot detach the volume, to bring one of them back, while it is kept from placing this one."""
+    site = PlacedCluster().add_nodes(n1=200, n2=100)
+    second = add_copy_beside_a_failed_one(site, 150)
+
+    assert TurnStep.WAIT is site.wait(second, 60).step
+
+
+def test_that_one_takes_planned_bytes_after_eight_seconds_as_well() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=100)
+    site.chosen("a", 60, "n2")
+    second = add_copy_beside_a_failed_one(site, 90)
+
+    turn = site.wait(second, BESIDE_SECONDS)
+
+    assert turn.write is not None
+    assert ("n2", How.DISPLACED) == (turn.write.place.node, turn.write.how)
+
+
 def test_a_further_copy_takes_planned_bytes_at_once_where_the_plan_can_move() -> None:
     site = PlacedCluster().add_nodes(n1=100, n2=100)
     site.chosen("a", 60, "n2")
