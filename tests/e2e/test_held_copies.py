@@ -32,6 +32,7 @@ from tests.e2e.late_volumes import (
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.judge.facts import OURS, is_leaders, writer_of
+from tests.longhorn import paths
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -73,44 +74,6 @@ def wait_held(scene: Scene, replica: str) -> None:
     wait_until(lambda: HELD in marks(scene, replica), f"a mark of {replica}", WAIT_SECONDS)
 
 
-def fail(scene: Scene, replica: str) -> None:
-    scene.api.patch(f"{REPLICAS}/{replica}", {"spec": {"failedAt": "2026-01-01T00:00:00Z"}})
-
-
-def test_a_held_copy_that_longhorn_marks_failed_is_let_go_and_the_next_one_is_taken_as_new(
-    shared_scene: Scene, start_leader: Callable[..., Controller], make_cell: MakeCell
-) -> None:
-    """Of two copies one has no room, and then the other one fails: nothing of the volume lies anywhere any more."""
-    start_leader()
-    scene = shared_scene
-    scene.longhorn.resume(replace(DELAYS, finalize=3.0))  # what is deleted is to be seen for a while
-    cell = make_cell(nodes=2, disks_gib=(DISK_GIB,), fillers=0)
-    first, second = cell.nodes
-    claim_volume(cell, "full", cell.class_name, DISK_GIB)
-    add_pod(cell, "full", "full", second)
-    cell.wait_ready(1, WAIT_SECONDS)
-    volume = claim_volume(cell, "data", add_class(cell, "disabled", 2), 60)
-    add_pod(cell, "p", "data", first)
-    cell.wait_ready(2, WAIT_SECONDS)
-
-    waiting = wait_unplaced(scene, volume)
-    cell.allow_scheduling(first, allowed=False)
-    (placed,) = (one["metadata"]["name"] for one in copies(scene, volume) if one["spec"]["nodeID"])
-    fail(scene, placed)
-    wait_held(scene, waiting)
-    cell.delete("pods", "p", gracePeriodSeconds=0)
-    wait_until(lambda: scene.api.get(f"{REPLICAS}/{waiting}")["spec"]["failedAt"], "Longhorn's verdict", WAIT_SECONDS)
-    wait_until(lambda: HELD not in marks(scene, waiting), "a copy that is let go", WAIT_SECONDS)
-
-    scene.api.delete(f"{REPLICAS}/{placed}")  # nobody wants its data any more
-    add_pod(cell, "q", "data")
-    cell.wait_refused(1, WAIT_SECONDS)
-    cell.delete("pods", "full", gracePeriodSeconds=0)
-    cell.delete("persistentvolumeclaims", "full")
-    cell.wait_pod_ready("q", WAIT_SECONDS)
-    assert {second} == {spot.node for spot in places(scene, volume)}
-
-
 @dataclass(frozen=True)
 class Contest:
     """A disk that is planned for the claim `waits`, to its last byte, and a volume that finds no room beside that,
@@ -143,6 +106,35 @@ def contest(shared_scene: Scene, make_cell: MakeCell, plans: PlansSeen) -> Calla
         return Contest(cell, wait_unplaced(shared_scene, volume), volume, planned)
 
     return begin
+
+
+def test_a_held_copy_that_longhorn_marks_failed_is_let_go_and_the_next_one_is_taken_as_new(
+    shared_scene: Scene, start_leader: Callable[..., Controller], contest: Callable[[], Contest]
+) -> None:
+    """Somebody attaches the volume, in vain, and detaches it: what Longhorn marks then is gone for good."""
+    start_leader()
+    shared_scene.longhorn.resume(replace(DELAYS, finalize=3.0))  # what is deleted is to be seen for a while
+    one = contest()
+    volume = paths.longhorn("volumes", NAMESPACE, one.volume)
+    shared_scene.api.patch(volume, {"spec": {"nodeID": one.cell.nodes[0]}})
+    wait_held(shared_scene, one.copy)
+    shared_scene.api.patch(volume, {"spec": {"nodeID": ""}})
+    failed = {"spec": {"failedAt": "2026-01-01T00:00:00Z", "rebuildRetryCount": 5}}
+    shared_scene.api.patch(f"{REPLICAS}/{one.copy}", failed)
+    wait_until(lambda: HELD not in marks(shared_scene, one.copy), "a copy that is let go", WAIT_SECONDS)
+
+    (following,) = wait_until(lambda: others(shared_scene, one), "the next copy", WAIT_SECONDS)
+    wait_held(shared_scene, following)
+    one.give_way()
+    add_pod(one.cell, "q", "second")
+    one.cell.wait_pod_ready("q", WAIT_SECONDS)
+    assert [following] == others(shared_scene, one)
+    assert places(shared_scene, one.volume)
+
+
+def others(scene: Scene, one: Contest) -> list[str]:
+    """Replicas of the volume, but for the first one."""
+    return [name for name in (copy["metadata"]["name"] for copy in copies(scene, one.volume)) if name != one.copy]
 
 
 def test_a_copy_is_held_for_a_time_and_then_left_to_longhorn_which_places_it_where_it_sees_room(
