@@ -42,6 +42,7 @@ ACCOUNT: Final = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/longhorn-sched
 LEFT: Final = "scheduling.longhorn.io/left"
 DISK_GIB: Final = 100
 HELD_SECONDS: Final = 8  # instead of five minutes
+SILENT_SECONDS: Final = 45  # after which the gate opens
 NOW_WITHIN: Final = timedelta(minutes=5)  # however busy the machine is
 
 
@@ -113,7 +114,7 @@ def test_a_held_copy_that_longhorn_marks_failed_is_let_go_and_the_next_one_is_ta
 ) -> None:
     """Somebody attaches the volume, in vain, and detaches it: what Longhorn marks then is gone for good."""
     start_leader()
-    shared_scene.longhorn.resume(replace(DELAYS, finalize=3.0))  # what is deleted is to be seen for a while
+    shared_scene.longhorn.resume(replace(DELAYS, finalize=10.0))  # what is deleted is to be seen for a while
     one = contest()
     volume = paths.longhorn("volumes", NAMESPACE, one.volume)
     shared_scene.api.patch(volume, {"spec": {"nodeID": one.cell.nodes[0]}})
@@ -125,6 +126,7 @@ def test_a_held_copy_that_longhorn_marks_failed_is_let_go_and_the_next_one_is_ta
 
     (following,) = wait_until(lambda: others(shared_scene, one), "the next copy", WAIT_SECONDS)
     wait_held(shared_scene, following)
+    shared_scene.longhorn.resume()
     one.give_way()
     add_pod(one.cell, "q", "second")
     one.cell.wait_pod_ready("q", WAIT_SECONDS)
@@ -186,3 +188,18 @@ def tries_of(leader: Controller, replica: str) -> int:
     return max(
         (int(one["tries"]) for one in shown if one["replica"] == replica and one["reason"] == "no-room"), default=0
     )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_nothing_stays_held_after_a_leader_whose_clock_is_wrong_has_died(
+    shared_scene: Scene, start_leader: Callable[..., Controller], contest: Callable[[], Contest], hours: int
+) -> None:
+    leader = start_leader("--clock-offset", str(hours * 3600))
+    one = contest()
+    wait_held(shared_scene, one.copy)
+
+    shared_scene.kill(leader)
+
+    wait_until(lambda: not unplaced(shared_scene, one.volume), "Longhorn's place", SILENT_SECONDS + WAIT_SECONDS)
+    assert not places(shared_scene, one.volume)
