@@ -146,6 +146,8 @@ def test_a_pod_whose_plan_finds_no_other_disk_is_told_and_runs_once_there_is_roo
     (lost,) = plans.wait(volume)
 
     change(scene, lost)
+    (leader,) = scene.controllers
+    wait_until(lambda: leader.status()["plans"]["plans"] == 0, "the end of the plan", WAIT_SECONDS)
     let_come(cell, "data")
     wait_unplaced(scene, volume)
     wait_until(lambda: reasons <= told(cell, "data"), f"Events {reasons}", WAIT_SECONDS)
@@ -155,7 +157,7 @@ def test_a_pod_whose_plan_finds_no_other_disk_is_told_and_runs_once_there_is_roo
     assert {lost} == places(scene, volume)
 
 
-def test_a_disk_that_closes_while_the_leader_is_late_with_the_copy_is_not_taken(
+def test_a_disk_that_closes_before_the_next_leader_places_the_copy_is_not_taken(
     scene: Scene, plans: PlansSeen, make_cell: MakeCell
 ) -> None:
     """The Replica is there and has no node; Longhorn tries to give it one, and is refused."""
@@ -164,12 +166,11 @@ def test_a_disk_that_closes_while_the_leader_is_late_with_the_copy_is_not_taken(
     add_pod(cell, "p", "data")
     (lost,) = plans.wait(volume)
 
-    (leader,) = scene.controllers
-    leader.freeze()
+    scene.stop_controllers()
     let_come(cell, "data")
     wait_unplaced(scene, volume)
     close(scene, lost)
-    leader.thaw()
+    scene.start_controller()
 
     cell.wait_ready(1, WAIT_SECONDS)
     (found,) = places(scene, volume)
