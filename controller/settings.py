@@ -140,9 +140,13 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}allocation-grace": _Key("allocation_grace_seconds", _DAY),
     PLACEMENT: _Key("placement", choices=PLACERS),
 }
-FORMER: Final = {
-    f"{PREFIX}replica-placement": PLACEMENT
-}  # settings of earlier releases, and what has taken their place
+FORMER: Final = (f"{PREFIX}replica-placement",)  # settings of earlier releases
+WITHOUT_EFFECT: Final = f"has no effect while {AUTHORITY} is {DISK_SCHEDULER}"
+# What is told of the former name, by the authority that is in force.
+FORMER_TEXTS: Final = {
+    LONGHORN: f"has no effect: {PLACEMENT} says it now",
+    DISK_SCHEDULER: f"has no effect: set {AUTHORITY} to {LONGHORN}; {PLACEMENT} then says who places",
+}
 LIVE_FIELDS: Final = {name: key.field for name, key in _LIVE.items()}  # name -> field of LiveSettings
 
 
@@ -174,7 +178,10 @@ def live_settings(
     if ENABLED not in given:
         where = " because there is no ConfigMap" if config_map is None else ""
         problems.append(SettingProblem(ENABLED, None, f"is not set{where}; {_in_force(last.enabled)}"))
-    return LiveSettings(**values), (*problems, *_misnamed(config_map or {}))
+    live = LiveSettings(**values)
+    if PLACEMENT in given and live.allocation_authority == DISK_SCHEDULER:
+        problems.append(SettingProblem(PLACEMENT, given[PLACEMENT][:80], WITHOUT_EFFECT))
+    return live, (*problems, *_misnamed(config_map or {}, live))
 
 
 def _in_force(value: object) -> str:
@@ -183,12 +190,12 @@ def _in_force(value: object) -> str:
     return f"{str(value).lower() if isinstance(value, bool) else value} stays in force"
 
 
-def _misnamed(config_map: Mapping[str, str]) -> list[SettingProblem]:
+def _misnamed(config_map: Mapping[str, str], live: LiveSettings) -> list[SettingProblem]:
     """Names under our prefix that are no settings, or none any more, and those that are misspelt."""
     problems = []
     for name in sorted(config_map.keys() - _LIVE.keys()):
         if name in FORMER:
-            problems.append(SettingProblem(name, config_map[name][:80], f"has no effect: {FORMER[name]} says it now"))
+            problems.append(SettingProblem(name, config_map[name][:80], FORMER_TEXTS[live.allocation_authority]))
             continue
         meant = PREFIX + name.lower().replace("_", "-").replace(".", "-").removeprefix(PREFIX)
         if meant in _LIVE:

@@ -347,6 +347,11 @@ NOTES: list[tuple[Values, str, list[str]]] = [
     ),
     ({"secondScheduler": {"enabled": True}}, "--part config", ["schedulerName: longhorn-scheduler"]),
     ({"replicaPlacement": {"enabled": True}}, "--part config", ["settings.placement says whether the leader places"]),
+    (
+        {"replicaPlacement": {"enabled": True}, "settings": {"allocation-authority": "disk-scheduler"}},
+        "--part config",
+        ["settings.allocation-authority is disk-scheduler: set that to longhorn, or no replica gets a disk."],
+    ),
 ]
 
 

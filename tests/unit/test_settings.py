@@ -9,12 +9,14 @@ import pytest
 
 from controller.errors import ConfigError
 from controller.settings import (
+    AUTHORITY,
     ENABLED,
     PLACEMENT,
     UNREAD,
     LiveSettings,
     ProcessSettings,
     live_settings,
+    places_replicas,
 )
 
 NAME = "scheduler-extender-pod-scheduling-timeout"
@@ -149,6 +151,26 @@ def test_the_former_name_of_who_places_is_told_and_changes_nothing(text: str) ->
     live, (problem,) = live_settings({**ON, "scheduler-extender-replica-placement": text}, {})
     assert LiveSettings(enabled=True) == live
     assert f"{text!r} has no effect: {PLACEMENT} says it now" == problem.text
+
+
+def test_a_site_with_the_former_name_and_the_other_authority_is_told_what_to_set() -> None:
+    data = {**ON, "scheduler-extender-replica-placement": "true", AUTHORITY: "disk-scheduler"}
+    live, (problem,) = live_settings(data, {})
+    assert not places_replicas(live)
+    told = f"'true' has no effect: set {AUTHORITY} to longhorn; {PLACEMENT} then says who places"
+    assert told == problem.text
+
+
+@pytest.mark.parametrize("text", ["leader", "audit", "longhorn"])
+def test_who_places_has_no_effect_under_the_other_authority_and_that_is_told(text: str) -> None:
+    given = {PLACEMENT: text}
+    for config_map, longhorn in (({**ON, **given}, {}), (ON, given)):
+        assert () == live_settings(config_map, longhorn)[1]
+        live, (problem,) = live_settings({**config_map, AUTHORITY: "disk-scheduler"}, longhorn)
+        assert not places_replicas(live)
+        told = f"{text!r} has no effect while {AUTHORITY} is disk-scheduler"
+        assert (PLACEMENT, told) == (problem.name, problem.text)
+    assert () == live_settings({**ON, AUTHORITY: "disk-scheduler"}, {})[1]  # nobody says it
 
 
 def test_who_places_stays_as_it_was_where_it_cannot_be_read_and_is_longhorn_where_it_never_could() -> None:
