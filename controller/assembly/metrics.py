@@ -96,7 +96,7 @@ _TOTALS: Final = (  # metric, the allocator's counter, help
     (
         "left_placements",
         "foreign_placements_left",
-        "Replicas that the leader left to Longhorn, and that have a node now.",
+        "Replicas that Longhorn was free to place, because the leader left them to it or had only just begun.",
     ),
     (
         "holds_given_up",

@@ -115,7 +115,7 @@ def build_placement(
     namespace = settings.namespace
     plans = PlanObjects(api, namespace, clock, check_lease)
     objects = ReplicaObjects(api, namespace, lambda: terms.name)
-    placer = Placer(decides, objects, plans, checks, clock, now_utc=now_utc, is_leading=is_leading)
+    placer = Placer(decides, objects, plans, checks, clock, now_utc=now_utc, is_leading=is_leading, tell=tell)
     gate = PlacementGate(
         GateObjects(api, namespace, PACKAGE),
         clock,

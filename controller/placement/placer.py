@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -57,6 +57,12 @@ KEPT_SECONDS: Final = 30.0  # for a mark that cannot be taken off
 ARRIVES_SECONDS: Final = 10.0  # after which a write without an answer does not arrive any more: longer than its call
 DOUBT_SECONDS: Final = 1.0  # between reads of what nobody knows the end of
 SHOWN: Final = 50  # replicas in the status document
+SHOWN_FOREIGN: Final = 10  # the same of those that others have placed
+FOREIGN_EVERY_SECONDS: Final = 60.0  # between two Events about them: each has other words
+FOREIGN_REASON: Final = "ForeignPlacement"
+FOREIGN_TEXT: Final = (
+    "Replicas to which somebody else than the leader gave a disk: {}; the last one: {replica} on {node}"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +89,7 @@ class Decides(Protocol):
     def unseen_seconds(self) -> float: ...
     def take_plans(self) -> list[tuple[str, Plan | None]]: ...
     def take_freed(self) -> bool: ...
+    def take_foreign(self) -> list[Replica]: ...
 
 
 class KeepsPlans(Protocol):
@@ -114,7 +121,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class PlacementFigures:
-    """For metrics and the status page. `shown`: the first that wait. `writing`: writes under way."""
+    """For metrics and the status page. `shown`: the first that wait. `writing`: writes under way. `foreign`: the last
+    that others have placed."""
 
     is_on: bool = False
     problem: str = ""
@@ -122,6 +130,7 @@ class PlacementFigures:
     shown: tuple[Mapping[str, Any], ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
     writing: int = 0
+    foreign: tuple[Mapping[str, str], ...] = ()
 
 
 class Placer(Part):
@@ -138,12 +147,15 @@ class Placer(Part):
         *,
         now_utc: Callable[[], datetime],
         is_leading: Callable[[], bool],
+        tell: Callable[[str, str, bool], None],
     ) -> None:
-        """`now_utc`: the API server's time, where that is known."""
+        """`now_utc`: the API server's time, where that is known. `tell`: a reason, a text, and whether it is a
+        warning."""
         self.worker = Worker("placer", self.run_once, at_end=self._end_writers)
         self.unplaced = Unplaced(self.worker.wake)
         self._decides, self._objects, self._plans = decides, objects, plans
         self._checks, self._clock, self._now_utc, self._is_leading = checks, clock, now_utc, is_leading
+        self._tell = tell
         self._ending = threading.Event()
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="placer-write")
         self._lock = threading.Lock()  # guards the fields below
@@ -156,6 +168,8 @@ class Placer(Part):
         self._rest_until = -math.inf
         self._problem = ""
         self._turned_at = clock.now()
+        self._foreign = deque[Mapping[str, str]](maxlen=SHOWN_FOREIGN)
+        self._foreign_untold, self._foreign_told_at = 0, -math.inf
         self._show(is_on=False)
 
     def figures(self) -> PlacementFigures:
@@ -186,6 +200,7 @@ class Placer(Part):
             self._show(is_on=False)
             return IDLE_SECONDS  # and no news are taken: there may be some with every event
         self.store_plans()
+        self._note_foreign()
         try:
             self._checks().check_fresh()
         except NotReadyError as error:
@@ -204,6 +219,19 @@ class Placer(Part):
         if problem != self._problem:
             self._problem = problem
             _log.log(logging.WARNING if problem else logging.INFO, "placing replicas: %s", problem or "goes on")
+
+    def _note_foreign(self) -> None:
+        """Log each place that somebody else has given, and have an Event tell of them once in a while."""
+        for one in self._decides.take_foreign():
+            _log.warning("placed by somebody else replica=%s volume=%s node=%s", one.name, one.volume, one.node)
+            seen = {"replica": one.name, "volume": one.volume, "node": one.node, "seen_utc": rfc3339(self._now_utc())}
+            self._foreign.append(seen)
+            self._foreign_untold += 1
+        now = self._clock.now()
+        if self._foreign_untold and now - self._foreign_told_at >= FOREIGN_EVERY_SECONDS:
+            text = FOREIGN_TEXT.format(self._foreign_untold, **self._foreign[-1])
+            self._tell(FOREIGN_REASON, text, True)
+            self._foreign_untold, self._foreign_told_at = 0, now
 
     def store_plans(self) -> None:
         """Hand plans over that have changed. From any thread."""
@@ -333,7 +361,7 @@ class Placer(Part):
         self._count(PlacementOutcome.PLACED)
         self._keep(None)
         milliseconds = (self._clock.now() - began) * 1000
-        text = "placed replica=%s volume=%s node=%s disk=%s bytes=%s ms=%.1f"
+        text = "placed replica=%s volume=%s node=%s disk=%s how=%s ms=%.1f"
         where = write.place
         _log.info(text, write.replica, write.volume, where.node, where.disk_uuid, write.how, milliseconds)
 
@@ -345,7 +373,7 @@ class Placer(Part):
         found = self._read(write)
         if found is not None and found.node:
             self._count(PlacementOutcome.ELSEWHERE)
-            _log.warning("somebody else has placed replica=%s volume=%s", write.replica, write.volume)
+            _log.info("came too late replica=%s volume=%s node=%s", write.replica, write.volume, found.node)
         elif not isinstance(error, ConflictError):
             self._count(PlacementOutcome.FAILED)
             _log.warning("place refused replica=%s volume=%s: %s", write.replica, write.volume, error)
@@ -431,7 +459,8 @@ class Placer(Part):
             outcomes = {one.value: self._outcomes[one] for one in PlacementOutcome}
             writing = len(self._writing)
         waiting = {reason: counts[reason] for reason in REASONS}
-        self._figures = PlacementFigures(is_on, self._problem, waiting, shown, outcomes, writing)
+        foreign = tuple(self._foreign)
+        self._figures = PlacementFigures(is_on, self._problem, waiting, shown, outcomes, writing, foreign)
 
 
 def _entry(name: str, state: Waiting, now: float) -> Mapping[str, Any]:
@@ -453,4 +482,5 @@ def status_of(figures: PlacementFigures) -> Mapping[str, Any]:
         "waiting": {reason: count for reason, count in figures.waiting.items() if count},
         "replicas": list(figures.shown),
         "outcomes": dict(figures.outcomes),
+        "foreign": list(figures.foreign),
     }

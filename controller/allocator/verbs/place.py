@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -52,6 +53,8 @@ HOLD_SECONDS: Final = 300.0  # that a first copy without room is held, at most
 AHEAD_SECONDS: Final = 5.0  # that one API server's clock may be ahead of another's
 LOOK_SECONDS: Final = 1.0  # between looks at what time alone changes
 FAULT_SECONDS: Final = 10.0  # the same after a fault
+GATE_SECONDS: Final = 10.0  # in which the gate closes, what was written before shows, and late writes have arrived
+MOST_FOREIGN: Final = 100  # places of others that wait to be told
 
 
 class Why(StrEnum):
@@ -142,6 +145,8 @@ class Places:
         self._early: dict[str, str] = {}  # by replica, its mark as long as it was not room that it waited for
         self._first_at: dict[str, float] = {}  # by volume, when its first copy was placed
         self._touched_nodes: set[str] = set()  # of which plans have to be looked at
+        self._on_since = -math.inf
+        self._foreign = deque[Replica](maxlen=MOST_FOREIGN)  # with the places that somebody else gave them
 
     # Terms and modes
 
@@ -159,6 +164,7 @@ class Places:
             return
         self._is_on = on
         if on:
+            self._on_since = self._clock.now()
             for entries in (self._unseen, self._since, self._early, self._first_at):
                 entries.clear()
             self._table.load(plans)
@@ -243,13 +249,25 @@ class Places:
         return facts
 
     def _note_first(self, before: Replica, facts: Replica, own: OwnWrite | None) -> None:
-        """A first place is shown: ours, or somebody else's."""
+        """A first place is shown: ours, or somebody else's. Whoever wrote it in the first seconds was free to: the gate
+        may not have stood, or it was the leader before."""
         there = facts.node, facts.disk_uuid
         if own is not None and there == (own.write.place.node, own.write.place.disk_uuid):
             return
         if own is None and before.node:
             return
-        self._journal.counters["foreign_placements_left" if before.is_left else "foreign_placements"] += 1
+        if before.is_left or self._clock.now() - self._on_since < GATE_SECONDS:
+            self._journal.counters["foreign_placements_left"] += 1
+        else:
+            self._journal.counters["foreign_placements"] += 1
+            self._foreign.append(facts)
+
+    def take_foreign(self) -> list[Replica]:
+        """Replicas that somebody else than the leader has placed since the last call. Costs: nothing."""
+        with self._lock:
+            found = list(self._foreign)
+            self._foreign.clear()
+        return found
 
     def unseen_seconds(self) -> float:
         """For how long the watch has not shown a place that is stored; 0 where it has shown all. Costs: a look at

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.allocator.outcome import Mode, TurnStep
-from controller.allocator.verbs.place import BESIDE_SECONDS, HOLD_AFTER_SECONDS, HOLD_SECONDS, How, Why
+from controller.allocator.verbs.place import BESIDE_SECONDS, GATE_SECONDS, HOLD_AFTER_SECONDS, HOLD_SECONDS, How, Why
 from controller.model.longhorn import LonghornSettings
 from controller.model.places import Place
 from controller.rules.placing import Wait
@@ -16,6 +16,12 @@ from controller.settings import LiveSettings
 from tests.fakes import builders
 from tests.fakes.builders import GIB
 from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy, made_plan
+
+
+def told_as_foreign(site: PlacedCluster) -> list[tuple[str, str]]:
+    """Replicas that somebody else has placed, each with its node."""
+    return [(one.name, one.node) for one in site.allocator.places.take_foreign()]
+
 
 # Plans
 
@@ -301,6 +307,7 @@ def test_a_place_that_somebody_else_has_stored_stands_and_is_counted() -> None:
     turn = site.turn(first)
     assert turn.write is not None
     other = {"n1": "n2", "n2": "n1"}[turn.write.place.node]
+    site.clock.advance(GATE_SECONDS)
 
     theirs = builders.replica(first, "v", 60, on=other, uid=f"uid-{first}")
     site.allocator.places.failed(turn.write, theirs)
@@ -309,15 +316,47 @@ def test_a_place_that_somebody_else_has_stored_stands_and_is_counted() -> None:
 
     assert f"{turn.write.place.node}-d1" == site.where(second)
     assert 1 == site.allocator.snapshot().counters["foreign_placements"]
+    assert [[(first, other)], []] == [told_as_foreign(site), told_as_foreign(site)]
+
+
+@pytest.mark.parametrize(("is_left", "seconds"), [(True, GATE_SECONDS), (False, GATE_SECONDS - 1)])
+def test_what_longhorn_was_free_to_place_is_counted_apart_and_not_told(is_left: bool, seconds: float) -> None:
+    """It was left to it, or the gate may not have stood yet."""
+    site = PlacedCluster().add_nodes(n1=100)
+    (first,) = add_free_volume(site, "v", 60)
+    site.allocator.observe_replica(first, builders.replica(first, "v", 60, uid="u", is_left=is_left))
+    site.clock.advance(seconds)
+
+    site.allocator.observe_replica(first, builders.replica(first, "v", 60, on="n1", uid="u"))
+
+    counters = site.allocator.snapshot().counters
+    assert (0, 1) == (counters.get("foreign_placements", 0), counters["foreign_placements_left"])
+    assert [] == told_as_foreign(site)
+
+
+def test_placing_that_is_switched_on_again_begins_with_a_time_in_which_longhorn_was_free() -> None:
+    site = PlacedCluster().add_nodes(n1=200)
+    (first, second) = add_free_volume(site, "v", 60, copies=2)
+    site.clock.advance(GATE_SECONDS)
+    for placement in ("longhorn", "leader"):
+        site.allocator.configure(LiveSettings(enabled=True, placement=placement), LonghornSettings())
+
+    for name in (first, second):
+        site.allocator.observe_replica(name, builders.replica(name, "v", 60, on="n1", uid=f"uid-{name}"))
+        site.clock.advance(GATE_SECONDS)
+
+    assert [(second, "n1")] == told_as_foreign(site)
 
 
 def test_a_place_of_ours_is_no_foreign_one() -> None:
     site = PlacedCluster().add_nodes(n1=100)
     (first,) = add_free_volume(site, "v", 60)
+    site.clock.advance(GATE_SECONDS)
 
     site.allocator.observe_replica(first, site.store(site.turn(first)))
 
     assert 0 == site.allocator.snapshot().counters.get("foreign_placements", 0)
+    assert [] == told_as_foreign(site)
     assert 0 == site.allocator.places.unseen_seconds()
 
 

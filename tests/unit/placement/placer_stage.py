@@ -61,6 +61,7 @@ class ScriptedPlaces:
     ended: list[tuple[str, str, str | None]] = field(default_factory=list)
     plans: dict[str, Plan | None] = field(default_factory=dict)
     is_freed: bool = False
+    foreign: list[Replica] = field(default_factory=list)  # that others have placed
     late_seconds: float = 0.0
     costs: Callable[[], None] = lambda: None  # of a decision
 
@@ -88,6 +89,10 @@ class ScriptedPlaces:
     def take_plans(self) -> list[tuple[str, Plan | None]]:
         plans, self.plans = self.plans, {}
         return list(plans.items())
+
+    def take_foreign(self) -> list[Replica]:
+        foreign, self.foreign = self.foreign, []
+        return foreign
 
 
 class KeptPlans:
@@ -151,6 +156,7 @@ class PlacerStage:
     def __init__(self, clock: VirtualClock | None = None) -> None:
         self.api, self.clock = FakeApiServer(), clock or VirtualClock()
         self.decides, self.plans, self.checks = ScriptedPlaces(), KeptPlans(), Checks()
+        self.told = list[tuple[str, str, bool]]()  # Events
         objects = ReplicaObjects(self.api, NAMESPACE, lambda: TERM)
         self.placer = Placer(
             self.decides,
@@ -160,6 +166,7 @@ class PlacerStage:
             self.clock,
             now_utc=self.clock.now_utc,
             is_leading=lambda: self.checks.is_leading,
+            tell=lambda reason, text, is_warning: self.told.append((reason, text, is_warning)),
         )
         self.writers, self.ending = ScriptedWriters(), VirtualEnding(self.clock)
         placer: Any = self.placer

@@ -23,12 +23,15 @@ from controller.errors import (
 from controller.kube.resources import LONGHORN_REPLICAS
 from controller.kube.store import Change
 from controller.model.names import HELD_ANNOTATION, LEFT_ANNOTATION
+from controller.model.times import rfc3339
 from controller.placement.metrics import PlacementMetrics
 from controller.placement.placer import (
     ARRIVES_SECONDS,
     BACKOFF_SECONDS,
     DOUBT_SECONDS,
     EVERY_SECONDS,
+    FOREIGN_EVERY_SECONDS,
+    FOREIGN_TEXT,
     HUNG_SECONDS,
     IDLE_SECONDS,
     KEPT_SECONDS,
@@ -37,6 +40,7 @@ from controller.placement.placer import (
     MOST_WRITES,
     ROUND_SECONDS,
     SHOWN,
+    SHOWN_FOREIGN,
     STUCK_SECONDS,
     YOUNG_SECONDS,
     PlacementOutcome,
@@ -44,9 +48,9 @@ from controller.placement.placer import (
 )
 from controller.process.common_metrics import PREFIX
 from controller.rules.placing import Wait
-from tests.fakes.builders import volume
+from tests.fakes.builders import replica, volume
 from tests.fakes.clock import TickingClock
-from tests.unit.placement.placer_stage import NAMESPACE, PlacerStage, place_write, put_replica, turn
+from tests.unit.placement.placer_stage import NAMESPACE, PlacerStage, place_write, put_replica, turn, volume_of
 from tests.waiting import wait_until
 
 NO_ROOM = turn(TurnStep.WAIT, "v-r-1")
@@ -312,6 +316,7 @@ def test_its_threads_write_what_is_decided_and_end_with_it() -> None:
         stage.clock,
         now_utc=stage.clock.now_utc,
         is_leading=lambda: True,
+        tell=lambda *told: stage.told.append(told),
     )
     stage.placer = placer
     placer.start()
@@ -649,6 +654,37 @@ def test_the_status_document_names_some_and_counts_all(stage: PlacerStage) -> No
     assert names[:SHOWN] == [one["replica"] for one in stage.status["replicas"]]
     first = {"replica": "v0-r-1", "volume": "v0", "reason": "no-room", "tries": 1, "waiting_seconds": 2.0}
     assert first == stage.status["replicas"][0]
+
+
+def test_who_was_placed_by_others_is_logged_and_the_last_ten_are_shown(
+    stage: PlacerStage, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert [] == stage.status["foreign"]
+    names = [f"v{number}-r-1" for number in range(SHOWN_FOREIGN + 2)]
+    stage.decides.foreign = [replica(name, volume_of(name), on="n9") for name in names]
+    stage.round()
+    stage.round()
+    told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert [f"placed by somebody else replica={name} volume={volume_of(name)} node=n9" for name in names] == told
+    last = {"replica": "v11-r-1", "volume": "v11", "node": "n9", "seen_utc": rfc3339(stage.clock.now_utc())}
+    assert (SHOWN_FOREIGN, last) == (len(stage.status["foreign"]), stage.status["foreign"][-1])
+
+
+def test_an_event_tells_of_them_at_once_and_then_once_a_minute(stage: PlacerStage) -> None:
+    def told_of(*names: str) -> list[str]:
+        stage.decides.foreign = [replica(name, volume_of(name), on="n9") for name in names]
+        stage.told.clear()
+        stage.round()
+        assert {("ForeignPlacement", True)} >= {(reason, is_warning) for reason, _, is_warning in stage.told}
+        return [text for _, text, _ in stage.told]
+
+    assert [] == told_of()
+    assert [FOREIGN_TEXT.format(1, replica="v-r-1", node="n9")] == told_of("v-r-1")
+    assert [] == told_of("w-r-1", "x-r-1")
+    stage.clock.advance(FOREIGN_EVERY_SECONDS)
+    assert [FOREIGN_TEXT.format(2, replica="x-r-1", node="n9")] == told_of()
+    stage.clock.advance(FOREIGN_EVERY_SECONDS)
+    assert [] == told_of()
 
 
 def test_what_keeps_it_from_placing_is_logged_once(stage: PlacerStage, caplog: pytest.LogCaptureFixture) -> None:
