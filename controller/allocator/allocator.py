@@ -84,7 +84,7 @@ class Allocator(Events):
         self.allocations = Allocations(self._changed, clock, self._world, under_lock, self.disks, self.expansions)
         promised = lambda: self._ledger, lambda promise: self._settler.home_of(promise)  # noqa: PLW0108 -- replaced
         parts_of_places = self._changed, clock, self._world, self._journal, self._resize_locked
-        self.places = Places(*parts_of_places, *promised, self._put_away)
+        self.places = Places(*parts_of_places, *promised, self._put_away, self._copy)
 
     def _is_active_locked(self) -> bool:
         if self._failure:

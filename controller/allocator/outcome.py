@@ -8,8 +8,9 @@ from enum import Enum, StrEnum, auto
 
 from controller.errors import NotSyncedError
 from controller.model.allocations import Allocation, Change, NodeRecord, Put
+from controller.model.longhorn import Volume
 from controller.model.places import Place
-from controller.model.workload import Pod
+from controller.model.workload import Claim, Pod
 from controller.rules.demand import Missing
 from controller.rules.reasons import Reason, Rejection
 
@@ -181,6 +182,19 @@ class ReplicaTurn:
     seconds: float = 0.0
     write: PlaceWrite | None = None
     fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Why no disk takes a Replica: how many nodes and disks by `reasons`, and the same as `text`. `claim`, `pods`: who
+    uses the volume. `is_first`: it has no copy yet."""
+
+    volume: Volume
+    claim: Claim | None
+    pods: tuple[Pod, ...]
+    is_first: bool
+    reasons: Mapping[str, int]
+    text: str
 
 
 class UnknownObjectError(NotSyncedError):

@@ -93,7 +93,7 @@ class Controller:
         self.elector = self._make_elector(api)
         self.recorder = Recorder(api, self.clock, component=PACKAGE, instance=self.identity)
         self._tell = SettingsEvents(self.recorder, settings, self.stores.config_maps).tell
-        self.teller = Teller(self.allocator, self.recorder, self.clock)
+        self.teller = Teller(self.allocator, self.recorder, self.clock, settings.namespace)
         self.wired = build_wiring(
             api,
             self.clock,
@@ -200,6 +200,7 @@ class Controller:
             is_leading=lambda: self.gate.is_open,
             wait=lambda seconds: self.lifecycle.worker.wait(seconds),  # noqa: PLW0108 -- the same
             tell=self._tell,
+            explains=self.teller,
         )
         return (
             record.addition,

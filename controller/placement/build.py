@@ -20,8 +20,9 @@ from controller.placement.gate import Enforcement, PlacementGate, gate_wanted, s
 from controller.placement.gate_objects import GateObjects
 from controller.placement.metrics import GateMetrics, PlacementMetrics, PlanMetrics
 from controller.placement.objects import ReplicaObjects
-from controller.placement.placer import Decides, Placer, TermChecks, status_of
+from controller.placement.placer import Decides, Explains, Placer, TermChecks, status_of
 from controller.placement.plan_objects import PlanObjects
+from controller.placement.unplaced import Unplaced
 from controller.process.addition import Addition
 from controller.process.version import PACKAGE
 from controller.settings import LiveSettings, ProcessSettings
@@ -95,6 +96,7 @@ def build_placement(
     is_leading: Callable[[], bool],
     wait: Callable[[float], object],
     tell: Callable[[str, str, bool], None],
+    explains: Explains,
 ) -> PlacementParts:
     """`stores`: by kind, before their informers start, and after the allocator has subscribed. `holds_lease`: whether
     the Lease is this process's now, in that term. `wait`, `tell`: as for `PlacementGate`. Starts nothing."""
@@ -115,7 +117,8 @@ def build_placement(
     namespace = settings.namespace
     plans = PlanObjects(api, namespace, clock, check_lease)
     objects = ReplicaObjects(api, namespace, lambda: terms.name)
-    placer = Placer(decides, objects, plans, checks, clock, now_utc=now_utc, is_leading=is_leading, tell=tell)
+    parts = decides, objects, plans, checks, clock
+    placer = Placer(*parts, now_utc=now_utc, is_leading=is_leading, tell=tell, explains=explains)
     gate = PlacementGate(
         GateObjects(api, namespace, PACKAGE),
         clock,
@@ -126,19 +129,23 @@ def build_placement(
         tell=tell,
     )
     terms = PlacementTerms(gate, plans, placer)
-    stores["replica"].subscribe(placer.unplaced.replicas_changed)
-    stores["volume"].subscribe(placer.unplaced.volumes_changed)
-    stores["node"].subscribe(placer.unplaced.nodes_changed)
-    for kind in OTHERS:
-        stores[kind].subscribe(placer.unplaced.room_came)
+    _feed(placer.unplaced, stores)
     for metrics in (PlacementMetrics(placer.figures), PlanMetrics(plans.figures), GateMetrics(gate.figures)):
         registry.register(metrics)
     return PlacementParts(
         placer,
         terms,
         (
-            Addition("placement", placer, lambda: status_of(placer.figures())),
+            Addition("placement", placer, lambda: status_of(placer.figures(), explains.reasons_of)),
             Addition("placement_gate", gate, lambda: status_of_gate(gate.figures())),
             Addition("plans", plans, lambda: asdict(plans.figures())),
         ),
     )
+
+
+def _feed(unplaced: Unplaced, stores: Mapping[str, Store[Any]]) -> None:
+    stores["replica"].subscribe(unplaced.replicas_changed)
+    stores["volume"].subscribe(unplaced.volumes_changed)
+    stores["node"].subscribe(unplaced.nodes_changed)
+    for kind in OTHERS:
+        stores[kind].subscribe(unplaced.room_came)

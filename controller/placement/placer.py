@@ -99,6 +99,13 @@ class KeepsPlans(Protocol):
     def remove(self, volume: str) -> None: ...
 
 
+class Explains(Protocol):
+    """Looks into why no disk takes a replica, in its own time. In the product `Teller`."""
+
+    def unplaced(self, replica: str) -> None: ...
+    def reasons_of(self, replica: str) -> Mapping[str, int]: ...
+
+
 class TermChecks(Protocol):
     """Whether this process may write. In the product `Preconditions` of the extender."""
 
@@ -148,6 +155,7 @@ class Placer(Part):
         now_utc: Callable[[], datetime],
         is_leading: Callable[[], bool],
         tell: Callable[[str, str, bool], None],
+        explains: Explains,
     ) -> None:
         """`now_utc`: the API server's time, where that is known. `tell`: a reason, a text, and whether it is a
         warning."""
@@ -155,7 +163,7 @@ class Placer(Part):
         self.unplaced = Unplaced(self.worker.wake)
         self._decides, self._objects, self._plans = decides, objects, plans
         self._checks, self._clock, self._now_utc, self._is_leading = checks, clock, now_utc, is_leading
-        self._tell = tell
+        self._tell, self._explains = tell, explains
         self._ending = threading.Event()
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="placer-write")
         self._lock = threading.Lock()  # guards the fields below
@@ -312,6 +320,8 @@ class Placer(Part):
         reason = turn.reason if turn.write is None else Why.WRITTEN
         state.tries = state.tries + 1 if reason == state.reason else 0
         state.reason = reason
+        if reason == Why.NO_ROOM:
+            self._explains.unplaced(name)
         is_young = now - state.since < YOUNG_SECONDS
         pause = turn.seconds if is_young else max(turn.seconds, backoff_seconds(state.tries + 1, BACKOFF_SECONDS))
         state.next_at = now + pause
@@ -473,14 +483,18 @@ def _entry(name: str, state: Waiting, now: float) -> Mapping[str, Any]:
     }
 
 
-def status_of(figures: PlacementFigures) -> Mapping[str, Any]:
-    """Its section of the status document."""
+def status_of(figures: PlacementFigures, reasons_of: Callable[[str], Mapping[str, int]]) -> Mapping[str, Any]:
+    """Its section of the status document. `reasons_of`: as for `Explains`."""
+    replicas = [
+        {**one, "reasons": dict(reasons_of(one["replica"]))} if one["reason"] == Why.NO_ROOM else one
+        for one in figures.shown
+    ]
     return {
         "is_on": figures.is_on,
         "problem": figures.problem,
         "writing": figures.writing,
         "waiting": {reason: count for reason, count in figures.waiting.items() if count},
-        "replicas": list(figures.shown),
+        "replicas": replicas,
         "outcomes": dict(figures.outcomes),
         "foreign": list(figures.foreign),
     }

@@ -1,5 +1,5 @@
-"""Events on pods: why the extender refused one, with the numbers of what is in the way. And on claims: why no room is
-promised to one, or kept for its growth.
+"""Events on pods: why the extender refused one, with the numbers of what is in the way. On claims: why no room is
+promised to one, or kept for its growth. And on both: why no disk takes a replica.
 
 The text that kube-scheduler writes into the pod's condition is constant, or it would try the pod again at every change
 of a number. So the numbers are told here, at most once a minute for each pod.
@@ -7,6 +7,7 @@ of a number. So the numbers are told here, at most once a minute for each pod.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -14,16 +15,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Decision
+from controller.allocator.outcome import Decision, Lack
 from controller.allocator.promises.journal import ClaimTale, Tale
 from controller.clock import Clock
 from controller.kube.recorder import Recorder, Target
+from controller.kube.resources import LONGHORN_VOLUMES
 from controller.model.quantity import bytes_text
 from controller.process.worker import Part, Worker
 
 EVERY_SECONDS: Final = 60.0  # a pod
 QUEUE_LIMIT: Final = 1_000
 REMEMBERED: Final = 10_000
+REST: Final = 9.0  # times that it took to look into a replica are waited before the next one
+AGAIN_SECONDS: Final = 5.0  # after a replica was found to have room, which it may not get
+MOST_PODS: Final = 10  # that are told of their volume's replica
 NO_ROOM: Final = "LonghornNoRoom"
 FAULT: Final = "LonghornSchedulerExtenderFault"
 FAULT_TEXT: Final = (
@@ -64,10 +69,10 @@ NEVER_TEXT: Final = (
     "The claim requests {asked}, but Longhorn cannot grow its volume beyond {most} ({where}), and no room is held for "
     "it"
 )
+NO_PLACE: Final = "LonghornNoPlace"
 NO_PLACE_TEXT: Final = (
-    "No disk takes a replica of this volume of {asked} now: what is free is planned for other volumes or not enough, "
-    "or a rule forbids the disk. The replica is placed as soon as there is room. After five minutes, Longhorn places "
-    "it where it sees room"
+    "No disk takes the first replica of volume {volume} of {asked} now: {why}. It is placed as soon as one does; after "
+    "five minutes, Longhorn places it where it sees room"
 )
 LOST_TEXT: Final = (
     "A disk that was planned for this volume of {asked} takes it no more, and no other disk does now. It is placed as "
@@ -80,7 +85,6 @@ OF_CLAIMS: Final[Mapping[Tale, tuple[str, str]]] = {
     Tale.GROWS_TOO_FAR: ("LonghornCannotGrow", TOO_FAR_TEXT),
     Tale.GROWS_LATER: ("LonghornGrowsLater", LATER_TEXT),
     Tale.NEVER_GROWS: ("LonghornCannotGrow", NEVER_TEXT),
-    Tale.NO_PLACE: ("LonghornNoPlace", NO_PLACE_TEXT),
     Tale.PLACE_LOST: ("LonghornPlaceLost", LOST_TEXT),
 }
 
@@ -96,16 +100,20 @@ class Told:
 
 
 class Teller(Part):
-    """Has Events written about refused pods.
+    """Has Events written about refused pods, and about volumes whose replicas find no disk.
 
-    Threads: `refused` and `let_through` from any; the rest is `worker`'s. Blocks: never. I/O: none.
+    Threads: `tell_next` is `worker`'s; the rest from any. Blocks: never. I/O: none.
     """
 
-    def __init__(self, allocator: Allocator, recorder: Recorder, clock: Clock) -> None:
-        self._allocator, self._recorder, self._clock = allocator, recorder, clock
+    def __init__(self, allocator: Allocator, recorder: Recorder, clock: Clock, namespace: str) -> None:
+        """`namespace`: Longhorn's."""
+        self._allocator, self._recorder, self._clock, self._namespace = allocator, recorder, clock, namespace
         self._lock = threading.Lock()  # guards the fields below
         self._waiting: OrderedDict[str, Told] = OrderedDict()  # by pod uid, the latest refusal
         self._told_at: OrderedDict[str, float] = OrderedDict()
+        self._unplaced: OrderedDict[str, None] = OrderedDict()  # replicas to be told of
+        self._lacks: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # by replica, as they were found last
+        self._rest_until = -math.inf  # the thread's own
         self.worker = Worker("teller", self.tell_next)
 
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
@@ -129,6 +137,19 @@ class Teller(Part):
         for tale in self._allocator.drain_tales():
             if self._is_due(f"{tale.uid} {tale.tale}"):
                 self._recorder.note(*_of_claim(tale), is_warning=True)
+
+    def unplaced(self, replica: str) -> None:
+        """No disk takes it: why is looked into once a minute at most."""
+        if self._is_due(_key_of(replica)):
+            with self._lock:
+                if len(self._unplaced) < QUEUE_LIMIT:
+                    self._unplaced[replica] = None
+            self.worker.wake()
+
+    def reasons_of(self, replica: str) -> Mapping[str, int]:
+        """Why no disk takes it: nodes and disks by reason, as they were found last."""
+        with self._lock:
+            return self._lacks.get(replica, {})
 
     def _is_due(self, key: str) -> bool:
         """Whether that may be told now; if so, not again for a while."""
@@ -165,21 +186,61 @@ class Teller(Part):
         self.worker.wake()
 
     def tell_next(self) -> float | None:
-        """Reports on the pod that has waited longest; returns 0 if there was one, None otherwise."""
+        """Reports on what has waited longest, pods first; the seconds until the next one, None if none waits."""
+        began = self._clock.now()
         with self._lock:
-            if not self._waiting:
+            uid, told = self._waiting.popitem(last=False) if self._waiting else ("", None)
+            if told is None and not self._unplaced:
                 return None
-            uid, told = self._waiting.popitem(last=False)
+            if told is None and began < self._rest_until:
+                return self._rest_until - began
+            replica = self._unplaced.popitem(last=False)[0] if told is None else ""
+        if told is not None:
+            self._tell_of_pod(uid, told)
+            return 0.0
+        self._tell_of_replica(replica)
+        self._rest_until = began + (1 + REST) * (self._clock.now() - began)
+        return 0.0
+
+    def _tell_of_pod(self, uid: str, told: Told) -> None:
         if told.is_fault:
             self._recorder.note(told.pod, FAULT, FAULT_TEXT, is_warning=True)
-            return 0.0
+            return
         if not told.candidates:
             self._recorder.note(told.pod, *LET_THROUGH[told.decision])
-            return 0.0
+            return
         text = self._allocator.account_of(uid, told.candidates)
         if text:
             self._recorder.note(told.pod, NO_ROOM, text, is_warning=True)
-        return 0.0
+
+    def _tell_of_replica(self, name: str) -> None:
+        """Remembers why it finds no disk. Of a first copy its claim and pods are told, or else its Volume."""
+        lack = self._allocator.places.lack_of(name)
+        with self._lock:
+            self._lacks.pop(name, None)
+            if lack is None:
+                self._remember(_key_of(name), self._clock.now() - EVERY_SECONDS + AGAIN_SECONDS)
+                return
+            self._lacks[name] = lack.reasons
+            if len(self._lacks) > REMEMBERED:
+                self._lacks.popitem(last=False)
+        if lack.is_first:
+            asked = bytes_text(lack.volume.size_bytes)
+            text = NO_PLACE_TEXT.format(volume=lack.volume.name, asked=asked, why=lack.text)
+            for target in self._owners(lack):
+                self._recorder.note(target, NO_PLACE, text, is_warning=True)
+
+    def _owners(self, lack: Lack) -> list[Target]:
+        claim, volume = lack.claim, lack.volume
+        if claim is None:
+            return [Target("Volume", self._namespace, volume.name, volume.uid, LONGHORN_VOLUMES.api_version)]
+        pods = [one for one in lack.pods if not one.is_finished][:MOST_PODS]
+        of_pods = [Target("Pod", one.namespace, one.name, one.uid) for one in pods]
+        return [Target("PersistentVolumeClaim", claim.namespace, claim.name, claim.uid), *of_pods]
+
+
+def _key_of(replica: str) -> str:
+    return f"replica {replica}"
 
 
 def _of_claim(tale: ClaimTale) -> tuple[Target, str, str]:

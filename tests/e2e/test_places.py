@@ -127,9 +127,17 @@ def full_node(scene: Scene, make_cell: Callable[..., Cell]) -> Cell:
     return cell
 
 
-def reasons(cell: Cell) -> set[str]:
-    """Of all Events in the cell's namespace."""
-    return {one["reason"] for one in cell.scene.api.list(cell.path("events"))["items"]}
+def told_of_place(cell: Cell) -> dict[str, str]:
+    """What is told in the cell's namespace because no disk takes a copy, by the kind that it is told of."""
+    events = cell.scene.api.list(cell.path("events"))["items"]
+    told = [one for one in events if one["reason"] == "LonghornNoPlace"]
+    return {one["involvedObject"]["kind"]: one["message"] for one in told}
+
+
+def reasons(leader: Controller, name: str) -> dict[str, int]:
+    """Why no disk takes that Replica, as the status document has it."""
+    waiting = leader.status()["placement"]["replicas"]
+    return next((dict(one.get("reasons", {})) for one in waiting if one["replica"] == name), {})
 
 
 def replica(scene: Scene, name: str) -> dict[str, Any]:
@@ -137,10 +145,11 @@ def replica(scene: Scene, name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_copy_without_room_is_nobodys_until_room_comes_and_its_claim_says_why(
+def test_a_copy_without_room_is_nobodys_until_room_comes_and_its_claim_and_pod_say_why(
     scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
 ) -> None:
     cell = full_node(scene, make_cell)
+    cell.pod("user", "second", opted_in=False)
     name = waiting_copy(scene, cell, "second", 80)
 
     with pytest.raises(ApiError) as refused:
@@ -148,7 +157,10 @@ def test_a_copy_without_room_is_nobodys_until_room_comes_and_its_claim_says_why(
     assert 403 == refused.value.status
     held = "scheduling.longhorn.io/held"
     wait_until(lambda: held in (replica(scene, name)["metadata"].get("annotations") or {}), "its mark", 30.0)
-    wait_until(lambda: "LonghornNoPlace" in reasons(cell), "an Event of its claim", 30.0)
+    owners = {"PersistentVolumeClaim", "Pod"}
+    wait_until(lambda: owners == told_of_place(cell).keys(), "Events of its claim and pod", 30.0)
+    assert all("1 disk InsufficientStorage (" in text for text in told_of_place(cell).values()), told_of_place(cell)
+    assert 1 == reasons(leader, name).get("InsufficientStorage")
 
     cell.delete("persistentvolumeclaims", "first")
     placed = wait_until(lambda: replica(scene, name)["spec"].get("nodeID"), "a place", 15.0)

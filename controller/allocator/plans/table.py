@@ -92,6 +92,13 @@ class Table:
         """UUIDs of the disks of that node on which anything is planned."""
         return list(self._on_node.get(node, ()))
 
+    def bytes_on(self, nodes: Iterable[str]) -> Table:
+        """A copy with the bytes on those nodes alone."""
+        other = Table()
+        for node in self._on_node.keys() & set(nodes):
+            other._on_node[node] = {disk: dict(members) for disk, members in self._on_node[node].items()}
+        return other
+
     # What is to be stored
 
     def lend(self, replica: str, plan: Plan, place: Place) -> None:

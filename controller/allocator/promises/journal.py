@@ -24,7 +24,6 @@ class Tale(StrEnum):
     GROWS_TOO_FAR = "grows-too-far"  # no disk of it can ever have that size
     GROWS_LATER = "grows-later"  # what lies there leaves no room for it now
     NEVER_GROWS = "never-grows"  # Longhorn does not expand it, whatever room there is
-    NO_PLACE = "no-place"  # no disk takes a first copy of its volume now
     PLACE_LOST = "place-lost"  # the disk that was planned for it takes it no more, and no other does
 
 

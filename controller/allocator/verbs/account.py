@@ -7,8 +7,8 @@ are told as a number and a sum.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from controller.allocator.judge.never import too_large
 from controller.allocator.judge.node import Judge, Judgement, Verdict
@@ -18,10 +18,12 @@ from controller.allocator.verbs.fit import judge_nodes
 from controller.allocator.world.world import World
 from controller.model.quantity import bytes_text
 from controller.model.workload import Claim
-from controller.rules.reasons import Reason
+from controller.rules.reasons import Reason, Refusal
 
 MOST_NODES: Final = 200  # nodes that are judged; they represent the rest
 MOST_NAMES: Final = 3
+
+_Kind: TypeAlias = tuple[str, Reason]  # what is counted: nodes or disks, by reason
 
 
 def account_of(
@@ -33,19 +35,15 @@ def account_of(
     judgements = judge_nodes(judge, looked_at, allows_stranding=allows_stranding)
     if any(judgement.verdict is Verdict.SURE for judgement in judgements.values()):
         return ""
-    counts: Counter[Reason] = Counter()
-    examples: dict[Reason, str] = {}
+    counts: Counter[_Kind] = Counter()
+    examples: dict[_Kind, str] = {}
     for name, judgement in judgements.items():
-        reason = judgement.reason or Reason.CONTENDED
-        counts[reason] += 1
-        if reason not in examples:
-            examples[reason] = _example(judge, name, judgement)
-            if reason is Reason.CONTENDED:
-                examples[reason] += _of_whom(judge, namespace, name)
-    parts = [
-        f"{count} {'node' if count == 1 else 'nodes'} {reason} ({examples[reason]})"
-        for reason, count in counts.most_common()
-    ]
+        kind = "node", judgement.reason or Reason.CONTENDED
+        counts[kind] += 1
+        if kind not in examples:
+            examples[kind] = _example(judge, name, judgement)
+            if kind[1] is Reason.CONTENDED:
+                examples[kind] += _of_whom(judge, namespace, name)
     more = len(names) - len(looked_at)
     waits = f"; room is kept for it on node {kept_on} because it has waited a long time" if kept_on else ""
     wanted = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in judge.demands[:MOST_NAMES])
@@ -54,7 +52,31 @@ def account_of(
     if never is not None:
         asks, most = bytes_text(never.demand.size_bytes), bytes_text(never.largest_bytes)
         why = f"It can never fit: {never.demand.claim} requests {asks}, and the largest disk takes at most {most}. "
-    return f"{why}No Longhorn room for {wanted}: " + "; ".join(parts) + (f"; {more} more nodes" if more else "") + waits
+    return f"{why}No Longhorn room for {wanted}: {_told(counts, examples, more)}{waits}"
+
+
+def account_of_disks(refusals: Iterable[Refusal], more: int) -> tuple[Mapping[str, int], str]:
+    """How many nodes and disks there are by reason, the most frequent one first; and the same in words, with the
+    numbers of one each. `more`: nodes that were not looked at."""
+    counts: Counter[_Kind] = Counter()
+    examples: dict[_Kind, str] = {}
+    for one in refusals:
+        kind = "disk" if one.disk else "node", one.rejection.reason
+        counts[kind] += 1
+        text = one.rejection.message
+        examples.setdefault(kind, f"{one.node}, {text}" if one.disk else text)
+    reasons = Counter[str]()
+    for (_, reason), count in counts.items():
+        reasons[reason.value] += count
+    return dict(reasons.most_common()), _told(counts, examples, more)
+
+
+def _told(counts: Counter[_Kind], examples: Mapping[_Kind, str], more: int) -> str:
+    parts = [
+        f"{count} {kind[0] if count == 1 else kind[0] + 's'} {kind[1]} ({examples[kind]})"
+        for kind, count in counts.most_common()
+    ]
+    return "; ".join(parts) + (f"; {more} more nodes" if more else "")
 
 
 def account_of_tie(tie: Tie) -> str:

@@ -24,19 +24,20 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
-from controller.allocator.choose.explain import with_engines
+from controller.allocator.choose.explain import explain, with_engines
 from controller.allocator.choose.legal import legal
 from controller.allocator.choose.wanted import NothingTaken, Wanted, view_of
 from controller.allocator.judge.pending import Pending
-from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
+from controller.allocator.outcome import Lack, PlaceWrite, ReplicaTurn, TurnStep
 from controller.allocator.plans.plan import Plan
 from controller.allocator.plans.table import Table
-from controller.allocator.promises.journal import Journal, Tale
+from controller.allocator.promises.journal import Journal
 from controller.allocator.promises.ledger import Ledger
 from controller.allocator.promises.promise import Promise
+from controller.allocator.verbs.account import MOST_NODES, account_of_disks
 from controller.allocator.verbs.planning import Planner, PlansBeside, bytes_on, split
 from controller.allocator.world.world import World
 from controller.clock import Clock
@@ -129,11 +130,12 @@ class Places:
         ledger: Callable[[], Ledger],
         home: Callable[[Promise], str],
         fault: Callable[[str, Exception], None],
+        copy: Callable[[], tuple[World, Ledger]],
     ) -> None:
         """`settle`: under the lock, brings promises in line with a change of that volume's replicas. `home`, `fault`:
-        as for `Planner`."""
+        as for `Planner`. `copy`: without the lock, what was known a moment ago."""
         self._lock, self._clock, self._world, self._ledger = lock, clock, world, ledger
-        self._journal, self._settle = journal, settle
+        self._journal, self._settle, self._copy = journal, settle, copy
         self._table = Table()
         self.planner = Planner(world, self._table, ledger, journal, home, fault)
         self._chooser = self.planner.chooser
@@ -429,9 +431,6 @@ class Places:
         if replica.held and _held_seconds(replica, now_utc) >= HOLD_SECONDS:
             self._journal.counters["holds_given_up"] += 1
             return ReplicaTurn(TurnStep.LEAVE, replica.volume, replica.uid, Why.NO_ROOM)
-        claim = self._world.claim_of_volume(volume.name)
-        if claim is not None:
-            self._journal.tell(Tale.NO_PLACE, claim, volume.size_bytes, 0)
         return self._hold(replica, Why.NO_ROOM)
 
     def _hold(self, replica: Replica, reason: str) -> ReplicaTurn:
@@ -449,6 +448,29 @@ class Places:
 
     def _wait(self, replica: Replica, reason: str, seconds: float = LOOK_SECONDS) -> ReplicaTurn:
         return ReplicaTurn(TurnStep.WAIT, replica.volume, replica.uid, reason, seconds)
+
+    def lack_of(self, name: str) -> Lack | None:
+        """Why no disk takes that Replica, as of a moment ago; None: one does, or it needs none any more. For the thread
+        that also asks `Allocator.account_of`. Costs: as that, and a copy of the plans on the nodes that are told of."""
+        with self._lock:
+            world, replica = self._world, self._world.placed.get(name)
+            volume = world.volume(replica.volume) if replica is not None else None
+            if replica is None or replica.node or volume is None:
+                return None
+            claim, is_first = world.claim_of_volume(volume.name), not self._has_placed(volume)
+            pods = world.pods_of_claim(claim.key) if claim is not None else ()
+            own = {one.node for one in world.replicas_of(volume.name).values()}
+            names = own.union(islice(world.nodes, MOST_NODES)) & world.nodes.keys()
+            plan, table = self._table.get(volume.name), self._table.bytes_on(names)
+        planned = plan.places if plan is not None else ()
+        taken = PlansBeside(table, volume.name, planned) if is_first else NothingTaken()
+        world, _ = self._copy()
+        names &= world.nodes.keys()
+        found = explain(Wanted(volume, replica, planned), world, taken, self._clock.now_utc(), names).found
+        if found.candidates:
+            return None
+        reasons, text = account_of_disks(found.refusals, len(world.nodes) - len(names))
+        return Lack(volume, claim, tuple(pods), is_first, reasons, text)
 
     # What became of a write
 

@@ -258,14 +258,6 @@ def test_the_hold_comes_before_its_age_is_over() -> None:
     assert TurnStep.HOLD is site.wait(first, HOLD_AFTER_SECONDS).step
 
 
-def test_no_place_is_told_once() -> None:
-    site = PlacedCluster().add_nodes(n1=100)
-    site.add_claim("a", 200)
-    site.provision("a", data_locality="disabled")
-    site.wait("pvc-uid-a-r-1", 9)
-    assert 1 == len(site.allocator.drain_tales())
-
-
 @pytest.mark.parametrize("facts", [{"schedulable": False}, {"allow_scheduling": False}, {"maximum_bytes": 50 * GIB}])
 def test_a_plan_that_was_lost_to_a_disk_for_a_moment_comes_back(facts: dict[str, Any]) -> None:
     site = PlacedCluster().add_nodes(n1=100)

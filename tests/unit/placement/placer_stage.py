@@ -95,6 +95,20 @@ class ScriptedPlaces:
         return foreign
 
 
+@dataclass(slots=True)
+class ScriptedReasons:
+    """Why no disk takes a Replica, as told, by name. `asked`: those that it was to look into."""
+
+    reasons: dict[str, dict[str, int]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def unplaced(self, replica: str) -> None:
+        self.asked.append(replica)
+
+    def reasons_of(self, replica: str) -> Mapping[str, int]:
+        return self.reasons.get(replica, {})
+
+
 class KeptPlans:
     """What the placer hands over, in order; None: removed."""
 
@@ -156,7 +170,7 @@ class PlacerStage:
     def __init__(self, clock: VirtualClock | None = None) -> None:
         self.api, self.clock = FakeApiServer(), clock or VirtualClock()
         self.decides, self.plans, self.checks = ScriptedPlaces(), KeptPlans(), Checks()
-        self.told = list[tuple[str, str, bool]]()  # Events
+        self.told, self.explains = list[tuple[str, str, bool]](), ScriptedReasons()  # `told`: Events
         objects = ReplicaObjects(self.api, NAMESPACE, lambda: TERM)
         self.placer = Placer(
             self.decides,
@@ -167,6 +181,7 @@ class PlacerStage:
             now_utc=self.clock.now_utc,
             is_leading=lambda: self.checks.is_leading,
             tell=lambda reason, text, is_warning: self.told.append((reason, text, is_warning)),
+            explains=self.explains,
         )
         self.writers, self.ending = ScriptedWriters(), VirtualEnding(self.clock)
         placer: Any = self.placer
@@ -225,7 +240,7 @@ class PlacerStage:
 
     @property
     def status(self) -> Mapping[str, Any]:
-        return status_of(self.placer.figures())
+        return status_of(self.placer.figures(), self.explains.reasons_of)
 
     @property
     def outcomes(self) -> dict[str, int]:

@@ -317,6 +317,7 @@ def test_its_threads_write_what_is_decided_and_end_with_it() -> None:
         now_utc=stage.clock.now_utc,
         is_leading=lambda: True,
         tell=lambda *told: stage.told.append(told),
+        explains=stage.explains,
     )
     stage.placer = placer
     placer.start()
@@ -653,7 +654,16 @@ def test_the_status_document_names_some_and_counts_all(stage: PlacerStage) -> No
     assert {"no-room": SHOWN + 5} == stage.status["waiting"]
     assert names[:SHOWN] == [one["replica"] for one in stage.status["replicas"]]
     first = {"replica": "v0-r-1", "volume": "v0", "reason": "no-room", "tries": 1, "waiting_seconds": 2.0}
-    assert first == stage.status["replicas"][0]
+    assert {**first, "reasons": {}} == stage.status["replicas"][0]
+
+
+def test_why_no_disk_takes_a_replica_is_looked_into_and_shown(stage: PlacerStage) -> None:
+    stage.add("v-r-1", told=NO_ROOM)
+    stage.add("w-r-1", told=turn(TurnStep.WAIT, "w-r-1", Wait.REUSE))
+    stage.explains.reasons = {name: {"DiskTagsNotFulfilled": 4} for name in ("v-r-1", "w-r-1")}
+    stage.round()
+    assert ["v-r-1"] == stage.explains.asked
+    assert [{"DiskTagsNotFulfilled": 4}, None] == [one.get("reasons") for one in stage.status["replicas"]]
 
 
 def test_who_was_placed_by_others_is_logged_and_the_last_ten_are_shown(

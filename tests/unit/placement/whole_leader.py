@@ -12,7 +12,7 @@ from controller.kube.store import Store
 from controller.model.names import GATE
 from controller.placement.build import build_placement
 from controller.settings import LiveSettings, ProcessSettings
-from tests.unit.placement.placer_stage import ScriptedWriters
+from tests.unit.placement.placer_stage import ScriptedReasons, ScriptedWriters
 from tests.unit.placement.stage import NAMESPACE, InformedLeader, ReplicaCell
 
 
@@ -36,6 +36,7 @@ class WholeLeader(InformedLeader):
             is_leading=lambda: self.checks.is_leading,
             wait=cell.clock.advance,
             tell=lambda *_told: None,
+            explains=ScriptedReasons(),
         )
         self.placer, self.terms = self.parts.placer, self.parts.terms
         placer: Any = self.placer

@@ -10,22 +10,23 @@ import pytest
 from controller.allocator.outcome import Decision
 from controller.kube.recorder import Recorder
 from controller.kube.resources import EVENTS
-from controller.workers.teller import EVERY_SECONDS, Teller
+from controller.workers.teller import AGAIN_SECONDS, EVERY_SECONDS, Teller
 from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.builders import TestCluster
+from tests.fakes.clock import TickingClock, VirtualClock
+from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy
 from tests.waiting import wait_until
 
 
 class TellerBench:
     """One node with 100 GiB, of which 60 are promised to the pod `a`."""
 
-    def __init__(self) -> None:
-        self.cluster, self.server = TestCluster(), FakeApiServer()
+    def __init__(self, clock: VirtualClock | None = None) -> None:
+        self.cluster, self.server = PlacedCluster(), FakeApiServer()
         self.cluster.add_node("n1", free_gib=100)
         self.cluster.add_pod("a", gib=60)
         self.cluster.filter("a", "n1")
         self.recorder = Recorder(self.server, self.cluster.clock, component="extender", instance="pod-a")
-        self.teller = Teller(self.cluster.allocator, self.recorder, self.cluster.clock)
+        self.teller = Teller(self.cluster.allocator, self.recorder, clock or self.cluster.clock, "longhorn-system")
 
     def add_stranger(self, name: str, gib: float) -> None:
         """A pod of another namespace with a claim of that name, to which the node is promised as well."""
@@ -37,6 +38,14 @@ class TellerBench:
 
     def refuse(self, name: str, *nodes: str) -> None:
         self.teller.refused(self.cluster.pods[name].uid, "ns", name, nodes)
+
+    def tell_unplaced(self, replica: str) -> list[dict[str, Any]]:
+        """What is told of a replica that no disk takes."""
+        self.teller.unplaced(replica)
+        return self.tell()
+
+    def reasons(self, replica: str) -> dict[str, int]:
+        return dict(self.teller.reasons_of(replica))
 
     def tell(self) -> list[dict[str, Any]]:
         """Everything that waits, told and written."""
@@ -157,3 +166,74 @@ def test_the_thread_tells_and_ends(scene: TellerBench) -> None:
     wait_until(lambda: bool(scene.server.list_page(EVENTS).items))
     scene.teller.stop()
     scene.recorder.stop()
+
+
+# Replicas without a disk
+
+
+def test_why_no_disk_takes_a_first_copy_is_told_of_its_claim_and_its_pods(scene: TellerBench) -> None:
+    scene.cluster.add_pod("b", gib=200)
+    name = scene.cluster.provision("b", locality="disabled")
+
+    assert {} == scene.reasons(f"{name}-r-1")
+    events = scene.tell_unplaced(f"{name}-r-1")
+
+    assert [("PersistentVolumeClaim", "b"), ("Pod", "b")] == sorted(map(about, events))
+    assert {("Warning", "LonghornNoPlace")} == {(event["type"], event["reason"]) for event in events}
+    (text,) = {event["message"] for event in events}
+    told = f"No disk takes the first replica of volume {name} of 200 GiB now: 1 disk InsufficientStorage (n1, d1: "
+    assert text.startswith(told)
+    assert {"InsufficientStorage": 1} == scene.reasons(f"{name}-r-1")
+
+
+def test_of_a_volume_without_a_claim_the_volume_is_told(scene: TellerBench) -> None:
+    (name,) = add_free_volume(scene.cluster, "v", 200, uid="uid-v")
+    (event,) = scene.tell_unplaced(name)
+    of_volume = {"apiVersion": "longhorn.io/v1beta2", "kind": "Volume", "namespace": "longhorn-system", "name": "v"}
+    assert {**of_volume, "uid": "uid-v"} == event["involvedObject"]
+
+
+def test_of_a_further_copy_it_is_known_and_nobody_is_told(scene: TellerBench) -> None:
+    name = add_second_copy(scene.cluster, 90, first_on="n1")
+    assert [] == scene.tell_unplaced(name)
+    assert {"NodeAntiAffinity": 1} == scene.reasons(name)
+
+
+def test_a_replica_is_looked_into_once_a_minute(scene: TellerBench) -> None:
+    (name,) = add_free_volume(scene.cluster, "v", 200)
+    for count in (1, 1, 2):
+        assert [count] == [event["count"] for event in scene.tell_unplaced(name)]
+        scene.cluster.clock.advance(EVERY_SECONDS / 2)
+
+
+def test_one_that_seemed_to_have_room_is_looked_into_again_soon(scene: TellerBench) -> None:
+    (name,) = add_free_volume(scene.cluster, "v", 30)
+    assert [] == scene.tell_unplaced(name)
+    scene.cluster.add_node("n1", free_gib=20)
+    assert [] == scene.tell_unplaced(name)
+    scene.cluster.clock.advance(AGAIN_SECONDS)
+    assert ["LonghornNoPlace"] == [event["reason"] for event in scene.tell_unplaced(name)]
+
+
+def test_looking_into_many_replicas_leaves_most_of_the_time_to_others_and_pods_do_not_wait_for_it() -> None:
+    clock = TickingClock(0.0)
+    scene = TellerBench(clock)
+    names = [name for volume in ("v", "w") for name in add_free_volume(scene.cluster, volume, 200)]
+    for name in names:
+        scene.teller.unplaced(name)
+    clock.seconds = 0.1
+    assert 0.0 == scene.teller.tell_next()
+    clock.seconds = 0.0
+    pause = scene.teller.tell_next()
+    assert pause is not None
+    assert [True, False] == [bool(scene.reasons(name)) for name in names]
+    scene.cluster.add_pod("b", gib=50)
+    scene.refuse("b", "n1")
+    assert [0.0, pause] == [scene.teller.tell_next(), scene.teller.tell_next()]
+    clock.advance(pause)
+    assert [0.0, None] == [scene.teller.tell_next(), scene.teller.tell_next()]
+    assert [True, True] == [bool(scene.reasons(name)) for name in names]
+
+
+def about(event: dict[str, Any]) -> tuple[str, str]:
+    return event["involvedObject"]["kind"], event["involvedObject"]["name"]

@@ -1,0 +1,70 @@
+"""Why no disk takes a Replica, by reason, as a person is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controller.allocator.outcome import Lack
+from controller.allocator.verbs.account import MOST_NODES
+from controller.model.longhorn import DiskNeeds
+from tests.fakes import builders
+from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy
+
+
+def lack_of(site: PlacedCluster, replica: str) -> Lack:
+    found = site.allocator.places.lack_of(replica)
+    assert found is not None
+    return found
+
+
+def test_disks_and_nodes_are_counted_by_reason_with_the_words_of_one_each() -> None:
+    site = PlacedCluster().add_nodes(n1=[100, 100], n2=400)
+    site.put_node(replace(builders.node("n3"), ready=False))
+    site.add_node("n4", builders.disk("d1", 100, tags=("ssd",)))
+    (first,) = add_free_volume(site, "v", 200, needs=DiskNeeds(disk_selector=("ssd",)))
+
+    found = lack_of(site, first)
+
+    assert {"DiskTagsNotFulfilled": 3, "NodeNotReady": 1, "InsufficientStorage": 1} == found.reasons
+    assert found.text.startswith("3 disks DiskTagsNotFulfilled (n1, d0: ")
+    assert "; 1 node NodeNotReady (n3: " in found.text
+    assert "; 1 disk InsufficientStorage (n4, d1: " in found.text
+    assert (True, None, ()) == (found.is_first, found.claim, found.pods)
+
+
+def test_what_is_planned_for_others_is_in_the_way_of_a_first_copy_alone() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=85)
+    site.chosen("a", 80, "n1")
+    site.chosen("b", 80, "n2")
+    (first,) = add_free_volume(site, "v", 50)
+    second = add_second_copy(site, 15, first_on="n1", volume="w")
+
+    assert {"Contended": 2} == lack_of(site, first).reasons
+    assert "80 GiB are promised to other volumes" in lack_of(site, first).text
+    assert site.allocator.places.lack_of(second) is None
+
+
+def test_its_claim_and_who_uses_it_are_told() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    pod = site.add_pod("a", gib=200)
+    site.provision("a", data_locality="disabled")
+    found = lack_of(site, "pvc-uid-a-r-1")
+    assert (site.claims["a"], (pod,)) == (found.claim, found.pods)
+
+
+def test_nothing_lacks_where_there_is_room_or_a_place_or_no_replica() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    (first,) = add_free_volume(site, "v", 60)
+    assert site.allocator.places.lack_of(first) is None
+    site.store(site.turn(first))
+    site.add_node("n1", free_gib=0)
+    for name in (first, "gone"):
+        assert site.allocator.places.lack_of(name) is None
+
+
+def test_so_many_nodes_are_looked_at_and_the_rest_is_counted() -> None:
+    site = PlacedCluster().add_nodes(**{f"n{number}": 100 for number in range(MOST_NODES + 7)})
+    (first,) = add_free_volume(site, "v", 200)
+    found = lack_of(site, first)
+    assert {"InsufficientStorage": MOST_NODES} == found.reasons
+    assert found.text.endswith("; 7 more nodes")
