@@ -243,6 +243,7 @@ def _check_installation(options: argparse.Namespace) -> int:
         options.extender_address or f"{server_name}:{options.service_port}",
         server_name,
         "" if options.insecure_plain_http else options.client_secret,
+        options.config_map,
     )
     are_well = True
     api = ClientKubeApi.load(options.kubeconfig or None)
@@ -279,12 +280,13 @@ def _parser() -> argparse.ArgumentParser:
         "resource; objects that the leader made are then deleted with its ServiceAccount",
     )
     check = commands.add_parser(
-        CHECK_INSTALLATION, help="test an installation: send a pod through the webhook by a dry run, ask the extender"
+        CHECK_INSTALLATION,
+        help="test an installation: send a pod through the webhook by a dry run, ask the extender, look at the gate",
     )
     for command in (remove, prepare, check):
         command.add_argument("--kubeconfig", help="kubeconfig for the API server (default: the pod's service account)")
         command.add_argument("--namespace", help="Longhorn's namespace (environment: POD_NAMESPACE)")
-    for command in (remove, prepare):
+    for command in (remove, prepare, check):
         command.add_argument("--config-map", default=defaults.config_map, help="ConfigMap with the live settings")
     for command in (prepare, check):
         command.add_argument(

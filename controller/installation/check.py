@@ -1,8 +1,10 @@
-"""Tries an installation out, as `helm test` does: a pod through the webhook, and a question to the extender.
+"""Tries an installation out, as `helm test` does: a pod through the webhook, a question to the extender, and a look at
+the gate.
 
 The pod is created with `dryRun=All`: all of admission looks at it, and nothing is stored. The question is
 kube-scheduler's own, about a pod without volumes, over the Service and with kube-scheduler's certificate; nothing is
-held for it. What cannot be tried yet is reported as such, and is no failure.
+held for it. The gate stands where its policy, binding and account are there and a leader renews it: the leader proves
+by itself that others are refused. What cannot be tried yet is reported as such, and is no failure.
 """
 
 from __future__ import annotations
@@ -22,20 +24,33 @@ from typing import Any, Final
 from controller.admission.configurations import PODS as PODS_ENTRIES
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError
-from controller.kube.api import KubeApi
-from controller.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
-from controller.model.names import EXTENDER_RESOURCE, MUTATING_CONFIGURATION
+from controller.kube.api import KubeApi, Raw
+from controller.kube.resources import (
+    CONFIG_MAPS,
+    MUTATING_WEBHOOKS,
+    PODS,
+    POLICIES,
+    POLICY_BINDINGS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from controller.model.names import EXTENDER_RESOURCE, GATE, MUTATING_CONFIGURATION, RENEWED_ANNOTATION
+from controller.model.times import utc_time
+from controller.placement.gate_policy import SILENT_SECONDS
+from controller.settings import AUTHORITY, PLACEMENT, live_settings, places_replicas
 
 NAME: Final = "longhorn-scheduler-extender-check"
 LOOK_SECONDS: Final = 1.0
 CALL_SECONDS: Final = 5.0
+AUDITED: Final = "Audit"  # the action of a binding that refuses nothing
 CA, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckTarget:
     """What is tried. `address`: host:port of the extender, `server_name`: what its certificate is for; `client_secret`:
-    "" for plain HTTP."""
+    "" for plain HTTP; `config_map`: that of the live settings."""
 
     namespace: str
     test_namespace: str
@@ -43,6 +58,7 @@ class CheckTarget:
     address: str
     server_name: str
     client_secret: str
+    config_map: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +92,7 @@ def check_installation(
     Threads: one. Blocks: as said. I/O: the API server and the extender.
     """
     deadline = clock.now() + wait_seconds
-    for what, attempt in (("extender", _try_extender), ("webhook", _try_webhook)):
+    for what, attempt in (("extender", _try_extender), ("webhook", _try_webhook), ("gate", _try_gate)):
         while True:
             try:
                 outcome, text = attempt(api, target)
@@ -132,6 +148,33 @@ def _pod(target: CheckTarget) -> dict[str, Any]:
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": NAME}}],
         },
     }
+
+
+def _try_gate(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
+    try:
+        data = api.get(CONFIG_MAPS, target.namespace, target.config_map).get("data")
+    except NotFoundError:
+        data = None
+    live, _ = live_settings(data, {})
+    if not live.enabled or live.bypass:
+        return "skipped", "Longhorn places while the extender is switched off or in bypass"
+    if not places_replicas(live):
+        return "skipped", f"by {PLACEMENT} and {AUTHORITY} the leader does not place"
+    found: dict[Resource, Raw] = {}
+    for resource, namespace in ((POLICIES, None), (POLICY_BINDINGS, None), (SERVICE_ACCOUNTS, target.namespace)):
+        try:
+            found[resource] = api.get(resource, namespace, GATE)
+        except NotFoundError:
+            return "failed", f"there is no {resource.kind} {GATE}, so Longhorn places as well"
+    renewed = (found[SERVICE_ACCOUNTS]["metadata"].get("annotations") or {}).get(RENEWED_ANNOTATION)
+    now_utc = api.server_utc()
+    if not renewed or now_utc is None:
+        return "failed", "no leader has renewed it yet" if not renewed else "the answers of the API server tell no time"
+    seconds = max(0, round((now_utc - utc_time(renewed)).total_seconds()))
+    if seconds > SILENT_SECONDS:
+        return "failed", f"no leader has renewed it for {seconds} s, so Longhorn places"
+    audits = AUDITED in found[POLICY_BINDINGS]["spec"]["validationActions"]
+    return "ok", f"renewed {seconds} s ago; what others place is {'noted' if audits else 'refused'}"
 
 
 def _try_extender(api: KubeApi, target: CheckTarget) -> tuple[str, str]:

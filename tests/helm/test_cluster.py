@@ -426,7 +426,7 @@ def tried_out(release: Release, hooks: HookPods) -> None:
         except AssertionError as error:
             raise AssertionError(hooks.outputs[TEST]) from error
         said = hooks.outputs[TEST].splitlines()
-        assert ["ok: extender", "ok: webhook"] == [": ".join(line.split(": ")[:2]) for line in said]
+        assert ["ok: extender", "ok: webhook", "ok: gate"] == [": ".join(line.split(": ")[:2]) for line in said]
     finally:
         webhook.stop()
 

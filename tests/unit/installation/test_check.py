@@ -11,11 +11,23 @@ from typing import Any
 import pytest
 
 from controller.installation.check import CheckResult, CheckTarget, check_installation
-from controller.kube.resources import MUTATING_WEBHOOKS, SECRETS
+from controller.kube.resources import (
+    CONFIG_MAPS,
+    MUTATING_WEBHOOKS,
+    POLICIES,
+    POLICY_BINDINGS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from controller.model.times import rfc3339
+from controller.placement.gate_policy import SILENT_SECONDS
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.ports import free_port
 
+NAME, GATE = "longhorn-scheduler-extender", "longhorn-scheduler-extender-gate"
+ON = {"scheduler-extender-enabled": "true"}
 KEYS = ("ca.crt", "tls.crt", "tls.key")
 CONFIGURATION = "zz-longhorn-scheduler-extender"
 
@@ -66,7 +78,9 @@ def check(
     server: FakeApiServer, extender: Extender, *, secret: str = "", seconds: float = 5.0
 ) -> dict[str, CheckResult]:
     clock = VirtualClock()
-    target = CheckTarget("longhorn-system", "default", "default-scheduler", extender.address, "extender.test", secret)
+    target = CheckTarget(
+        "longhorn-system", "default", "default-scheduler", extender.address, "extender.test", secret, NAME
+    )
     found = check_installation(server, clock, target, wait_seconds=seconds, pause=clock.advance)
     return {one.what: one for one in found}
 
@@ -120,3 +134,82 @@ def test_what_cannot_be_tried_is_told(extender: Extender) -> None:
 def test_a_closed_port_is_told(extender: Extender) -> None:
     extender.address = f"127.0.0.1:{free_port()}"
     assert "ConnectionRefusedError" in check(FakeApiServer(), extender, seconds=0.0)["extender"].text
+
+
+# The gate
+
+
+class GuardedSite:
+    """All that the gate is made of, as the leader renewed it at the API server's time."""
+
+    def __init__(self, **settings: str) -> None:
+        self.server, self.clock = FakeApiServer(), VirtualClock()
+        self.server.date = self.clock.now_utc
+        self.set(**settings)
+        meta: dict[str, Any] = {"metadata": {"name": GATE}}
+        self.server.put(POLICIES, None, meta)
+        self.server.put(POLICY_BINDINGS, None, {**meta, "spec": {"validationActions": ["Deny"]}})
+        renewed = {"scheduling.longhorn.io/renewed": rfc3339(self.clock.now_utc())}
+        self.server.put(SERVICE_ACCOUNTS, "longhorn-system", {"metadata": {"name": GATE, "annotations": renewed}})
+
+    def set(self, **settings: str) -> None:
+        data = {**ON, **{f"scheduler-extender-{name.replace('_', '-')}": text for name, text in settings.items()}}
+        self.server.put(CONFIG_MAPS, "longhorn-system", {"metadata": {"name": NAME}, "data": data})
+
+    def line(self, extender: Extender) -> str:
+        return check(self.server, extender, seconds=0.0)["gate"].line
+
+
+def test_a_gate_that_the_leader_renews_stands(extender: Extender) -> None:
+    site = GuardedSite()
+    site.clock.advance(SILENT_SECONDS)
+    assert "ok: gate: renewed 45 s ago; what others place is refused" == site.line(extender)
+
+
+def test_one_that_refuses_nobody_for_a_trial_says_so(extender: Extender) -> None:
+    site = GuardedSite(placement="audit")
+    site.server.put(POLICY_BINDINGS, None, {"metadata": {"name": GATE}, "spec": {"validationActions": ["Audit"]}})
+    assert site.line(extender).endswith("; what others place is noted")
+
+
+def test_one_that_nobody_renews_fails(extender: Extender) -> None:
+    site = GuardedSite()
+    site.clock.advance(SILENT_SECONDS + 1)
+    assert "failed: gate: no leader has renewed it for 46 s, so Longhorn places" == site.line(extender)
+    site.server.put(SERVICE_ACCOUNTS, "longhorn-system", {"metadata": {"name": GATE}})
+    assert "failed: gate: no leader has renewed it yet" == site.line(extender)
+
+
+def test_where_the_api_server_tells_no_time_it_is_not_known(extender: Extender) -> None:
+    site = GuardedSite()
+    site.server.date = lambda: None
+    assert site.line(extender).startswith("failed: gate: the answers of the API server tell no time")
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace"), [(POLICIES, None), (POLICY_BINDINGS, None), (SERVICE_ACCOUNTS, "longhorn-system")]
+)
+def test_one_of_which_a_part_is_missing_fails(extender: Extender, resource: Resource, namespace: str | None) -> None:
+    site = GuardedSite()
+    site.server.delete(resource, namespace, GATE)
+    assert f"failed: gate: there is no {resource.kind} {GATE}, so Longhorn places as well" == site.line(extender)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"enabled": "false"},
+        {"bypass": "true"},
+        {"placement": "longhorn"},
+        {"allocation_authority": "disk-scheduler"},
+    ],
+)
+def test_where_there_is_to_be_none_it_is_skipped(extender: Extender, settings: dict[str, str]) -> None:
+    site = GuardedSite(**settings)
+    for resource, namespace in ((POLICY_BINDINGS, None), (SERVICE_ACCOUNTS, "longhorn-system")):
+        site.server.delete(resource, namespace, GATE)
+    assert site.line(extender).startswith("skipped: gate: ")
+
+
+def test_where_nobody_says_whether_the_extender_is_on_it_is_skipped(extender: Extender) -> None:
+    assert "skipped" == check(FakeApiServer(), extender)["gate"].outcome
