@@ -20,7 +20,7 @@ BARRIERS = ("# thread top", "# fault barrier")
 # were raised once, for the leader that places: it stands beside the ledger of promises until filter goes by plans.
 FILE_LINES = 526
 FUNCTION_LINES = 60
-PACKAGE_LINES = {"controller": 37_500, "controller.allocator": 13_820}
+PACKAGE_LINES = {"controller": 37_590, "controller.allocator": 13_870}
 FOLDER_FILES = 12
 LARGE_FOLDERS = {
     "controller.allocations": 14,

@@ -342,8 +342,8 @@ def test_volumes_on_a_backing_image_fill_exactly_what_its_copies_leave(
 
     wait_until(lambda: by_node(cell) == full, f"{on_each} volumes on each disk", WAIT_SECONDS)
     wait_until(lambda: left_over() == 12 - 4 * on_each, "all others told to wait", WAIT_SECONDS)
-    files = cell.scene.api.get(paths.longhorn("backingimages", NAMESPACE, image))["spec"]["diskFileSpecMap"]
-    assert {disk_uuid(node, "disk1") for node in cell.nodes} == set(files)
+    path, uuids = paths.longhorn("backingimages", NAMESPACE, image), {disk_uuid(node, "disk1") for node in cell.nodes}
+    wait_until(lambda: set(scene.api.get(path)["spec"]["diskFileSpecMap"]) == uuids, "a copy on each disk", 30.0)
     assert (full, {"leader"}) == (by_node(cell), set(placers(scene)))
 
 

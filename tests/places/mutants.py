@@ -136,7 +136,7 @@ def _build(places: type[Places], ages: Ages = Ages.RENEWED) -> WorldBuild:
             super().__init__(clock)
             promised = lambda: self._ledger, lambda promise: self._settler.home_of(promise)  # noqa: PLW0108 -- replaced
             parts = self._changed, clock, self._world, self._journal, self._resize_locked
-            self.places = places(*parts, *promised, self._put_away)
+            self.places = places(*parts, *promised, self._put_away, self._copy)
 
     return WorldBuild(make_allocator=Mutant, ages=ages)
 

@@ -152,7 +152,7 @@ def test_the_reason_of_every_other_event_is_documented() -> None:
 
 
 def test_all_that_the_status_document_says_of_placement_is_documented() -> None:
-    shown = {*status_of(PlacementFigures()), *status_of_gate(GATE_OFF), *asdict(PlanFigures())}
+    shown = {*status_of(PlacementFigures(), lambda _replica: {}), *status_of_gate(GATE_OFF), *asdict(PlanFigures())}
     table = section_of(OPERATIONS, "### What /status shows of placement")
     assert set() == shown - set(re.findall(r"`(\w+)`", table))
 

@@ -188,11 +188,8 @@ class Places:
 
     def image_touched_locked(self, name: str) -> None:
         """Copies on that backing image may take other bytes; the latest plans leave where that is too much."""
-        for plan in self._table if self._is_on else ():
-            volume = self._world.volume(plan.volume)
-            if volume is None or volume.backing_image == name:
-                self.planner.resize(plan.volume)
-                self._touched_nodes.update(place.node for place in plan.places)
+        if self._is_on:
+            self._touched_nodes.update(self.planner.image_changed(name))
 
     def next_to_settle_locked(self) -> str:
         """A volume's key or a node of which plans may be out of line; "" for none."""

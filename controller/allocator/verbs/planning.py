@@ -245,8 +245,18 @@ class Planner:
 
     # Disks
 
-    def resize(self, volume: str) -> None:
-        """Its backing image has another size, or lies elsewhere: its places take what they take by now."""
+    def image_changed(self, name: str) -> set[str]:
+        """That backing image has another size, or lies elsewhere: places of its volumes take what they take by now. The
+        nodes on which they are."""
+        nodes = set[str]()
+        for plan in self._table:
+            volume = self._world.volume(plan.volume)
+            if volume is None or volume.backing_image == name:
+                self._resize(plan.volume)
+                nodes.update(place.node for place in plan.places)
+        return nodes
+
+    def _resize(self, volume: str) -> None:
         with self._alone(volume):
             plan, wanted = self._table.get(volume), self.wanted(volume)
             if plan is None or wanted is None:

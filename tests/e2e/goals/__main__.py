@@ -44,7 +44,7 @@ def programme(*, is_long: bool) -> list[Scenario]:
 
 
 def rounds(scenario: Scenario, times: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """Runs to play at once, and counter-runs after them, until there were `times` runs. Three counter-runs are enough."""
+    """Runs to play at once, counter-runs after them, until there were `times` runs. Three of the latter suffice."""
     counters = min(times, 3) if scenario.has_counter else 0
     while times > 0:
         runs = min(times, at_once)
