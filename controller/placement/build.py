@@ -39,7 +39,7 @@ class PlacementTerms:
     def __init__(self, gate: PlacementGate, plans: PlanObjects, placer: Placer) -> None:
         self._gate, self._plans, self._placer = gate, plans, placer
         self.name = ""  # of the present term, in the gate and in the field manager of writes
-        self.number = 0
+        self.number = -1  # before the first one, which may be 0
         self._is_fenced = self._has_begun = False
 
     def fence(self, term: int) -> None:

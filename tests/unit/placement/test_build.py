@@ -33,16 +33,18 @@ def plan(leader: WholeLeader, volume: str = "v") -> Plan:
 # Terms
 
 
-def test_a_term_has_a_name_of_its_own_and_fences_by_it(cell: ReplicaCell) -> None:
+@pytest.mark.parametrize("term", [0, 1])
+def test_a_term_has_a_name_of_its_own_and_fences_by_it(cell: ReplicaCell, term: int) -> None:
     leader = WholeLeader(cell)
+    leader.checks.term = term
     names = list[str]()
     for _ in range(2):
-        leader.terms.fence(1)
-        leader.terms.load(1)
+        leader.terms.fence(term)
+        leader.terms.load(term)
         names.append(leader.terms.name)
         assert leader.terms.name == leader.annotation(TERM_ANNOTATION)
     assert 2 == len(set(names))
-    assert {"1"} == {name.partition("-")[0] for name in names}
+    assert {str(term)} == {name.partition("-")[0] for name in names}
 
 
 def test_a_try_that_failed_goes_on_under_its_name(cell: ReplicaCell) -> None:
