@@ -118,6 +118,7 @@ def warnings(scene: Scene) -> list[str]:
     return [one["message"] for one in events if (one["reason"], one["type"]) == ("PlacementGate", "Warning")]
 
 
+@pytest.mark.long
 def test_a_placer_that_hangs_is_told_of_and_leaves_everything_to_longhorn(faulty: Controller, cell: Cell) -> None:
     place_first(faulty, cell)
     ask(cell, HANG_GIB)

@@ -46,7 +46,7 @@ class _Planning(Places):
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        _, _, world, journal, _, ledger, home, fault = parts
+        _, _, world, journal, _, ledger, home, fault, _ = parts
         self.planner = self.planner_type(world, self._table, ledger, journal, home, fault)
         self._chooser = self.planner.chooser
 
