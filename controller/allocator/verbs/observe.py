@@ -91,8 +91,10 @@ class Observing:
         return self.touched(self.world.put_replica(name, replica))
 
     def backing_image(self, name: str, image: BackingImage | None) -> Sequence[str]:
+        before = self.world.backing_image(name)
         later = self.touched(self.world.put_backing_image(name, image))
-        self.places.image_touched_locked(name)
+        if self.world.backing_image(name) != before:
+            self.places.image_changed_locked(name)
         return later
 
     def touched(self, keys: Iterable[str]) -> Sequence[str]:

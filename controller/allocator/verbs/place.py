@@ -186,7 +186,7 @@ class Places:
         if self._is_on:
             self._touched_nodes.update(names)
 
-    def image_touched_locked(self, name: str) -> None:
+    def image_changed_locked(self, name: str) -> None:
         """Copies on that backing image may take other bytes; the latest plans leave where that is too much."""
         if self._is_on:
             self._touched_nodes.update(self.planner.image_changed(name))
@@ -454,7 +454,7 @@ class Places:
             volume = world.volume(replica.volume) if replica is not None else None
             if replica is None or replica.node or volume is None:
                 return None
-            claim, is_first = world.claim_of_volume(volume.name), not self._has_placed(volume)
+            claim, is_first = world.claim_of_volume(volume.name), not self._has_placed(volume, or_failed=True)
             pods = world.pods_of_claim(claim.key) if claim is not None else ()
             own = {one.node for one in world.replicas_of(volume.name).values()}
             names = own.union(islice(world.nodes, MOST_NODES)) & world.nodes.keys()

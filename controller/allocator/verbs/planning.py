@@ -246,8 +246,7 @@ class Planner:
     # Disks
 
     def image_changed(self, name: str) -> set[str]:
-        """That backing image has another size, or lies elsewhere: places of its volumes take what they take by now. The
-        nodes on which they are."""
+        """Places of that backing image's volumes take what they take by now; the nodes on which they are."""
         nodes = set[str]()
         for plan in self._table:
             volume = self._world.volume(plan.volume)

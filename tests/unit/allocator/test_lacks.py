@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from controller.allocator.outcome import Lack
 from controller.allocator.verbs.account import MOST_NODES
 from controller.model.longhorn import DiskNeeds
@@ -60,6 +62,21 @@ def test_nothing_lacks_where_there_is_room_or_a_place_or_no_replica() -> None:
     site.add_node("n1", free_gib=0)
     for name in (first, "gone"):
         assert site.allocator.places.lack_of(name) is None
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_copy_beside_a_failed_one_is_no_first_one_and_need_not_spare_what_is_planned(is_full: bool) -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=100)
+    if is_full:
+        add_second_copy(site, 60, first_on="n2", volume="w")
+    else:
+        site.chosen("a", 80, "n2")
+    second = add_second_copy(site, 60, first_on="n1")
+    failed = builders.replica("v-r-1", "v", 60, on="n1", uid="uid-v-r-1", failed_at="2026-01-01T11:59:00Z")
+    site.allocator.observe_replica("v-r-1", failed)
+    found = site.allocator.places.lack_of(second)
+    assert is_full is (found is not None)
+    assert found is None or not found.is_first
 
 
 def test_so_many_nodes_are_looked_at_and_the_rest_is_counted() -> None:
