@@ -37,13 +37,13 @@ from controller.kube.resources import (
 )
 from controller.model.names import EXTENDER_RESOURCE, GATE, MUTATING_CONFIGURATION, RENEWED_ANNOTATION
 from controller.model.times import utc_time
-from controller.placement.gate_policy import SILENT_SECONDS
+from controller.placement.gate import NO_TIME
+from controller.placement.gate_policy import AUDITS, SILENT_SECONDS
 from controller.settings import AUTHORITY, PLACEMENT, live_settings, places_replicas
 
 NAME: Final = "longhorn-scheduler-extender-check"
 LOOK_SECONDS: Final = 1.0
 CALL_SECONDS: Final = 5.0
-AUDITED: Final = "Audit"  # the action of a binding that refuses nothing
 CA, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
 
 
@@ -169,11 +169,11 @@ def _try_gate(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
     renewed = (found[SERVICE_ACCOUNTS]["metadata"].get("annotations") or {}).get(RENEWED_ANNOTATION)
     now_utc = api.server_utc()
     if not renewed or now_utc is None:
-        return "failed", "no leader has renewed it yet" if not renewed else "the answers of the API server tell no time"
+        return "failed", "no leader has renewed it yet" if not renewed else NO_TIME
     seconds = max(0, round((now_utc - utc_time(renewed)).total_seconds()))
     if seconds > SILENT_SECONDS:
         return "failed", f"no leader has renewed it for {seconds} s, so Longhorn places"
-    audits = AUDITED in found[POLICY_BINDINGS]["spec"]["validationActions"]
+    audits = AUDITS in found[POLICY_BINDINGS]["spec"]["validationActions"]
     return "ok", f"renewed {seconds} s ago; what others place is {'noted' if audits else 'refused'}"
 
 

@@ -125,8 +125,8 @@ class PlacementGate(Part):
     """`is_current`: whether this process holds the Lease of that term at this moment. `is_alive`: whether the placer's
     loop turns and its watches are not late. `wait`: for so many seconds, or until the process is to end.
 
-    Threads: `worker`'s; `begin_term` the lifecycle's; `changed` and `figures` any. Blocks: `begin_term` for
-    its waits and calls. I/O: the account, the binding, policies, and dry runs on a Replica.
+    Threads: `worker`'s; `begin_term` the lifecycle's; `changed` and `figures` any. Blocks: `begin_term` for its waits
+    and calls. I/O: the account, the binding, policies, and dry runs on a Replica.
     """
 
     def __init__(
@@ -158,9 +158,8 @@ class PlacementGate(Part):
 
     def begin_term(self, name: str) -> None:
         """From its return on no write of a former term reaches a Replica. Where the account is not there, or cannot be
-        written, the term begins all the same, without that guarantee. Raises UnavailableError, ConflictError where
-        others write the account all the time, and NotLeaderError where the term is over: nothing may be decided
-        then."""
+        written, the term begins all the same, without that guarantee. Where it raises nothing may be decided:
+        UnavailableError, ConflictError (others write the account all the time), NotLeaderError (the term is over)."""
         began_at = self._clock.now()
         try:
             since = self._write_term(name)

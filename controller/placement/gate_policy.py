@@ -33,6 +33,7 @@ AHEAD_SECONDS: Final = 5
 
 Spec = Mapping[str, Any]
 
+DENIES, AUDITS = "Deny", "Audit"  # what a binding does
 _DAY: Final = "((0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31)"
 _LEAP_DAY: Final = "2[0-9](0[48]|[2468][048]|[13579][26])-02-29"
 _CLOCK: Final = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
@@ -50,9 +51,9 @@ def expected_bindings(namespace: str, *, audits: bool = False) -> Mapping[str, S
     would have refused."""
     reference = {"name": GATE, "namespace": namespace, "parameterNotFoundAction": "Allow"}
     return {
-        GATE: {"policyName": GATE, "validationActions": ["Audit" if audits else "Deny"], "paramRef": reference},
-        FENCE: {"policyName": FENCE, "validationActions": ["Deny"], "paramRef": reference},
-        GUARD: {"policyName": GUARD, "validationActions": ["Deny"]},
+        GATE: {"policyName": GATE, "validationActions": [AUDITS if audits else DENIES], "paramRef": reference},
+        FENCE: {"policyName": FENCE, "validationActions": [DENIES], "paramRef": reference},
+        GUARD: {"policyName": GUARD, "validationActions": [DENIES]},
     }
 
 

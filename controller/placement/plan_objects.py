@@ -109,11 +109,9 @@ class PlanObjects(Part):
 
     def _shard_of(self, volume: str) -> PlanShard:
         """The one that has its plan, or had it until a moment ago; for a new plan, one in which it has company."""
-        for shard in self._shards:
-            if volume in shard.wanted:
-                return shard
-        had = (shard for shard in self._shards if volume in shard.dirty)
-        return next(had, None) or min(self._shards, key=lambda shard: shard.busy)
+        has = [shard for shard in self._shards if volume in shard.wanted]
+        had = [shard for shard in self._shards if volume in shard.dirty]
+        return min(has or had or self._shards, key=lambda shard: shard.busy)
 
     def _want(self, shard: PlanShard, volume: str, line: str | None, seconds: float) -> None:
         if shard.want(volume, line, self._clock.now() + seconds):
