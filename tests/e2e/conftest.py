@@ -3,7 +3,6 @@ stand-in, and a cell of its own for each test."""
 
 from __future__ import annotations
 
-import itertools
 import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +12,8 @@ import pytest
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.conftest import build_failure, progress_of
 from tests.e2e import longhorn_cell
-from tests.e2e.harness import Cell, Scene
+from tests.e2e.harness import Cell, Scene, cells
+from tests.e2e.late_volumes import PlansSeen
 from tests.e2e.scheduling import ASKING, Config
 from tests.e2e.view import View
 from tests.longhorn.longhorn import Longhorn
@@ -22,7 +22,6 @@ from tests.longhorn.options import Delays, LonghornOptions
 DELAYS = Delays(
     provision=(0.1, 1.5), attach=(0.1, 1.0), placement=(0.0, 0.5), start=0.1, disk_figures=(0.2, 2.0), delete=0.2
 )
-_numbers = itertools.count(1)
 
 
 # Both of these end before the tests of another folder: a control plane that idles costs something, too.
@@ -83,17 +82,16 @@ def start_scheduler(shared_scene: Scene) -> Iterator[Callable[..., str]]:
 @pytest.fixture
 def make_cell(shared_scene: Scene) -> Iterator[Callable[..., Cell]]:
     """A function that makes a cell; all of it goes after the test, whatever the test left behind."""
-    cells: list[Cell] = []
+    with cells(shared_scene, "cell") as make:
+        yield make
 
-    def make(**options: object) -> Cell:
-        cell = shared_scene.cell(f"cell{next(_numbers)}", **options)
-        cells.append(cell)
-        return cell
 
-    yield make
-    shared_scene.longhorn.resume()
-    for cell in cells:
-        cell.end()
+@pytest.fixture(scope="module")
+def plans(shared_scene: Scene) -> Iterator[PlansSeen]:
+    """What has been planned since the module's first test that asks."""
+    found = PlansSeen(shared_scene.api)
+    yield found
+    found.stop()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,6 +44,7 @@ ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 GATE_BINDING = (
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/longhorn-scheduler-extender-gate"
 )
+GATE_ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/longhorn-scheduler-extender-gate"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 NODES = "/api/v1/nodes"
 MANIFESTS = ("install.yaml", "webhook.yaml")
@@ -53,6 +55,7 @@ STOCK_SCHEDULER = "stock-scheduler"
 # docs/rules/waiting.md, "When room appears": a pod is woken at once, again after at most 10 s.
 WOKEN_SECONDS = 10.0
 SETTINGS_SECONDS = 30.0
+_numbers = count(1)  # of cells
 
 
 def _silent(_: str) -> None:
@@ -537,6 +540,22 @@ class Cell:
         pvs = [pv for pv in view.all(VOLUMES) if pv["spec"].get("storageClassName") == self.class_name]
         volumes = [v for v in view.all(LONGHORN_VOLUMES) if self.name in (v["spec"].get("nodeSelector") or ())]
         return pvs + volumes
+
+
+@contextmanager
+def cells(scene: Scene, prefix: str, **always: Any) -> Iterator[Callable[..., Cell]]:
+    """A function that makes a cell, with these options and those it is called with; all of them go at the end, whatever
+    was left behind."""
+    made: list[Cell] = []
+
+    def make(**options: Any) -> Cell:
+        made.append(scene.cell(f"{prefix}{next(_numbers)}", **always, **options))
+        return made[-1]
+
+    yield make
+    scene.longhorn.resume()
+    for one in made:
+        one.end()
 
 
 def longhorn_node(name: str) -> str:

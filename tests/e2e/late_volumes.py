@@ -10,13 +10,13 @@ from tests.cluster.client import ApiClient, Object
 from tests.cluster.watch import Reflector
 from tests.e2e import workloads
 from tests.e2e.harness import CLASSES, Cell, Scene
+from tests.e2e.placed import replicas
 from tests.e2e.scheduling import NAMESPACE
 from tests.judge.facts import PLANS, Spot, copy_facts, is_leaders, plan_stored, writer_of
 from tests.longhorn import paths
 from tests.waiting import wait_until
 
 WAIT_SECONDS: Final = 60.0
-REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
 HELD: Final = "scheduling.longhorn.io/held"
 Spots = frozenset[Spot]
 NOWHERE: Final[Spots] = frozenset()
@@ -88,7 +88,7 @@ def add_pod(cell: Cell, name: str, claim: str, node: str = "", **options: Any) -
 
 def copies(scene: Scene, volume: str) -> list[Object]:
     """Its Replicas."""
-    return [one for one in scene.api.list(REPLICAS)["items"] if one["spec"]["volumeName"] == volume]
+    return [one for one in replicas(scene) if one["spec"]["volumeName"] == volume]
 
 
 def unplaced(scene: Scene, volume: str) -> list[Object]:

@@ -4,7 +4,7 @@ keeps Longhorn from placing a copy, its volume can neither be detached nor grow:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -13,7 +13,6 @@ import pytest
 from tests.e2e.conftest import DELAYS
 from tests.e2e.harness import ATTACHMENTS, STOCK_SCHEDULER, Cell, Scene, longhorn_node
 from tests.e2e.late_volumes import (
-    REPLICAS,
     WAIT_SECONDS,
     PlansSeen,
     add_class,
@@ -26,15 +25,16 @@ from tests.e2e.late_volumes import (
     wait_told,
     wait_unplaced,
 )
+from tests.e2e.placed import REPLICAS
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
+from tests.longhorn.options import GIB
 from tests.longhorn.quantity import quantity_bytes
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 MakeCell = Callable[..., Cell]
-GIB: Final = 2**30
 DISK_GIB: Final = 100
 VOLUME_GIB: Final = 20
 # docs/who-places.md: after 8 s a further copy takes planned bytes. Longhorn then goes on within a second or two.
@@ -42,13 +42,6 @@ WITHIN_SECONDS: Final = 10.0
 # What a machine may add that is busy with something else. The gate would open by itself after 30 s.
 ALLOWANCE_SECONDS: Final = 10.0
 EAGER: Final = replace(DELAYS, provision=0.1, attach=0.1, placement=0.0, write=0.0, write_roaming=0.0)
-
-
-@pytest.fixture(scope="module")
-def plans(shared_scene: Scene) -> Iterator[PlansSeen]:
-    found = PlansSeen(shared_scene.api)
-    yield found
-    found.stop()
 
 
 @pytest.fixture

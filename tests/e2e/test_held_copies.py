@@ -13,10 +13,9 @@ import pytest
 from tests.cluster.client import ApiError
 from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_site import QUICK_LEASE
-from tests.e2e.harness import Cell, Scene
+from tests.e2e.harness import GATE_ACCOUNT, Cell, Scene
 from tests.e2e.late_volumes import (
     HELD,
-    REPLICAS,
     WAIT_SECONDS,
     PlansSeen,
     add_class,
@@ -29,6 +28,7 @@ from tests.e2e.late_volumes import (
     wait_told,
     wait_unplaced,
 )
+from tests.e2e.placed import REPLICAS
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.judge.facts import OURS, is_leaders, writer_of
@@ -38,19 +38,11 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 MakeCell = Callable[..., Cell]
-ACCOUNT: Final = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/longhorn-scheduler-extender-gate"
 LEFT: Final = "scheduling.longhorn.io/left"
 DISK_GIB: Final = 100
 HELD_SECONDS: Final = 8  # instead of five minutes
 SILENT_SECONDS: Final = 45  # after which the gate opens
 NOW_WITHIN: Final = timedelta(minutes=5)  # however busy the machine is
-
-
-@pytest.fixture(scope="module")
-def plans(shared_scene: Scene) -> Iterator[PlansSeen]:
-    found = PlansSeen(shared_scene.api)
-    yield found
-    found.stop()
 
 
 @pytest.fixture
@@ -170,7 +162,7 @@ def test_the_clock_of_the_leaders_machine_counts_nowhere(
     assert 403 == refused.value.status
 
     wait_held(shared_scene, one.copy)
-    account = shared_scene.api.get(ACCOUNT)["metadata"]["annotations"]
+    account = shared_scene.api.get(GATE_ACCOUNT)["metadata"]["annotations"]
     stamps = [marks(shared_scene, one.copy)[HELD], *(account[f"{OURS}{name}"] for name in ("since", "renewed"))]
     wrong = [stamp for stamp in stamps if abs(datetime.fromisoformat(stamp) - datetime.now(UTC)) > NOW_WITHIN]
     assert [] == wrong

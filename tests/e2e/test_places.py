@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,8 @@ from tests.cluster.client import ApiError
 from tests.e2e import workloads
 from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_site import QUICK_LEASE
-from tests.e2e.harness import CLASSES, CONFIG_MAP, GATE_BINDING, STOCK_SCHEDULER, Cell, Scene
+from tests.e2e.harness import CLASSES, CONFIG_MAP, GATE_ACCOUNT, GATE_BINDING, STOCK_SCHEDULER, Cell, Scene, cells
+from tests.e2e.late_volumes import claim_volume, wait_unplaced
 from tests.e2e.manager_writes import made_object
 from tests.e2e.neighbours import ForeignWebhook
 from tests.e2e.placed import (
@@ -40,9 +40,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
-ACCOUNT: Final = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/longhorn-scheduler-extender-gate"
 WAIT_SECONDS: Final = 120.0
-_numbers = count(1)  # of cells
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +60,8 @@ def leader(scene: Scene) -> Iterator[Controller]:
 
 @pytest.fixture
 def make_cell(scene: Scene) -> Iterator[Callable[..., Cell]]:
-    cells: list[Cell] = []
-
-    def make(**options: Any) -> Cell:
-        cells.append(scene.cell(f"places{next(_numbers)}", fillers=0, **options))
-        return cells[-1]
-
-    yield make
-    for one in cells:
-        one.end()
+    with cells(scene, "places", fillers=0) as make:
+        yield make
 
 
 def add_classes(cell: Cell) -> dict[str, str]:
@@ -113,14 +104,7 @@ def test_the_leader_places_all_kinds_of_volumes_whether_or_not_their_pods_asked(
 
 def waiting_copy(scene: Scene, cell: Cell, name: str, gib: int) -> str:
     """A Replica that finds no room, of a claim that needs no pod; its name."""
-    made = workloads.claim(name, f"{cell.class_name}-now", gib)
-    volume = f"pvc-{cell.create('persistentvolumeclaims', made)['metadata']['uid']}"
-
-    def found() -> str:
-        mine = [one for one in replicas(scene) if one["spec"]["volumeName"] == volume]
-        return next((one["metadata"]["name"] for one in mine if not one["spec"].get("nodeID")), "")
-
-    return wait_until(found, "a copy without a node", 60.0)
+    return wait_unplaced(scene, claim_volume(cell, name, f"{cell.class_name}-now", gib))
 
 
 def full_node(scene: Scene, make_cell: Callable[..., Cell]) -> Cell:
@@ -379,9 +363,11 @@ def test_the_gates_binding_is_made_again_and_its_stamps_too(
     scene.api.delete(GATE_BINDING)
     wait_until(lambda: scene.api.get_or_none(GATE_BINDING) is not None, "the binding again", 5.0)
 
-    scene.api.patch(ACCOUNT, {"metadata": {"annotations": {"scheduling.longhorn.io/renewed": "2031-01-01T00:00:00Z"}}})
+    scene.api.patch(
+        GATE_ACCOUNT, {"metadata": {"annotations": {"scheduling.longhorn.io/renewed": "2031-01-01T00:00:00Z"}}}
+    )
     wait_until(
-        lambda: scene.api.get(ACCOUNT)["metadata"]["annotations"]["scheduling.longhorn.io/renewed"] < "2031",
+        lambda: scene.api.get(GATE_ACCOUNT)["metadata"]["annotations"]["scheduling.longhorn.io/renewed"] < "2031",
         "stamps of the leader",
         10.0,
     )

@@ -3,7 +3,7 @@ plans anew in the same step, and the copy comes to lie where it is planned then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -29,13 +29,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 MakeCell = Callable[..., Cell]
 DISK_GIB: Final = 100
 VOLUME_GIB: Final = 60  # one on a disk
-
-
-@pytest.fixture(scope="module")
-def plans(shared_scene: Scene) -> Iterator[PlansSeen]:
-    found = PlansSeen(shared_scene.api)
-    yield found
-    found.stop()
 
 
 def disk_of(scene: Scene, spot: Spot) -> str:

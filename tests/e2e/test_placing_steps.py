@@ -6,21 +6,20 @@ another than the present leader gave.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from tests.e2e import workloads
 from tests.e2e.disk_site import QUICK_LEASE
-from tests.e2e.harness import CLASSES, Cell, Scene, longhorn_node
+from tests.e2e.harness import CLASSES, Cell, Scene, cells, longhorn_node
 from tests.e2e.manager_writes import drop_volume, made_object, unplaced_replica
+from tests.e2e.placed import REPLICAS, fills
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.standing import PlacingStep, StepOrders
@@ -31,10 +30,8 @@ from tests.longhorn.options import GIB, LonghornOptions
 from tests.waiting import wait_until
 
 _log = logging.getLogger(__name__)
-_numbers = itertools.count(1)
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
-REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
 CONFIG_MAPS: Final = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 WAIT_SECONDS: Final = 120.0
 LEASE_SECONDS, _, RETRY_SECONDS = map(float, QUICK_LEASE[1::2])
@@ -109,16 +106,8 @@ def copies(scene: Scene, all_copies: Copies) -> Copies:
 
 @pytest.fixture
 def make_cell(scene: Scene) -> Iterator[Callable[..., Cell]]:
-    cells: list[Cell] = []
-
-    def make(**options: Any) -> Cell:
-        cells.append(scene.cell(f"steps{next(_numbers)}", fillers=0, **options))
-        return cells[-1]
-
-    yield make
-    scene.longhorn.resume()
-    for one in cells:
-        one.end()
+    with cells(scene, "steps", fillers=0) as make:
+        yield make
 
 
 def add_spare_volume(scene: Scene, name: str) -> str:
@@ -130,13 +119,9 @@ def add_spare_volume(scene: Scene, name: str) -> str:
     return f"{name}-r-0"
 
 
-def fills(cell: Cell) -> list[int]:
+def disk_fills(cell: Cell) -> list[int]:
     """GiB on each disk of the cell that has any, as the Replica objects say, in order of size."""
-    found = Counter[tuple[str, str]]()
-    for one in cell.scene.api.list(REPLICAS)["items"]:
-        if one["spec"].get("nodeID") in cell.nodes:
-            found[one["spec"]["nodeID"], one["spec"]["diskID"]] += int(one["spec"]["volumeSize"]) // GIB
-    return sorted(found.values())
+    return sorted(gib for disk, gib in fills(cell.scene).items() if disk.partition("/")[0] in cell.nodes)
 
 
 def place_of(scene: Scene, replica: str) -> tuple[str, str]:
@@ -218,7 +203,7 @@ def test_pods_that_were_let_through_keep_their_room_though_no_plan_of_theirs_was
 
     cell.wait_ready(4, WAIT_SECONDS)
     assert {"a", "b"} <= {pod["metadata"]["name"] for pod in cell.ready()}
-    assert [200] == fills(cell)
+    assert [200] == disk_fills(cell)
 
 
 @pytest.mark.parametrize("step", [None, PlacingStep.PLACE, PlacingStep.PLACED], ids=["planned", "decided", "stored"])
@@ -250,7 +235,7 @@ def test_plans_of_a_leader_that_dies_hold(
     add_pods(cell, "c", gib=200)
 
     cell.wait_ready(3, WAIT_SECONDS)
-    assert [100, 200] == fills(cell)
+    assert [100, 200] == disk_fills(cell)
 
 
 # Standing still
@@ -304,7 +289,7 @@ def test_late_places_of_a_leader_that_was_suspended_are_refused(
     cell.allow_scheduling(closed, allowed=True)
     cell.wait_ready(2, WAIT_SECONDS)
     assert (closed, before[1]) == place_of(scene, held)
-    assert [100, 100] == fills(cell)
+    assert [100, 100] == disk_fills(cell)
 
 
 def two(found: Mapping[str, float]) -> Mapping[str, float]:
@@ -347,9 +332,9 @@ def test_a_burst_under_a_leader_that_hears_five_seconds_late_fills_the_disks_exa
     for number in range(8):
         cell.create("persistentvolumeclaims", workloads.claim(f"now-{number}", now))
 
-    wait_until(lambda: fills(cell) == [400, 400], "disks that are full", WAIT_SECONDS)
+    wait_until(lambda: disk_fills(cell) == [400, 400], "disks that are full", WAIT_SECONDS)
     wait_until(lambda: leader.status()["placement"]["waiting"].get("no-room") == 4, "four that wait", WAIT_SECONDS)
-    assert [400, 400] == fills(cell)
+    assert [400, 400] == disk_fills(cell)
     assert min(placing_seconds(cell)) >= LATE_SECONDS
     assert ("enforced", "") == gate(leader)
     copies.steps(leader).hear_late(0)
@@ -378,7 +363,7 @@ def test_a_leader_that_never_hears_of_a_place_it_gave_tells_that_the_gate_is_not
     steps.hear_late(0)
     wait_enforced(leader)
     cell.wait_ready(1, WAIT_SECONDS)
-    assert [100] == fills(cell)
+    assert [100] == disk_fills(cell)
 
 
 # Plans that somebody spoils
@@ -409,7 +394,7 @@ def test_plans_that_are_deleted_or_spoilt_during_a_burst_are_written_anew(
     assert leader.status()["plans"]["last_problem"].endswith("are written anew")
     scene.longhorn.resume()
     cell.wait_ready(8, WAIT_SECONDS)
-    assert [400, 400] == fills(cell)
+    assert [400, 400] == disk_fills(cell)
 
 
 def holds(now: Mapping[str, list[PlanStored]], before: Mapping[str, list[PlanStored]]) -> bool:
