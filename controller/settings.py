@@ -26,6 +26,7 @@ __all__ = [
     "parse_flag",
     "parse_integer",
     "per_engine",
+    "setting_notes",
 ]
 
 PREFIX: Final = "scheduler-extender-"
@@ -76,9 +77,6 @@ class LiveSettings:
     only_marked: bool = False
     share_managers: bool = True
     expansion_policy: str = "allow"
-    allow_stranding: bool = False
-    roaming_overcommit_pct: int = 25
-    namespace_cap_pct: int = 10
     allocation_authority: str = LONGHORN
     co_schedule_strictness: str = REQUIRED
     co_schedule_fallback_after_seconds: int = 0
@@ -91,7 +89,6 @@ UNREAD: Final = LiveSettings(
     enabled=None,
     remote_fallback_after_seconds=0,
     expansion_policy="deny",
-    roaming_overcommit_pct=0,
     placement=LONGHORN,
 )
 """In force where nothing readable was ever said: of each setting the value that lets nothing through. But Longhorn's
@@ -130,9 +127,6 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}opt-in-only-marked": _Key("only_marked"),
     f"{PREFIX}share-managers": _Key("share_managers"),
     f"{PREFIX}expansion-policy": _Key("expansion_policy", choices=EXPANSION_POLICIES),
-    f"{PREFIX}allow-stranding": _Key("allow_stranding"),
-    f"{PREFIX}roaming-overcommit-percent": _Key("roaming_overcommit_pct", 100),
-    f"{PREFIX}namespace-cap-percent": _Key("namespace_cap_pct", 100),
     f"{PREFIX}co-schedule-strictness": _Key("co_schedule_strictness", choices=STRICTNESSES),
     f"{PREFIX}co-schedule-fallback-after": _Key("co_schedule_fallback_after_seconds", _DAY),
     AUTHORITY: _Key("allocation_authority", choices=AUTHORITIES),
@@ -146,6 +140,12 @@ WITHOUT_EFFECT: Final = f"has no effect while {AUTHORITY} is {DISK_SCHEDULER}"
 FORMER_TEXTS: Final = {
     LONGHORN: f"has no effect: {PLACEMENT} says it now",
     DISK_SCHEDULER: f"has no effect: set {AUTHORITY} to {LONGHORN}; {PLACEMENT} then says who places",
+}
+# Settings that are still accepted, for this release alone, and do nothing. They are noted, and are no problem.
+GONE: Final = {
+    f"{PREFIX}allow-stranding": "has no effect any more: a yes names the disk of each volume",
+    f"{PREFIX}roaming-overcommit-percent": "has no effect any more: a yes names the disk of each volume",
+    f"{PREFIX}namespace-cap-percent": "has no effect any more: what only the owner of a claim says takes no room",
 }
 LIVE_FIELDS: Final = {name: key.field for name, key in _LIVE.items()}  # name -> field of LiveSettings
 
@@ -184,6 +184,12 @@ def live_settings(
     return live, (*problems, *_misnamed(config_map or {}, live))
 
 
+def setting_notes(config_map: Mapping[str, str] | None) -> tuple[SettingProblem, ...]:
+    """The lines of a ConfigMap's data that may be taken out, since the setting does nothing any more. Pure."""
+    given = config_map or {}
+    return tuple(SettingProblem(name, given[name][:80], text) for name, text in GONE.items() if name in given)
+
+
 def _in_force(value: object) -> str:
     if value is None:
         return "until it is, every call is answered by an error"
@@ -193,7 +199,7 @@ def _in_force(value: object) -> str:
 def _misnamed(config_map: Mapping[str, str], live: LiveSettings) -> list[SettingProblem]:
     """Names under our prefix that are no settings, or none any more, and those that are misspelt."""
     problems = []
-    for name in sorted(config_map.keys() - _LIVE.keys()):
+    for name in sorted(config_map.keys() - _LIVE.keys() - GONE.keys()):
         if name in FORMER:
             problems.append(SettingProblem(name, config_map[name][:80], FORMER_TEXTS[live.allocation_authority]))
             continue

@@ -200,7 +200,7 @@ class ExtenderService:
         self._observer.decided(outcome.decision, reasons, outcome.is_bounded)
         if outcome.decision in (Decision.REFUSED, Decision.CONTENDED):
             self._listener.refused(args.pod_uid, args.pod_namespace, args.pod_name, looked_at)
-        elif outcome.decision in (Decision.REMOTE, Decision.AT_DISCRETION):
+        elif outcome.decision is Decision.REMOTE:
             self._listener.let_through(args.pod_uid, args.pod_namespace, args.pod_name, outcome.decision)
         if log.isEnabledFor(logging.INFO):
             log.info(

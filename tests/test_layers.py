@@ -81,10 +81,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("path", "source", "contract"),
     [
-        ("controller/model/parse.py", "from controller.allocator.promises import ledger", "Imports go down"),
+        ("controller/model/parse.py", "from controller.allocator.plans import table", "Imports go down"),
         ("controller/allocator/world/world.py", "from controller.kube.store import Store", "Imports go down"),
         ("extender/app.py", "def late():\n    from controller.assembly.assemble import Controller", "Imports go down"),
-        ("webhook/app.py", "from controller.allocator.promises.ledger import Ledger", "The webhook asks"),
+        ("webhook/app.py", "from controller.allocator.plans.table import Table", "The webhook asks"),
         ("webhook/app.py", "from controller.scheduler_config import command", "The webhook asks"),
         ("certs/rotation.py", "from controller.settings import ProcessSettings", "Certificates know"),
         ("certs/secret.py", "from controller.allocator.outcome import Mode", "Certificates know"),

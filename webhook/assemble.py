@@ -153,6 +153,7 @@ class Webhook:
             "is_ready": self.is_ready(),
             "settings": self._live_settings(),
             "settings_problems": {entry.name: entry.text for entry in self.live.problems},
+            "settings_notes": {entry.name: entry.text for entry in self.live.notes},
             "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},
             "certificate_problems": self.certificates.problems,
             "workers": worker_entries(self.workers),

@@ -46,7 +46,7 @@ class ExpansionObserver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class AskedGrowth:
     """What is asked for. `what` names it for a person."""
 
     what: str
@@ -85,7 +85,7 @@ class ExpansionService:
             VALIDATE_VOLUMES: ExpansionReviewer(self, VOLUME, growth_of_volume),
         }
 
-    def review(self, kind: str, review: Review, growth_of: Callable[[Review], Growth | None]) -> bytes:
+    def review(self, kind: str, review: Review, growth_of: Callable[[Review], AskedGrowth | None]) -> bytes:
         started = self._clock.now()
         try:
             answer = self._answer(review, growth_of(review))
@@ -98,7 +98,7 @@ class ExpansionService:
         """The answer by the policy when the webhook itself fails."""
         return self._by_policy(review, "the webhook failed").body
 
-    def _answer(self, review: Review, growth: Growth | None) -> Answer:
+    def _answer(self, review: Review, growth: AskedGrowth | None) -> Answer:
         if growth is None:
             return Answer(reviews.encode_allowed(review.uid), "nothing-to-check")
         try:
@@ -139,7 +139,7 @@ class ExpansionService:
         warning = f"Longhorn scheduler extender: allowed unchecked ({why}); Longhorn's own check still applies"
         return Answer(reviews.encode_allowed(review.uid, warnings=[warning]), "allowed-unchecked")
 
-    def _growth_of_claim(self, review: Review) -> Growth | None:
+    def _growth_of_claim(self, review: Review) -> AskedGrowth | None:
         """None: no growth, or none of Longhorn's. The API server itself refuses growth of a claim that is not bound."""
         if review.resource != "persistentvolumeclaims" or review.operation != "UPDATE" or review.sub_resource:
             return None
@@ -154,7 +154,7 @@ class ExpansionService:
             size_bytes=new,
             dry_run=review.is_dry_run,
         )
-        return Growth(f"claim {claim.key}", old, request)
+        return AskedGrowth(f"claim {claim.key}", old, request)
 
     def _is_foreign(self, pv_name: str) -> bool:
         """Whether the volume is surely not Longhorn's. What cannot be read now may be, and the leader knows. While so
@@ -172,7 +172,7 @@ class ExpansionReviewer:
 
     service: ExpansionService
     kind: str
-    growth_of: Callable[[Review], Growth | None]
+    growth_of: Callable[[Review], AskedGrowth | None]
 
     def review(self, review: Review) -> bytes:
         return self.service.review(self.kind, review, self.growth_of)
@@ -181,7 +181,7 @@ class ExpansionReviewer:
         return self.service.failed(review)
 
 
-def growth_of_volume(review: Review) -> Growth | None:
+def growth_of_volume(review: Review) -> AskedGrowth | None:
     """None: no growth."""
     if review.resource != "volumes" or review.operation != "UPDATE" or review.sub_resource:
         return None
@@ -189,7 +189,7 @@ def growth_of_volume(review: Review) -> Growth | None:
     name = review.name or text_at(mapping_at(review.object, "object", "metadata"), "object.metadata", "name")
     if new <= old or not name:
         return None
-    return Growth(
+    return AskedGrowth(
         f"volume {name}", old, pb.HoldExpansionRequest(volume_name=name, size_bytes=new, dry_run=review.is_dry_run)
     )
 
@@ -216,7 +216,7 @@ def _size(raw: Raw, field: str) -> int:
 # What the user reads
 
 
-def refusal(growth: Growth, reply: pb.HoldExpansionReply) -> str:
+def refusal(growth: AskedGrowth, reply: pb.HoldExpansionReply) -> str:
     """Names volume, node, disk, what is missing, and the largest size that fits now, in bytes that can be typed."""
     problems = [_problem(entry) for entry in reply.problems]
     more = len(problems) - MOST_PROBLEMS
@@ -242,7 +242,7 @@ def _problem(problem: pb.ExpansionProblem) -> str:
     return f"{where}{lacks}: {problem.message}"
 
 
-def _largest(growth: Growth, reply: pb.HoldExpansionReply) -> str:
+def _largest(growth: AskedGrowth, reply: pb.HoldExpansionReply) -> str:
     reasons = {problem.reason for problem in reply.problems}
     passes = bool(reasons) and reasons <= _PASSING
     again = " Try again in a minute." if passes else ""

@@ -11,7 +11,7 @@ from controller.kube.store import Store
 from controller.model.configured import ConfigMapFacts, by_name, data_of
 from controller.model.names import SCHEDULER_NAMES
 from controller.process.flags import split_names
-from controller.settings import CERTIFICATE_MODES, MEBIBYTE, TLS_OFF, live_settings, require
+from controller.settings import CERTIFICATE_MODES, MEBIBYTE, TLS_OFF, live_settings, require, setting_notes
 
 LEADER_SERVICE: Final = "longhorn-replica-scheduler"
 LEADER_PORT: Final = 9504
@@ -121,14 +121,19 @@ class LiveSettingsReader:
         self._config_maps, self._longhorn = config_maps, longhorn
         self._lock = threading.Lock()  # guards the fields below, and the order of readings
         self.current, self.problems = live_settings(None, {})
+        self.notes = setting_notes(None)
         for store in (config_maps, longhorn):
             store.subscribe(lambda _changes: self.read())
 
     def read(self) -> None:
         with self._lock:  # what is read later is written later
             data, longhorn = data_of(self._config_maps.values()), by_name(self._longhorn.items())
-            before = self.problems
+            before, noted = self.problems, self.notes
             self.current, self.problems = live_settings(data, longhorn, self.current)
+            self.notes = setting_notes(data)
             news = [problem for problem in self.problems if problem not in before]
+            notes = [note for note in self.notes if note not in noted]
         for problem in news:
             log.error("setting %s: %s", problem.name, problem.text)
+        for note in notes:
+            log.warning("setting %s: %s", note.name, note.text)

@@ -28,7 +28,6 @@ class Mode(StrEnum):
 class Decision(StrEnum):
     NOTHING_NEEDED = "nothing-needed"
     OFFERED = "offered"
-    AT_DISCRETION = "at-discretion"  # Longhorn may over-commit a disk by the pod's own volumes
     RESTART = "restart"
     CHOSEN = "chosen"
     REFUSED = "refused"
@@ -83,7 +82,6 @@ class FilterOutcome:
     held_bytes: int
     is_bounded: bool = False
     serial: int = 0  # which call this answers; names the holds that it made
-    is_overcommitted: bool = False  # volumes that roam may be too many for a disk, within the tolerance
     unread_backups: tuple[
         str, ...
     ] = ()  # of volumes to be restored that count as large as is requested, and may be larger
@@ -91,27 +89,17 @@ class FilterOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PromiseView:
-    """One volume's promise on a node ("*": anywhere), for people and metrics. Sizes in bytes, age in seconds."""
+    """What one volume takes on a node, for people and metrics. `kind`: "answer", "plan", "growth", "nomination",
+    "kept-room" or "wake-plan"; `state`: "HELD" before a node is chosen, or before the cluster asks for a growth, else
+    "PLANNED". `claimants`: UIDs of pods. Sizes in bytes, age in seconds."""
 
     volume: str
     claim: str
     node: str
     kind: str
     state: str
-    source: str
     size_bytes: int
     claimants: tuple[str, ...]
-    age_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class ReachView:
-    """A change of what a disk can take that no promise of ours explains, so many seconds ago."""
-
-    node: str
-    disk: str
-    change: str
-    size_bytes: int
     age_seconds: float
 
 
@@ -126,20 +114,19 @@ class DiskOver:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The ledger at one moment. A volume counts once on a node, whatever the number of claimants."""
+    """The table at one moment. A volume counts once on a node for each kind, whatever the number of claimants."""
 
     mode: Mode
     version: int
     promises: tuple[PromiseView, ...]
     held_count: int
     held_bytes: int
-    assumed_count: int
-    assumed_bytes: int
+    planned_count: int
+    planned_bytes: int
     oldest_hold_seconds: float
     refused_count: int
     quarantined: tuple[str, ...]
     counters: Mapping[str, int]
-    reach_changes: tuple[ReachView, ...]
     disks_over: tuple[DiskOver, ...]
 
 

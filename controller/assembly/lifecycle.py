@@ -4,10 +4,10 @@ One thread, `lifecycle`, does all of it in turn, so no two of these steps ever o
 that a term began or ended, closes the gate itself, and goes on renewing the Lease.
 
     start:  informers, feed -> all stores synced -> elector
-    term:   former writes fenced off -> stores caught up past the win -> plans loaded -> allocator -> gate open ->
-            sweeper, waker -> EndpointSlice, last
+    term:   former writes fenced off -> stores caught up past the win -> plans and holds loaded -> allocator ->
+            gate open -> sweeper, waker -> EndpointSlice, last
     end:    gate closed (by the elector, first) -> sweeper, waker -> allocator follows again, warm
-    stop:   plans stored -> gate -> EndpointSlice cleared -> Lease released -> everything else
+    stop:   gate closed -> plans and holds stored -> EndpointSlice cleared -> Lease released -> everything else
 
 Losing the Lease or the API server never ends the process.
 """
@@ -15,19 +15,19 @@ Losing the Lease or the API server never ends the process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode, Wakeup
-from controller.allocator.plans.plan import Plan
 from controller.clock import Clock
 from controller.errors import ClusterError, NotReadyError, SchedulerError
 from controller.kube.endpoint_slice import Endpoint, clear_at_end
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
+from controller.placement.plan_objects import Loaded
 from controller.process.common_metrics import StoreState
 from controller.process.worker import Part, Runs, Worker, waiting
 from controller.settings import LiveSettings
@@ -72,7 +72,7 @@ class BeginsTerms(Protocol):
     product `PlacementTerms`. The first two raise ClusterError or NotReadyError: then nothing may be decided yet."""
 
     def fence(self, term: int) -> None: ...
-    def load(self, term: int) -> Collection[Plan]: ...
+    def load(self, term: int) -> Loaded: ...
     def changed(self) -> None: ...
     def end(self) -> None: ...
 
@@ -83,11 +83,12 @@ class WakesPods(Runs, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """The settings from all sources together, and the problems with values that are not used."""
+    """The settings from all sources together, the problems with values that are not used, and lines that do nothing."""
 
     live: LiveSettings
     longhorn: LonghornSettings
     problems: Mapping[str, str]  # setting -> what is wrong
+    notes: Mapping[str, str] = field(default_factory=dict)  # setting -> why its line may go
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,13 +323,13 @@ class Lifecycle(Part):
             if not self._catch_up():
                 log.warning("stores did not catch up in time, trying again term=%d", term)
                 return
-            plans = self._parts.terms.load(term)
+            loaded = self._parts.terms.load(term)
         except (ClusterError, NotReadyError) as error:
             log.warning("the term cannot begin, trying again term=%d: %s", term, error)
             return
         if self._wanted_term != term:
             return
-        self._parts.allocator.begin_term(has_predecessor=self._has_predecessor, plans=plans)
+        self._parts.allocator.begin_term(has_predecessor=self._has_predecessor, plans=loaded.plans, holds=loaded.holds)
         self._term = term
         self._openings += 1
         self._parts.gate.open(term)
@@ -408,9 +409,9 @@ class Lifecycle(Part):
 
     def _end_everything(self) -> None:
         parts = self._parts
+        parts.gate.close()  # first, so that no yes is given that is not stored; the Lease is still ours
         if self._term is not None:
             parts.terms.end()
-        parts.gate.close()
         # Whatever is known of the Lease, of the last write, which may be done although its answer never came, and of
         # what a worker wrote that died in this pod before: only our own endpoint is taken away.
         clear_at_end(parts.endpoint)

@@ -11,7 +11,7 @@ What the four mean here, where nothing waits inside a filter call:
 - `pod_scheduling_wait_duration_seconds{pod_scheduled}`: from the answer to the cluster's choice of a node (true), or
   to the end of the hold without one (false);
 - `node_reservation_duration_seconds{replicas_scheduled}`: from that choice to the replica's placement (true), or to the
-  promise's end by time (false).
+  plan's end by time (false).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from controller.allocator.outcome import Decision, Snapshot
-from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.allocator.plans.journal import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.canary.proof import Finding, Wiring
 from controller.process.common_metrics import PREFIX, StoreState, certificate_metrics, store_metrics, worker_metrics
 from controller.process.worker import Worker
@@ -39,44 +39,24 @@ _ENDED: Final = "holds_ended_"
 _HOWS: Final = ("answer_lost", "expired", "filtered_again", "pod_gone")
 _TOTALS: Final = (  # metric, the allocator's counter, help
     (
-        "assumptions_expired",
-        "assumptions_expired",
-        "Promises that expired although a node had been chosen.",
-    ),
-    (
-        "longhorn_copies_given_up",
-        "longhorn_copies_given_up",
-        "Promises for copies that Longhorn places by itself and had not placed after 90 s.",
+        "plans_expired",
+        "plans_expired",
+        "Plans that ended by time although a node had been chosen.",
     ),
     (
         "kept_rooms_expired",
         "ended_kept-room",
-        "Promises that kept room for a waiting pod and expired.",
+        "Rooms kept for a waiting pod that ended by time.",
     ),
     (
         "nominations_expired",
         "ended_nomination",
-        "Promises for pods nominated by preemption that expired.",
+        "Holds of pods nominated by preemption that ended by time.",
     ),
     (
         "expansion_holds_expired",
         "expansions_expired",
         "Admitted expansions that never appeared in the cluster.",
-    ),
-    (
-        "overcommitted",
-        "overcommitted",
-        "Pods offered nodes where volumes that may go to any node could overfill a disk, within the tolerance.",
-    ),
-    (
-        "promises_capped",
-        "claims_capped",
-        "Claims without a scheduled pod that were promised nothing because their namespace had reached its limit.",
-    ),
-    (
-        "expansions_capped",
-        "expansions_capped",
-        "Admitted expansions that were not or no longer held because they, or earlier ones, were not stored.",
     ),
     (
         "expansions_impossible",
@@ -169,7 +149,7 @@ class LeaderMetrics:
         self._reservations = Histogram(
             f"{PREFIX}_node_reservation_duration_seconds",
             "Time from the choice of a node until the volume's replica is placed (replicas_scheduled=true), or until "
-            "the promise ended by time (false).",
+            "the plan ended by time (false).",
             ("replicas_scheduled",),
             buckets=_WAIT_BUCKETS,
             registry=registry,
@@ -306,12 +286,12 @@ class _State(Collector):
 
 def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
     counts = GaugeMetricFamily(
-        f"{PREFIX}_holds", "Promises by state: held before a node is chosen, assumed afterwards.", labels=("state",)
+        f"{PREFIX}_holds", "Volumes by node and state: held before a node is chosen, planned after.", labels=("state",)
     )
-    sizes = GaugeMetricFamily(f"{PREFIX}_hold_bytes", "Bytes of promises by state.", labels=("state",))
+    sizes = GaugeMetricFamily(f"{PREFIX}_hold_bytes", "Their bytes by state.", labels=("state",))
     for state, count, size in (
         ("held", snapshot.held_count, snapshot.held_bytes),
-        ("assumed", snapshot.assumed_count, snapshot.assumed_bytes),
+        ("planned", snapshot.planned_count, snapshot.planned_bytes),
     ):
         counts.add_metric((state,), count)
         sizes.add_metric((state,), size)
@@ -319,7 +299,7 @@ def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
     yield sizes
     yield _one(
         "oldest_hold_seconds",
-        "Age of the oldest promise for which no node has been chosen.",
+        "Age of the oldest answer for which no node has been chosen.",
         snapshot.oldest_hold_seconds,
     )
     yield _one("refused_pods", "Refused pods that wait for room.", snapshot.refused_count)

@@ -19,7 +19,7 @@ from controller.workers.support import LonghornRelease
 
 @dataclass(frozen=True, slots=True)
 class StatusView:
-    """Shows who leads and in which mode, every promise, and how current the stores are.
+    """Shows who leads and in which mode, what is held and planned, and how current the stores are.
 
     `sections`: additional entries of the document by name, each a function that is quick, takes only its owner's lock,
     and returns what JSON can represent.
@@ -51,15 +51,15 @@ class StatusView:
             "settings": configured.live if configured else None,
             "longhorn_settings": configured.longhorn if configured else None,
             "settings_problems": configured.problems if configured else {},
+            "settings_notes": configured.notes if configured else {},
             "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},
             "certificate_problems": self.certificates.problems,
             "held": {"count": snapshot.held_count, "bytes": snapshot.held_bytes},
-            "assumed": {"count": snapshot.assumed_count, "bytes": snapshot.assumed_bytes},
+            "planned": {"count": snapshot.planned_count, "bytes": snapshot.planned_bytes},
             "oldest_hold_seconds": round(snapshot.oldest_hold_seconds, 3),
             "refused_pods": snapshot.refused_count,
             "quarantined": snapshot.quarantined,
             "promises": snapshot.promises,
-            "reach_changes": snapshot.reach_changes,
             "disks_over": snapshot.disks_over,
             "counters": snapshot.counters,
             "stores": store_entries(self.stores.states(), lambda kind: self.stores.followed[kind].store.bad),

@@ -39,7 +39,7 @@ from controller.model.names import EXTENDER_RESOURCE, GATE, MUTATING_CONFIGURATI
 from controller.model.times import utc_time
 from controller.placement.gate import NO_TIME
 from controller.placement.gate_policy import AUDITS, SILENT_SECONDS
-from controller.settings import AUTHORITY, PLACEMENT, live_settings, places_replicas
+from controller.settings import AUTHORITY, PLACEMENT, live_settings, places_replicas, setting_notes
 
 NAME: Final = "longhorn-scheduler-extender-check"
 LOOK_SECONDS: Final = 1.0
@@ -63,7 +63,7 @@ class CheckTarget:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What came of one try: `ok`, `skipped` or `failed`."""
+    """What came of one try: `ok`, `skipped` or `failed`; or what was `noted` beside them."""
 
     what: str
     outcome: str
@@ -102,6 +102,7 @@ def check_installation(
                 break
             pause(LOOK_SECONDS)
         yield CheckResult(what, outcome, text)
+    yield from _notes(api, target)
 
 
 def _try_webhook(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
@@ -150,12 +151,26 @@ def _pod(target: CheckTarget) -> dict[str, Any]:
     }
 
 
-def _try_gate(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
+def _notes(api: KubeApi, target: CheckTarget) -> Iterator[CheckResult]:
+    """Lines of the settings that may be taken out; none where they cannot be read."""
     try:
-        data = api.get(CONFIG_MAPS, target.namespace, target.config_map).get("data")
+        notes = setting_notes(_data_of_settings(api, target))
+    except (ClusterError, OSError):
+        notes = ()
+    for note in notes:
+        yield CheckResult("settings", "noted", f"{note.name}: {note.text}")
+
+
+def _data_of_settings(api: KubeApi, target: CheckTarget) -> dict[str, str] | None:
+    try:
+        data: dict[str, str] | None = api.get(CONFIG_MAPS, target.namespace, target.config_map).get("data")
     except NotFoundError:
-        data = None
-    live, _ = live_settings(data, {})
+        return None
+    return data
+
+
+def _try_gate(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
+    live, _ = live_settings(_data_of_settings(api, target), {})
     if not live.enabled or live.bypass:
         return "skipped", "Longhorn places while the extender is switched off or in bypass"
     if not places_replicas(live):

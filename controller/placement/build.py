@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -11,7 +11,6 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from controller.allocator.outcome import Mode
-from controller.allocator.plans.plan import Plan
 from controller.clock import Clock
 from controller.errors import NotLeaderError
 from controller.kube.api import KubeApi
@@ -21,7 +20,7 @@ from controller.placement.gate_objects import GateObjects
 from controller.placement.metrics import GateMetrics, PlacementMetrics, PlanMetrics
 from controller.placement.objects import ReplicaObjects
 from controller.placement.placer import Decides, Explains, Placer, TermChecks, status_of
-from controller.placement.plan_objects import PlanObjects
+from controller.placement.plan_objects import Loaded, PlanObjects
 from controller.placement.unplaced import Unplaced
 from controller.process.addition import Addition
 from controller.process.version import PACKAGE
@@ -34,7 +33,7 @@ OTHERS: Final = ("setting", "backing_image", "engine_image", "instance_manager",
 
 class PlacementTerms:
     """What a term of the leader begins with. Threads: the lifecycle's; `name` from any. Blocks: for the API server.
-    I/O: the gate's, and the stored plans."""
+    I/O: the gate's, and what is stored of plans and holds."""
 
     def __init__(self, gate: PlacementGate, plans: PlanObjects, placer: Placer) -> None:
         self._gate, self._plans, self._placer = gate, plans, placer
@@ -53,12 +52,12 @@ class PlacementTerms:
             self._gate.begin_term(self.name)
             self._is_fenced = True
 
-    def load(self, term: int) -> Collection[Plan]:
-        """The plans that the leader before has stored, as far as they can be read: the term begins all the same. Raises
+    def load(self, term: int) -> Loaded:
+        """What the leader before has stored, as far as it can be read: the term begins all the same. Raises
         UnavailableError or NotReadyError."""
-        plans = self._plans.load(term).plans
+        loaded = self._plans.load(term)
         self._has_begun = True
-        return plans
+        return loaded
 
     def changed(self) -> None:
         """Settings or the mode have changed: the gate is opened or closed within two seconds, and who waits for room is
@@ -74,7 +73,7 @@ class PlacementTerms:
 
 @dataclass(frozen=True, slots=True)
 class PlacementParts:
-    """`additions` run the placer, and what keeps its plans and the gate."""
+    """`additions` run the placer, and what keeps plans, holds and the gate."""
 
     placer: Placer
     terms: PlacementTerms

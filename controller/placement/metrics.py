@@ -55,17 +55,18 @@ class PlanMetrics(Collector):
         found = self._figures()
         for name, text, value in (
             ("plans", "Plans in the leader's memory.", found.plans),
-            ("plans_unwritten", "Plans that no ConfigMap has, as yet or for good.", found.unwritten),
-            ("plan_config_maps", "ConfigMaps for plans that are known to exist.", found.shards),
+            ("plan_holds", "Answers in the leader's memory that stand beside the plans.", found.holds),
+            ("plans_unwritten", "Plans and holds that no ConfigMap has, as yet or for good.", found.unwritten),
+            ("plan_config_maps", "ConfigMaps for plans and holds that are known to exist.", found.shards),
             ("plan_bytes", "Keys and values in these ConfigMaps.", found.size_bytes),
             ("plan_fullest_bytes", "Keys and values in the fullest of them.", found.fullest_bytes),
-            ("plan_last_commit_seconds", "How long the last writes of plans took.", found.last_commit_seconds),
+            ("plan_last_commit_seconds", "How long the last writes of them took.", found.last_commit_seconds),
         ):
             yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value)
         for name, text, value in (
-            ("plan_commits", "ConfigMaps with plans that were written.", found.commits),
-            ("plan_commit_failures", "Writes of plans that failed.", found.failures),
-            ("plans_overwritten", "Plans that others damaged, changed or removed.", found.overwritten),
+            ("plan_commits", "ConfigMaps with plans and holds that were written.", found.commits),
+            ("plan_commit_failures", "Writes of them that failed.", found.failures),
+            ("plans_overwritten", "Plans and holds that others damaged, changed or removed.", found.overwritten),
         ):
             yield CounterMetricFamily(f"{PREFIX}_{name}", text, value)
 

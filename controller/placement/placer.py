@@ -4,7 +4,8 @@ One thread asks the allocator what to do with each Replica that has no node, in 
 others write what was decided. A decision counts from the moment when it is made, so they need no order among them. What
 became of a write is told in any case: stored, refused, or, where nobody knows, read until it is known.
 
-The same thread hands changed plans over to be stored. While it turns, and its watch is not late, the gate is renewed.
+The same thread hands changed plans and holds over to be stored, in every mode of a leader: there are some without
+placement, too. While it turns, and its watch is not late, the gate is renewed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
-from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.plan import Hold, Plan
 from controller.allocator.verbs.place import REASONS, Why
 from controller.clock import Clock
 from controller.errors import (
@@ -37,12 +38,13 @@ from controller.errors import (
 from controller.model.longhorn import Replica
 from controller.model.times import rfc3339
 from controller.placement.objects import ReplicaObjects
+from controller.placement.plan_entries import Entry, hold_key, plan_key
 from controller.placement.unplaced import News, Unplaced
 from controller.process.worker import Part, Worker, backoff_seconds
 from controller.rules.placing import Wait
 
-EVERY_SECONDS: Final = 0.05  # a turn of the loop, without news
-IDLE_SECONDS: Final = 1.0  # the same while nothing is placed here
+EVERY_SECONDS: Final = 0.05  # a turn of a leader's loop, without news
+IDLE_SECONDS: Final = 1.0  # the same of a follower's
 ROUND_SECONDS: Final = 0.5  # of decisions in one turn; the rest follows in the next one
 WRITERS: Final = 8
 MOST_WRITES: Final = 64  # under way at the same time
@@ -88,15 +90,16 @@ class Decides(Protocol):
     def failed(self, write: PlaceWrite, facts: Replica | None) -> None: ...
     def unseen_seconds(self) -> float: ...
     def take_plans(self) -> list[tuple[str, Plan | None]]: ...
+    def take_holds(self) -> list[tuple[str, Hold | None]]: ...
     def take_freed(self) -> bool: ...
     def take_foreign(self) -> list[Replica]: ...
 
 
 class KeepsPlans(Protocol):
-    """Stores plans. In the product `PlanObjects`."""
+    """Stores plans and holds. In the product `PlanObjects`."""
 
-    def put(self, plan: Plan) -> None: ...
-    def remove(self, volume: str) -> None: ...
+    def put(self, *entries: Entry) -> None: ...
+    def remove(self, *keys: str) -> None: ...
 
 
 class Explains(Protocol):
@@ -164,6 +167,7 @@ class Placer(Part):
         self._decides, self._objects, self._plans = decides, objects, plans
         self._checks, self._clock, self._now_utc, self._is_leading = checks, clock, now_utc, is_leading
         self._tell, self._explains = tell, explains
+        self._handing = threading.Lock()  # held while changes are handed over, so that none overtakes another
         self._ending = threading.Event()
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="placer-write")
         self._lock = threading.Lock()  # guards the fields below
@@ -201,12 +205,13 @@ class Placer(Part):
         is_leading = self._is_leading()
         if not is_leading or not self._decides.is_on:
             if is_leading:
-                self.store_plans()  # they have ended
+                self.store_plans()
                 self._turned_at = self._clock.now()
             self._states.clear()
             self._note_problem("")
             self._show(is_on=False)
-            return IDLE_SECONDS  # and no news are taken: there may be some with every event
+            # No news are taken: there may be some with every event.
+            return EVERY_SECONDS if is_leading else IDLE_SECONDS
         self.store_plans()
         self._note_foreign()
         try:
@@ -214,7 +219,7 @@ class Placer(Part):
         except NotReadyError as error:
             self._note_problem(str(error))
             self._show(is_on=True)
-            return IDLE_SECONDS
+            return EVERY_SECONDS
         self._note_problem("")
         self._hear(self.unplaced.take())
         self._decide_due()
@@ -242,12 +247,14 @@ class Placer(Part):
             self._foreign_untold, self._foreign_told_at = 0, now
 
     def store_plans(self) -> None:
-        """Hand plans over that have changed. From any thread."""
-        for volume, plan in self._decides.take_plans():
-            if plan is None:
-                self._plans.remove(volume)
-            else:
-                self._plans.put(plan)
+        """Hand plans and holds over that have changed. From any thread."""
+        with self._handing:
+            # Holds first: what is taken here of a hold that a choice has ended is never without the plans made of it.
+            holds, plans = self._decides.take_holds(), self._decides.take_plans()
+            changes = [(hold_key(pod), hold) for pod, hold in holds] + [(plan_key(name), plan) for name, plan in plans]
+            self._plans.put(*(entry for _, entry in changes if entry is not None))
+            self._plans.remove(*(key for key, entry in changes if entry is None))
+        for volume, _ in plans:
             self.unplaced.volume_planned(volume)
         if self._decides.take_freed():
             self.unplaced.room_came()

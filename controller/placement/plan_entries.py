@@ -1,37 +1,45 @@
-"""Plans as text in ConfigMaps: in which of them a plan stands, how it looks there, and how all of that is read back,
-whatever somebody else has made of it.
+"""Plans and holds as text in ConfigMaps: in which of them one stands, how it looks there, and how all of that is read
+back, whatever somebody else has made of it.
 
-A plan stands in one of the ConfigMaps, in any of them. One key of each has all of its plans, a line of compact JSON
-each: with a key for each plan, the API server's account of who owns which field would make a write several times as
+An entry stands in one of the ConfigMaps, in any of them. One key of each has all of its entries, a line of compact JSON
+each: with a key for each entry, the API server's account of who owns which field would make a write several times as
 slow. What is damaged costs its line, and other keys are not ours.
+
+    {"volume":"pvc-1","uid":"…","places":[["n1","<disk>",10737418240]],"pods":["…"],"since":"…"}
+    {"pod":"…","since":"…","nodes":{"n1":{"<disk>":[0]},"n2":{"<disk>":[0]}},"volumes":[["pvc-1",10737418240]]}
+
+A hold says under `nodes` which of its `volumes`, counted from 0, has a place on which disk. So an offer takes little
+more than the names of its node and disk.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.errors import MalformedRequestError
 from controller.model.names import TERM_ANNOTATION
 from controller.model.places import Place
 from controller.model.quantity import MAX_BYTES
 
+Entry = Plan | Hold
 Raw = Mapping[str, Any]
 SHARDS: Final = 16
 KEY: Final = "plans"
-MAX_LINE_BYTES: Final = 64 * 1024  # about 1,700 pods that claim one volume
-MAX_PLACES: Final = 100  # Longhorn's own limit is 20 copies
+MAX_LINE_BYTES: Final = 64 * 1024  # about 1,700 pods that claim one volume, or 1,000 offers to one pod
+MAX_PLACES: Final = 100  # of a volume; Longhorn's own limit is 20 copies
 LABELS: Final[Mapping[str, str]] = {
     "app.kubernetes.io/name": "longhorn-scheduler-extender",
     "app.kubernetes.io/component": "plans",
 }
 _NAME: Final = "longhorn-scheduler-extender-plans"
+_HOLD: Final = "hold:"
 _KEPT: Final = ("labels", "annotations", "finalizers", "ownerReferences")  # of the metadata, whoever wrote it
 _SHOWN: Final = 5  # of a kind of problem
 
@@ -41,41 +49,178 @@ def shard_name(index: int) -> str:
     return f"{_NAME}-{index}"
 
 
+def plan_key(volume: str) -> str:
+    """What the plan of that volume is known by."""
+    return f"plan:{volume}"
+
+
+def hold_key(pod: str) -> str:
+    """What the hold of that pod is known by."""
+    return f"{_HOLD}{pod}"
+
+
+def is_hold(key: str) -> bool:
+    return key.startswith(_HOLD)
+
+
+def key_of(entry: Entry) -> str:
+    return hold_key(entry.pod) if isinstance(entry, Hold) else plan_key(entry.volume)
+
+
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+_Name = Annotated[str, msgspec.Meta(max_length=253)]  # "": there is none
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=MAX_BYTES)]
+_Time = Annotated[datetime, msgspec.Meta(tz=True)]
+_Places = Annotated[tuple[tuple[_Text, _Text, _Bytes], ...], msgspec.Meta(max_length=MAX_PLACES)]
+_OnNode = dict[_Text, tuple[Annotated[int, msgspec.Meta(ge=0)], ...]]  # disk UUID -> numbers in `volumes`
 
 
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+class _PlanLine(msgspec.Struct, forbid_unknown_fields=True):
     """A plan as it is written."""
 
     volume: _Text
     uid: _Text
-    places: Annotated[tuple[tuple[_Text, _Text, _Bytes], ...], msgspec.Meta(max_length=MAX_PLACES)]
+    places: _Places
     pods: tuple[_Text, ...]
-    since: Annotated[datetime, msgspec.Meta(tz=True)]
+    since: _Time
+
+
+class _HoldLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A hold as it is written. `volumes`: those with places on `nodes`, by name and bytes."""
+
+    pod: _Text
+    since: _Time
+    nodes: dict[_Text, _OnNode] | None
+    volumes: tuple[tuple[_Text, _Bytes], ...] = ()
+    anywhere: dict[_Text, _Places] = {}
+    older: tuple[tuple[_Name, _Name], ...] = ()
+    chosen: _Name = ""
+
+
+class _Either(msgspec.Struct):
+    """What tells the two kinds apart: a plan has no field of that name, and is damaged if it does."""
+
+    pod: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _encoder: Final = msgspec.json.Encoder()
-_decoder: Final = msgspec.json.Decoder(_Entry)
+_either: Final = msgspec.json.Decoder(_Either)
+_plans: Final = msgspec.json.Decoder(_PlanLine)
+_holds: Final = msgspec.json.Decoder(_HoldLine)
 
 
-def encode(plan: Plan) -> str:
-    """The plan's line: compact JSON, the same for equal plans."""
-    places = tuple((one.node, one.disk_uuid, one.size_bytes) for one in plan.places)
-    return _encoder.encode(_Entry(plan.volume, plan.uid, places, plan.pods, plan.since_utc)).decode()
+def encode(entry: Entry) -> str:
+    """Its line: compact JSON, the same for equal entries. Of a hold `since` is left out, which no other process
+    understands; `until` and `against` say nothing of an answer."""
+    line = _hold_line(entry) if isinstance(entry, Hold) else _plan_line(entry)
+    return _encoder.encode(line).decode()
 
 
-def decode(line: str) -> Plan:
-    """The plan that the line says. Raises MalformedRequestError."""
+def decode(line: str) -> Entry:
+    """The plan or hold that the line says. Raises MalformedRequestError."""
     if len(line) > MAX_LINE_BYTES:
         raise MalformedRequestError("", f"has more than {MAX_LINE_BYTES} bytes")
     try:
-        found = _decoder.decode(line)
-        since_utc = found.since.astimezone(UTC)
-    except (msgspec.MsgspecError, UnicodeError, OverflowError) as error:
+        if _either.decode(line).pod is msgspec.UNSET:
+            return _plan_of(_plans.decode(line))
+        return _hold_of(_holds.decode(line))
+    except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError) as error:
         raise MalformedRequestError("", str(error)) from error
-    places = tuple(Place(node, disk_uuid, size_bytes) for node, disk_uuid, size_bytes in found.places)
-    return Plan(found.volume, found.uid, places, found.pods, since_utc)
+
+
+def _plan_line(plan: Plan) -> _PlanLine:
+    return _PlanLine(plan.volume, plan.uid, _spots(plan.places), plan.pods, plan.since_utc)
+
+
+def _plan_of(line: _PlanLine) -> Plan:
+    return Plan(line.volume, line.uid, _places(line.places), line.pods, line.since.astimezone(UTC))
+
+
+def _hold_line(hold: Hold) -> _HoldLine:
+    nodes = hold.nodes
+    on_nodes = () if nodes is None else nodes.values()
+    volumes = sorted({(volume, place.size_bytes) for on_node in on_nodes for volume, place in on_node.items()})
+    numbers = {volume: number for number, volume in enumerate(volumes)}
+    return _HoldLine(
+        pod=hold.pod,
+        since=hold.since_utc,
+        nodes=None if nodes is None else {node: _by_disk(nodes[node], numbers) for node in sorted(nodes)},
+        volumes=tuple(volumes),
+        anywhere={volume: _spots(hold.anywhere[volume]) for volume in sorted(hold.anywhere)},
+        older=tuple(sorted(hold.older)),
+        chosen=hold.chosen,
+    )
+
+
+def _by_disk(on_node: Mapping[str, Place], numbers: Mapping[tuple[str, int], int]) -> _OnNode:
+    numbered = [(numbers[volume, one.size_bytes], one.disk_uuid) for volume, one in on_node.items()]
+    found = dict[str, tuple[int, ...]]()
+    for number, disk_uuid in sorted(numbered):
+        found[disk_uuid] = (*found.get(disk_uuid, ()), number)
+    return found
+
+
+def _hold_of(line: _HoldLine) -> Hold:
+    """Raises MalformedRequestError."""
+    nodes = line.nodes
+    return Hold(
+        pod=line.pod,
+        source=Source.FILTER,
+        nodes=None if nodes is None else {node: _on_node(node, nodes[node], line.volumes) for node in nodes},
+        anywhere={volume: _places(spots) for volume, spots in line.anywhere.items()},
+        since=0.0,
+        since_utc=line.since.astimezone(UTC),
+        older=frozenset(line.older),
+        chosen=line.chosen,
+    )
+
+
+def _on_node(node: str, disks: _OnNode, volumes: Sequence[tuple[str, int]]) -> dict[str, Place]:
+    found = dict[str, Place]()
+    for disk_uuid, numbers in disks.items():
+        for number in numbers:
+            if number >= len(volumes):
+                raise MalformedRequestError("", f"there is no volume {number} for node {node}")
+            volume, size_bytes = volumes[number]
+            if volume in found:
+                raise MalformedRequestError("", f"there are two places for {volume} on node {node}")
+            found[volume] = Place(node, disk_uuid, size_bytes)
+    return found
+
+
+def _spots(places: Iterable[Place]) -> tuple[tuple[str, str, int], ...]:
+    return tuple((one.node, one.disk_uuid, one.size_bytes) for one in places)
+
+
+def _places(spots: Iterable[tuple[str, str, int]]) -> tuple[Place, ...]:
+    return tuple(Place(node, disk_uuid, size_bytes) for node, disk_uuid, size_bytes in spots)
+
+
+def is_less(entry: Entry, line: str, former: str | None) -> bool:
+    """Whether all that its line says beyond the former one is that some of its places have ended, or which of the nodes
+    that were offered is chosen."""
+    if former is None or former == line:
+        return False
+    try:
+        old = decode(former)
+    except MalformedRequestError:
+        return False
+    if isinstance(entry, Plan) and isinstance(old, Plan):
+        is_same = replace(entry, places=()) == replace(old, places=())
+        return is_same and _are_among(entry.places, old.places)
+    if isinstance(entry, Hold) and isinstance(old, Hold):
+        return _rest(entry) == _rest(old) and _are_among(entry.places(), old.places())
+    return False
+
+
+def _are_among(places: Iterable[object], old: Iterable[object]) -> bool:
+    count = Counter(places)
+    return not count or not count - Counter(old)
+
+
+def _rest(hold: Hold) -> Hold:
+    """All that it says but for its places and which node is chosen."""
+    return replace(hold.narrowed(""), since=0.0)
 
 
 def text_of(lines: Iterable[str]) -> str:
@@ -86,12 +231,12 @@ def text_of(lines: Iterable[str]) -> str:
 @dataclass(frozen=True, slots=True)
 class Content:
     """One ConfigMap as it was read. `text`: the value under our key, None where there is none that is a text. `others`:
-    `metadata`, `data` and `binaryData` as far as they are not ours; they stay. `damaged`: lines that are no plans.
-    `problems`: for people."""
+    `metadata`, `data` and `binaryData` as far as they are not ours; they stay. `entries`: by key. `damaged`: lines
+    that are none. `problems`: for people."""
 
     uid: str
     version: str
-    plans: Mapping[str, Plan]
+    entries: Mapping[str, Entry]
     text: str | None
     others: Mapping[str, Mapping[str, Any]]
     others_bytes: int
@@ -101,10 +246,10 @@ class Content:
 
 
 def read(raw: Raw) -> Content:
-    """What the ConfigMap holds. What cannot be read is told, and never a plan."""
+    """What the ConfigMap holds. What cannot be read is told, and never an entry."""
     meta, data, binary = (_mapping(raw.get(name)) for name in ("metadata", "data", "binaryData"))
     text = data.get(KEY)
-    plans, damaged, problems = _plans_in(text if isinstance(text, str) else "")
+    entries, damaged, problems = _entries_in(text if isinstance(text, str) else "")
     if KEY in binary or not isinstance(text, str | None):
         damaged += 1
         problems.append(f"the value of {KEY} is not a text")
@@ -124,7 +269,7 @@ def read(raw: Raw) -> Content:
     return Content(
         uid=str(meta.get("uid", "")),
         version=str(meta.get("resourceVersion", "")),
-        plans=plans,
+        entries=entries,
         text=text if isinstance(text, str) and KEY not in binary else None,
         others=others,
         others_bytes=sum(
@@ -136,29 +281,31 @@ def read(raw: Raw) -> Content:
     )
 
 
-def _plans_in(text: str) -> tuple[dict[str, Plan], int, list[str]]:
-    """By volume, how many lines are none, and what is wrong with the first of those. Of a volume with two plans there
-    is none: nobody knows which of them holds."""
-    found, damaged, problems = list[Plan](), 0, list[str]()
+def _entries_in(text: str) -> tuple[dict[str, Entry], int, list[str]]:
+    """By key, how many lines are none, and what is wrong with the first of those. Of a volume with two plans there is
+    none, nor of a pod with two holds: nobody knows which of them is true."""
+    found, damaged, problems = list[tuple[str, Entry]](), 0, list[str]()
     for number, line in enumerate(text.split("\n"), 1):
         if not line:
             continue
         try:
-            found.append(decode(line))
+            entry = decode(line)
         except MalformedRequestError as error:
             damaged += 1
             if damaged <= _SHOWN:
                 problems.append(f"line {number}: {error}")
+        else:
+            found.append((key_of(entry), entry))
     if damaged > _SHOWN:
         problems.append(f"so are {damaged - _SHOWN} more lines")
-    twice = {volume for volume, count in Counter(plan.volume for plan in found).items() if count > 1}
-    problems += several_plans(twice)
-    return {plan.volume: plan for plan in found if plan.volume not in twice}, damaged + len(twice), problems
+    twice = {key for key, count in Counter(key for key, _ in found).items() if count > 1}
+    problems += several(twice)
+    return {key: entry for key, entry in found if key not in twice}, damaged + len(twice), problems
 
 
-def several_plans(volumes: Collection[str]) -> list[str]:
-    """That there are several plans for each of these, if there are any; for people."""
-    return [f"several plans stand for a volume: {_some(sorted(volumes))}"] if volumes else []
+def several(keys: Collection[str]) -> list[str]:
+    """That there are several entries for each of these, if there are any; for people."""
+    return [f"there are several entries for {_some(sorted(keys))}"] if keys else []
 
 
 def body(index: int, mark: str, text: str, others: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,10 @@
-"""Keeps the leader's plans in ConfigMaps, from which the next leader goes on.
+"""Keeps the leader's plans and holds in ConfigMaps, from which the next leader goes on.
 
-They are memory, not a decision: a plan holds from the moment at which the allocator made it, and is written within
-0.1 s after that. What cannot be written stays in memory, is told, and is tried again.
+They are memory, not a decision: one counts from the moment at which the allocator made it, and is written within 0.1 s
+after that. What cannot be written stays in memory, is told, and is tried again.
+
+A plan that a choice makes of a hold is written together with what is left of the hold: it goes to the same ConfigMap.
+Whoever loads finds the places in one of the two, whenever the leader ends.
 
 A former leader's write may arrive late. Each write stands on a resourceVersion, and the load at the beginning of a term
 writes all sixteen ConfigMaps, or makes those that are missing. What arrives before that is loaded; what arrives later,
@@ -21,23 +24,34 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.plan import Hold, Plan
 from controller.clock import Clock
 from controller.errors import (
     ClusterError,
     ConflictError,
-    MalformedRequestError,
     NotFoundError,
     NotReadyError,
     UnavailableError,
 )
 from controller.kube.api import KubeApi
 from controller.kube.resources import CONFIG_MAPS
-from controller.placement.plan_entries import SHARDS, Content, body, decode, encode, read, several_plans, shard_name
+from controller.placement.plan_entries import (
+    SHARDS,
+    Content,
+    Entry,
+    body,
+    encode,
+    hold_key,
+    is_less,
+    key_of,
+    read,
+    several,
+    shard_name,
+)
 from controller.placement.plan_shard import Goal, PlanShard
 from controller.process.worker import Part, Worker, waiting
 
-GATHER_SECONDS: Final = 0.05  # from a plan to its write, for others that come meanwhile
+GATHER_SECONDS: Final = 0.05  # from a decision to its write, for others that come meanwhile
 REMOVE_SECONDS: Final = 10.0  # what has ended may stand a while: whoever loads it sees that it has ended
 LOOK_SECONDS: Final = 5.0  # between looks at a ConfigMap that nothing is written to
 CHECK_SECONDS: Final = 1.0  # between questions whether the term holds, while it does not
@@ -55,17 +69,19 @@ Found = TypeVar("Found")
 class Loaded:
     """What stood there at the beginning of the term. `problems`: what else did, and was set aside."""
 
-    plans: tuple[Plan, ...]
-    problems: tuple[str, ...]
+    plans: tuple[Plan, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFigures:
-    """For metrics and the status page. `shards`: ConfigMaps that are known to stand there. `unwritten`: plans that are
-    in memory alone, as yet or for good. `overwritten`: entries that others damaged, changed or removed.
+    """For metrics and the status page. `shards`: ConfigMaps that are known to stand there. `unwritten`: plans and holds
+    that are in memory alone, as yet or for good. `overwritten`: those that others damaged, changed or removed.
     `last_problem` stays until there is another one."""
 
     plans: int = 0
+    holds: int = 0
     shards: int = 0
     size_bytes: int = 0
     fullest_bytes: int = 0
@@ -94,33 +110,41 @@ class PlanObjects(Part):
         self._last_commit_seconds, self._last_problem = 0.0, ""
         self.worker = Worker("plan-objects", self.run_once)
 
-    def put(self, plan: Plan) -> None:
-        """Have the plan written in place of what stands there for its volume. Never blocks, never raises."""
+    def put(self, *entries: Entry) -> None:
+        """Have these written together, each in place of what stands there for its volume or pod. Never blocks, never
+        raises."""
+        lines = [(key_of(entry), entry, encode(entry)) for entry in entries]
         with self._lock:
-            shard = self._shard_of(plan.volume)
-            former = shard.wanted.get(plan.volume)
-            is_less = former is not None and _is_less(plan, former)
-            self._want(shard, plan.volume, encode(plan), REMOVE_SECONDS if is_less else GATHER_SECONDS)
+            for key, entry, line in lines:
+                shard = self._shard_of(key, entry)
+                waits = is_less(entry, line, shard.wanted.get(key))
+                self._want(shard, key, line, REMOVE_SECONDS if waits else GATHER_SECONDS)
 
-    def remove(self, volume: str) -> None:
-        """Have the volume's plan removed. Never blocks, never raises."""
+    def remove(self, *keys: str) -> None:
+        """Have what stands there for these removed. Never blocks, never raises."""
         with self._lock:
-            self._want(self._shard_of(volume), volume, None, REMOVE_SECONDS)
+            for key in keys:
+                self._want(self._shard_of(key), key, None, REMOVE_SECONDS)
 
-    def _shard_of(self, volume: str) -> PlanShard:
-        """The one that has its plan, or had it until a moment ago; for a new plan, one in which it has company."""
-        has = [shard for shard in self._shards if volume in shard.wanted]
-        had = [shard for shard in self._shards if volume in shard.dirty]
-        return min(has or had or self._shards, key=lambda shard: shard.busy)
+    def _shard_of(self, key: str, entry: Entry | None = None) -> PlanShard:
+        """The one that has it, or had it until a moment ago; for a new plan, one with a hold of its pods; for any other
+        new entry, one in which it has company."""
+        has = [shard for shard in self._shards if key in shard.wanted]
+        has = has or [shard for shard in self._shards if key in shard.dirty]
+        if not has and isinstance(entry, Plan):
+            holds = set(map(hold_key, entry.pods))
+            has = [shard for shard in self._shards if shard.is_open and shard.has_any(holds)]
+        return min(has or self._shards, key=lambda shard: shard.busy)
 
-    def _want(self, shard: PlanShard, volume: str, line: str | None, seconds: float) -> None:
-        if shard.want(volume, line, self._clock.now() + seconds):
+    def _want(self, shard: PlanShard, key: str, line: str | None, seconds: float) -> None:
+        if shard.want(key, line, self._clock.now() + seconds):
             self.worker.wake()
 
     def load(self, term: int) -> Loaded:
-        """All plans, after which no late write of a former leader arrives. From here on they are what is known: call it
-        at the beginning of each term, before the first `put`. What cannot be read or written is told, and tried
-        again later. Raises UnavailableError or NotReadyError, and then nothing is written before the next load."""
+        """All plans and holds, after which no late write of a former leader arrives. From here on they are what is
+        known: call it at the beginning of each term, before the first `put`. What cannot be read or written is told,
+        and tried again later. Raises UnavailableError or NotReadyError, and then nothing is written before the next
+        load."""
         with self._writing:
             self._term, self._mark = term, ""
             mark = f"{term}-{secrets.token_hex(4)}"  # the same term twice is a change, too
@@ -130,22 +154,26 @@ class PlanObjects(Part):
                 twice = self._end_twice()
                 self._overwritten += len(twice)
                 self._overwritten += sum(content.damaged for _, content in found if content is not None)
-            plans, problems = list[Plan](), list[str]()
+            entries, problems = list[Entry](), list[str]()
             for shard, content in found:
                 if content is not None:
-                    plans += (plan for volume, plan in content.plans.items() if volume not in twice)
-                    here = tuple(several_plans(twice.intersection(content.plans)))
+                    entries += (entry for key, entry in content.entries.items() if key not in twice)
+                    here = tuple(several(twice.intersection(content.entries)))
                     problems += self._tell(shard, "content", (*content.problems, *here))
         self.worker.wake()
-        return Loaded(tuple(plans), tuple(problems))
+        return Loaded(
+            tuple(entry for entry in entries if isinstance(entry, Plan)),
+            tuple(entry for entry in entries if isinstance(entry, Hold)),
+            tuple(problems),
+        )
 
     def _end_twice(self) -> set[str]:
-        """Volumes with plans in several ConfigMaps. They have none from now on: nobody knows which of them holds."""
-        count = Counter(volume for shard in self._shards for volume in shard.wanted)
-        twice = {volume for volume, plans in count.items() if plans > 1}
+        """The keys of entries in several ConfigMaps. There are none from now on: nobody knows which of them is true."""
+        count = Counter(key for shard in self._shards for key in shard.wanted)
+        twice = {key for key, entries in count.items() if entries > 1}
         for shard in self._shards:
-            for volume in twice.intersection(shard.wanted):
-                shard.want(volume, None, self._clock.now())
+            for key in twice.intersection(shard.wanted):
+                shard.want(key, None, self._clock.now())
         return twice
 
     def _fenced(self, index: int, mark: str) -> tuple[PlanShard, Content | None]:
@@ -156,8 +184,8 @@ class PlanObjects(Part):
             try:
                 raw, now = self._get(index), self._clock.now()
                 content, shard = (read(raw) if raw is not None else None), PlanShard(index)
-                for volume, plan in content.plans.items() if content is not None else ():
-                    shard.want(volume, encode(plan), now)
+                for key, entry in content.entries.items() if content is not None else ():
+                    shard.want(key, encode(entry), now)
                 shard.learn(content, now)
                 self._check(self._term)
                 self._send(shard, shard.goal(), mark, CALL_SECONDS)
@@ -193,8 +221,10 @@ class PlanObjects(Part):
     def figures(self) -> PlanFigures:
         with self._lock:
             sizes = [shard.size_bytes for shard in self._shards]
+            holds = sum(shard.holds for shard in self._shards)
             return PlanFigures(
-                plans=sum(len(shard.wanted) for shard in self._shards),
+                plans=sum(len(shard.wanted) for shard in self._shards) - holds,
+                holds=holds,
                 shards=sum(bool(shard.version) for shard in self._shards),
                 size_bytes=sum(sizes),
                 fullest_bytes=max(sizes),
@@ -321,7 +351,7 @@ class PlanObjects(Part):
             self._overwritten += changed
         problems = content.problems if content is not None else ("is gone, and is made again",)
         if changed:
-            problems = (*problems, f"{changed} plans are not what the leader wrote, and are written anew")
+            problems = (*problems, f"{changed} entries are not what the leader wrote, and are written anew")
         self._tell(shard, "content", problems)
 
     def _tell(self, shard: PlanShard, about: str, problems: tuple[str, ...]) -> tuple[str, ...]:
@@ -341,13 +371,3 @@ def _at_once(do: Callable[[Of], Found], of: Iterable[Of]) -> list[Found]:
     """What it finds for each, in their order; the first error, once all have ended."""
     with waiting(), ThreadPoolExecutor(CALLS, "plan-objects") as pool:
         return list(pool.map(do, of))
-
-
-def _is_less(plan: Plan, line: str) -> bool:
-    """Whether all that it says beyond that line is that some of its places have ended."""
-    try:
-        former = decode(line)
-    except MalformedRequestError:
-        return False
-    is_same = (plan.uid, plan.pods, plan.since_utc) == (former.uid, former.pods, former.since_utc)
-    return is_same and not Counter(plan.places) - Counter(former.places)

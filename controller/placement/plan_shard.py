@@ -1,23 +1,24 @@
-"""One of the ConfigMaps with plans: what is wanted there, what stands there, and what is to be written for that."""
+"""One of the ConfigMaps with plans and holds: what is wanted there, what stands there, and what is to be written for
+that."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.placement.plan_entries import MAX_LINE_BYTES, Content, encode, size_of, text_of
+from controller.placement.plan_entries import MAX_LINE_BYTES, Content, encode, is_hold, size_of, text_of
 from controller.process.worker import backoff_seconds
 
 MAX_SHARD_BYTES: Final = 900 * 1024  # keys and values, those of others too; the API server takes 1 MiB
-COMPANY_BYTES: Final = 64 * 1024  # of new plans that are written together
+COMPANY_BYTES: Final = 64 * 1024  # of new entries that are written together
 BACKOFF_SECONDS: Final = (0.5, 10.0)  # after a write that failed: the first, and the longest
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is to stand there. `lines`: by volume, those that `text` has. `left`: those that it has not, and `problem`:
+    """What is to stand there. `lines`: by key, those that `text` has. `left`: those that it has not, and `problem`:
     why."""
 
     text: str
@@ -28,8 +29,8 @@ class Goal:
 
 
 class PlanShard:
-    """`wanted` has a line for each volume with a plan. What does not stand there like that is in `dirty`, with the time
-    at which it is to be written.
+    """`wanted` has a line for each plan and hold, by its key. What does not stand there like that is in `dirty`, with
+    the time at which it is to be written.
 
     Threads: the caller's lock. I/O: none.
     """
@@ -55,34 +56,47 @@ class PlanShard:
 
     @property
     def busy(self) -> tuple[bool, int, float]:
-        """The less, the better is it for one more plan: one that is written anyway, and of those of like size. A write
+        """The less, the better is it for one more entry: one that is written anyway, and of those of like size. A write
         of a hundred plans takes as long as one of a single plan."""
         return self._failures > 0, (self.wanted_bytes + self._others_bytes) // COMPANY_BYTES, self.due_at
 
     @property
     def unwritten(self) -> int:
-        """Plans that do not stand there."""
-        return sum(volume in self.wanted for volume in self.dirty)
+        """Entries that do not stand there."""
+        return sum(key in self.wanted for key in self.dirty)
 
-    def want(self, volume: str, line: str | None, due_at: float) -> bool:
-        """Whether something is due earlier than before: `line` is wanted for that volume, None for no plan."""
-        if self.wanted.get(volume) == line:
+    @property
+    def holds(self) -> int:
+        return sum(map(is_hold, self.wanted))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one more entry may be stored there, as far as is known."""
+        return not self._failures and self.wanted_bytes + self._others_bytes + MAX_LINE_BYTES <= MAX_SHARD_BYTES
+
+    def has_any(self, keys: Set[str]) -> bool:
+        """Whether one of these is wanted there, or was until a moment ago."""
+        return not (self.wanted.keys().isdisjoint(keys) and self.dirty.keys().isdisjoint(keys))
+
+    def want(self, key: str, line: str | None, due_at: float) -> bool:
+        """Whether something is due earlier than before: `line` is wanted for that key, None for no entry."""
+        if self.wanted.get(key) == line:
             return False
-        self.wanted_bytes += _bytes_of(line) - _bytes_of(self.wanted.get(volume))
+        self.wanted_bytes += _bytes_of(line) - _bytes_of(self.wanted.get(key))
         if line is None:
-            del self.wanted[volume]
+            del self.wanted[key]
         else:
-            self.wanted[volume] = line
-        self.dirty[volume] = min(due_at, self.dirty.get(volume, math.inf))
+            self.wanted[key] = line
+        self.dirty[key] = min(due_at, self.dirty.get(key, math.inf))
         former, self.due_at = self.due_at, min(self.due_at, max(due_at, self._retry_at))
         return self.due_at < former
 
     def learn(self, content: Content | None, now: float) -> int:
-        """How many plans somebody else has damaged, changed or removed: this stands there now, None for nothing. They
+        """How many entries somebody else has damaged, changed or removed: this stands there now, None for nothing. They
         are written anew at once."""
-        lines = {volume: encode(plan) for volume, plan in content.plans.items()} if content is not None else {}
-        differ = [volume for volume in {**self.wanted, **lines} if self.wanted.get(volume) != lines.get(volume)]
-        changed = sum(volume not in self.dirty for volume in differ)
+        lines = {key: encode(entry) for key, entry in content.entries.items()} if content is not None else {}
+        differ = [key for key in {**self.wanted, **lines} if self.wanted.get(key) != lines.get(key)]
+        changed = sum(key not in self.dirty for key in differ)
         self.dirty, self.seen_at = dict.fromkeys(differ, now), now
         self.uid = self.version = ""
         self.others, self._others_bytes = {}, 0
@@ -101,14 +115,14 @@ class PlanShard:
         """With all that waits, whether it is due or not."""
         lines, left, problem = dict[str, str](), dict[str, str](), ""
         size = self._others_bytes
-        for volume, line in self.wanted.items():
+        for key, line in self.wanted.items():
             more = _bytes_of(line)
             if more <= MAX_LINE_BYTES and size + more <= MAX_SHARD_BYTES:
-                lines[volume], size = line, size + more
+                lines[key], size = line, size + more
                 continue
-            left[volume] = line
+            left[key] = line
             if not problem and more > MAX_LINE_BYTES:
-                problem = f"the plan of {volume} has {more} bytes, more than {MAX_LINE_BYTES}"
+                problem = f"{key} has {more} bytes, more than {MAX_LINE_BYTES}"
             elif not problem:
                 problem = f"it is full: {size} bytes, {self._others_bytes} of them not ours"
         text = text_of(lines.values())
@@ -124,8 +138,8 @@ class PlanShard:
         """It stands there, whoever wrote it. What it left out waits until something else goes."""
         self._failures, self._retry_at = 0, -math.inf
         wanted, lines = self.wanted, goal.lines
-        self.dirty = {volume: due for volume, due in self.dirty.items() if wanted.get(volume) != lines.get(volume)}
-        self.dirty |= {volume: math.inf for volume, line in goal.left.items() if wanted.get(volume) == line}
+        self.dirty = {key: due for key, due in self.dirty.items() if wanted.get(key) != lines.get(key)}
+        self.dirty |= {key: math.inf for key, line in goal.left.items() if wanted.get(key) == line}
         self._settle()
 
     def fail(self, now: float) -> None:

@@ -84,9 +84,8 @@ def encode_fit(fits: Mapping[str, NodeFit]) -> Json:
         "nodes": {
             name: {
                 "verdict": fit.verdict.name.lower(),
-                "robust": fit.is_robust,
                 "bounded": fit.is_bounded,
-                "placement": dict(sorted(fit.placement.items())),
+                "placement": dict(fit.placement),
                 "refusals": encode_refusals(fit.refusals),
             }
             for name, fit in sorted(fits.items())

@@ -20,7 +20,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Final, NoReturn
 
-from controller.allocator.verbs.fit import GivenPromise, fit_pod
+from controller.allocator.plans.table import Table
+from controller.allocator.verbs.fit import fit_pod, put_promises
 from controller.allocator.world.world import World
 from controller.clock import SystemClock
 from controller.model.longhorn import Replica, Volume
@@ -123,8 +124,7 @@ class _Answers:
                 self._notes.pass_over(error, "which counts as nothing")
         for demand in demands:
             self._check_image(demand)
-        for index, promise in enumerate(question.promises):
-            self._note_promise(f"{question.path}.promises[{index}]", promise)
+        self._note_promises(question, demands)
         return encode_fit(fit_pod(world, demands, question.nodes, question.promises, self._document.now_utc))
 
     def _check_image(self, demand: VolumeDemand) -> None:
@@ -143,12 +143,13 @@ class _Answers:
         problem = f"there is no BackingImage {name} in objects"
         self._notes.pass_over(InputError(owner, field, problem), "which is taken for one without selectors")
 
-    def _note_promise(self, path: str, promise: GivenPromise) -> None:
-        room = self._world.room(promise.node)
-        disks = room.disks if room is not None else ()
-        if all(promise.size_bytes > disk.reach_bytes for disk in disks):
-            size = bytes_text(promise.size_bytes)
-            self._notes.remark(f"{path}: no disk of {promise.node} has room for {size}, so that it counts as nothing")
+    def _note_promises(self, question: FitQuestion, demands: Sequence[VolumeDemand]) -> None:
+        lost = set(put_promises(self._world, Table(), demands, question.promises))
+        for index, promise in enumerate(question.promises):
+            if promise in lost:
+                path, size = f"{question.path}.promises[{index}]", bytes_text(promise.size_bytes)
+                problem = f"no disk of {promise.node} has room for {size}"
+                self._notes.remark(f"{path}: {problem}, so that it counts as nothing")
 
 
 def _schedule(document: Document, question: ScheduleQuestion) -> Json:

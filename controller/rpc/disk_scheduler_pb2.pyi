@@ -148,7 +148,6 @@ class DiskRefusal(_message.Message):
         ENGINE_NOT_EXPANDABLE: _ClassVar[DiskRefusal.Reason]
         DISK_NOT_READY: _ClassVar[DiskRefusal.Reason]
         NO_ROOM_IN_CLUSTER: _ClassVar[DiskRefusal.Reason]
-        OWN_VOLUMES: _ClassVar[DiskRefusal.Reason]
         KEPT: _ClassVar[DiskRefusal.Reason]
         NOT_EVALUATED: _ClassVar[DiskRefusal.Reason]
         NEVER_PLACED: _ClassVar[DiskRefusal.Reason]
@@ -197,7 +196,6 @@ class DiskRefusal(_message.Message):
     ENGINE_NOT_EXPANDABLE: DiskRefusal.Reason
     DISK_NOT_READY: DiskRefusal.Reason
     NO_ROOM_IN_CLUSTER: DiskRefusal.Reason
-    OWN_VOLUMES: DiskRefusal.Reason
     KEPT: DiskRefusal.Reason
     NOT_EVALUATED: DiskRefusal.Reason
     NEVER_PLACED: DiskRefusal.Reason

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import grpc
 
-from controller.allocator.judge.beside import FoundDisk, FoundDisks
+from controller.allocator.choose.beside import FoundDisk, FoundDisks
 from controller.allocator.verbs.find import DiskQueries, DiskQuestion
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, TooManyReadsError

@@ -39,11 +39,7 @@ def wrapped(value: int) -> int:
 @dataclass(frozen=True, slots=True)
 class DiskRoom:
     """What is left of a disk that accepts replicas at all; `free_bytes` by over-provisioning, negative when
-    overdrawn.
-
-    `reach_bytes` is the most that Longhorn may still believe in, by the disk's own figures, which may not show the
-    newest replicas yet: what is larger never lands there.
-    """
+    overdrawn."""
 
     name: str
     uuid: str
@@ -52,14 +48,13 @@ class DiskRoom:
     tags: frozenset[str]
     limit_bytes: int
     free_bytes: int
-    reach_bytes: int
     written_limit_bytes: int  # a replica's bytes to copy must stay below this
     kind: Hashable  # equal for disks, of whatever node, that the same volumes suit, room aside
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """What a Longhorn node can take, without promises. `rejection` set: nothing, whatever the volume."""
+    """What a Longhorn node can take, plans and holds aside. `rejection` set: nothing, whatever the volume."""
 
     name: str
     tags: frozenset[str]
@@ -69,6 +64,7 @@ class NodeRoom:
     space_bytes: int  # of the disks that take replicas, without what is reserved; 0 when the node is rejected
     left_bytes: int  # of that, what no replica takes yet, by over-provisioning
     left_share: float  # of that, between 0 and 1
+    plain_disks: tuple[DiskRoom, ...] = ()  # those that take a new volume without selectors, room aside
     over: tuple[tuple[str, int], ...] = ()  # its disks over their limit, whether they take replicas or not, by how much
 
 
@@ -432,14 +428,12 @@ def room_of_disk(
     disk: Disk,
     replicas: Iterable[Replica],
     space: SpacePolicy,
-    believed_bytes: int = _INT64_LEAST,
     kind_of_node: tuple[Hashable, ...] = (),
     allocated: Iterable[Allocation] = (),
 ) -> DiskRoom:
-    """`believed_bytes`: what Longhorn may have seen a moment ago instead of the disk's present figure. `kind_of_node`:
-    what volumes may ask of the disk's node. `allocated`: what is on record there and shown by no object."""
+    """`kind_of_node`: what volumes may ask of the disk's node. `allocated`: what is on record there and shown by no
+    object."""
     limit = provisioning_limit(disk, space)
-    reported = limit - disk.scheduled_bytes
     return DiskRoom(
         name=disk.name,
         uuid=disk.uuid,
@@ -448,7 +442,6 @@ def room_of_disk(
         tags=disk.tags,
         limit_bytes=limit,
         free_bytes=limit - observed_scheduled(disk, replicas, allocated),
-        reach_bytes=max(reported, believed_bytes),
         written_limit_bytes=disk.available_bytes - minimal_available(disk, space),
         kind=(disk.type, disk.filesystem, disk.tags, *kind_of_node),
     )

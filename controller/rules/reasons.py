@@ -57,7 +57,6 @@ class Reason(StrEnum):
     RECORD_UNREADABLE = "AllocationRecordUnreadable"
     NO_ROOM_IN_CLUSTER = "NoRoomInCluster"
     CONTENDED = "Contended"
-    OWN_VOLUMES = "OwnVolumes"
     KEPT = "KeptForWaitingPod"
     NOT_EVALUATED = "NotEvaluated"
     NEVER_PLACED = "NeverPlaced"
@@ -112,7 +111,6 @@ _TEXTS = {
     Reason.RECORD_UNREADABLE: "Longhorn: the node's allocation record cannot be read",
     Reason.NO_ROOM_IN_CLUSTER: "Longhorn: no disk in the cluster can take the volume's replica",
     Reason.CONTENDED: "Longhorn: space is promised to other pods",
-    Reason.OWN_VOLUMES: "Longhorn: the pod's own volumes may take each other's space",
     Reason.KEPT: "Longhorn: space is kept for a pod that has waited a long time",
     Reason.NOT_EVALUATED: "Longhorn: node was not evaluated in time",
     Reason.LEADER_CHANGED: "Longhorn: expansions that were admitted before the leader changed are not visible yet",

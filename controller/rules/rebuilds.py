@@ -5,8 +5,7 @@ Rules of Longhorn's volume controller (replenishment, eviction, data locality) a
 `replica-replenishment-wait-interval`; a best-effort volume whose engine's node has no replica gets one there, with a
 hard affinity to it. None of this happens while the volume migrates or grows, nor with a rebuild limit of 0.
 
-No room is promised for what is predicted here: it lowers scores, and counts as a promise once a Replica object shows it
-(controller/allocator/promises/own.py).
+Nothing is planned for what is predicted here: it lowers scores. Once a Replica object shows it, the leader places it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What time alone brings about: assumptions that end, holds whose pod was never chosen, and expansions that were
-admitted and never shown by the cluster. And the sizes of backups that no filter call has read."""
+"""What time alone brings about: holds whose pod was never chosen, plans whose pods were never bound, and expansions
+that were admitted and never shown by the cluster. And the sizes of backups that no filter call has read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sweeper(Part):
     """Runs while this process leads.
 
     What is held ends by time only after a live read of the objects concerned, which reaches the allocator: a choice or
-    a new size that it shows turns the hold into an assumption, and there is nothing left to expire. A read that fails
+    a new size that it shows turns the hold into a plan, and there is nothing left to expire. A read that fails
     keeps the hold, up to its cap. An object that cannot be parsed does not keep the holds of others; while the API
     server is unavailable, all stay until the next round.
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision, Lack
-from controller.allocator.promises.journal import ClaimTale, Tale
+from controller.allocator.plans.journal import ClaimTale, Tale
 from controller.clock import Clock
 from controller.kube.recorder import Recorder, Target
 from controller.kube.resources import LONGHORN_VOLUMES
@@ -39,19 +39,10 @@ REMOTE_TEXT: Final = (
     "For some time, no node with the pod's data had room for its Longhorn volumes, so the pod may now run on a node "
     "without its data"
 )
-DISCRETION_TEXT: Final = (
-    "The pod's own Longhorn volumes may not all fit on the node that it was offered. A volume that finds no disk there "
-    "goes to another node, or waits if it is strict-local"
-)
 # By decision, of pods that were let through although not all was as it should be: the Event's reason and text.
 LET_THROUGH: Final[Mapping[Decision, tuple[str, str]]] = {
     Decision.REMOTE: ("LonghornRemoteFallback", REMOTE_TEXT),
-    Decision.AT_DISCRETION: ("AtLonghornsDiscretion", DISCRETION_TEXT),
 }
-CAPPED_TEXT: Final = (
-    "No room is held for this claim of {asked} until a pod that uses it is scheduled: its namespace has reached the "
-    "limit of {most} for claims and expansions without a scheduled pod (scheduler-extender-namespace-cap-percent)"
-)
 NOT_HELD_TEXT: Final = (
     "An expansion of this claim to {asked} was requested, but no room is held for it, because it or an earlier one was "
     "not stored, for example because of a quota or another webhook. The claim can still grow while there is room. If "
@@ -80,7 +71,6 @@ LOST_TEXT: Final = (
 )
 # By what is told of a claim: the Event's reason and text.
 OF_CLAIMS: Final[Mapping[Tale, tuple[str, str]]] = {
-    Tale.CAPPED: ("LonghornRoomNotPromised", CAPPED_TEXT),
     Tale.GROWTH_NOT_HELD: ("LonghornGrowthNotHeld", NOT_HELD_TEXT),
     Tale.GROWS_TOO_FAR: ("LonghornCannotGrow", TOO_FAR_TEXT),
     Tale.GROWS_LATER: ("LonghornGrowsLater", LATER_TEXT),

@@ -8,13 +8,11 @@ from typing import Any, Self
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Due, FilterOutcome, Mode, Wakeup
-from controller.allocator.promises.growths import GROWTH
-from controller.allocator.promises.promise import ANYWHERE, Kind, OneOf, Promise, Roams, Source, State
+from controller.allocator.plans.ends import GROWTH
 from controller.allocator.verbs.observe import Events
-from controller.allocator.world.reach import REPORT_GRACE_SECONDS
 from controller.clock import Clock
 from controller.follow.kinds import KINDS
-from controller.model.longhorn import DEFAULT_NEEDS, Disk, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.longhorn import Disk, DiskNeeds, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, PodVolume, StorageClass
 from controller.settings import LiveSettings
 from tests.fakes.clock import TickingClock, VirtualClock
@@ -102,33 +100,6 @@ def replica(name: str, of: str, gib: float = 100, *, on: str = "", disk_name: st
         deleting=False,
     )
     return replace(facts, **other)
-
-
-def promise(
-    volume: str,
-    node: str = "n1",
-    claimant: str = "uid-p",
-    *,
-    size: int = 1,
-    state: State = State.HELD,
-    needs: DiskNeeds = DEFAULT_NEEDS,
-    since: float = 0.0,
-    copies: int = 1,
-    per_disk: int = 1,
-) -> Promise:
-    """Of so many bytes on that node; "*": of `copies` that roam, `per_disk` on one disk."""
-    return Promise(
-        volume=volume,
-        claimant=claimant,
-        source=Source.FILTER if state is State.HELD else Source.CHOICE,
-        state=state,
-        kind=Kind.ROAMING if node == ANYWHERE else Kind.FIRST,
-        size_bytes=size,
-        required_bytes=0,
-        needs=needs,
-        places=Roams(copies=copies, per_disk=per_disk) if node == ANYWHERE else OneOf(frozenset((node,))),
-        since=since,
-    )
 
 
 def storage_class(
@@ -342,9 +313,8 @@ class TestCluster:
         return name
 
     def let_figures_follow(self) -> None:
-        """The nodes show all replicas, and nobody believes in older figures any more."""
+        """The nodes show all replicas."""
         self._show_figures(lambda _disk, _name: True)
-        self.clock.advance(REPORT_GRACE_SECONDS)
 
     def _show_figures(self, is_shown: Callable[[Disk, str], bool]) -> None:
         world = self.allocator._world
@@ -394,12 +364,19 @@ class TestCluster:
         """All that claim any room."""
         return {claimant for promise in self.allocator.snapshot().promises for claimant in promise.claimants}
 
-    def local_promises(self) -> list[tuple[str, str]]:
-        """Claim and node of what is bound to a node."""
-        return [(row.claim, row.node) for row in self.allocator.snapshot().promises if row.node != ANYWHERE]
+    def promised(self) -> list[tuple[str, str]]:
+        """Claim and node of all that is held or planned."""
+        return [(row.claim, row.node) for row in self.allocator.snapshot().promises]
+
+    def change_leader(self, *, loses: bool = False) -> None:
+        """Another leader takes over, with what this one has stored; with nothing if it `loses` that."""
+        table = self.allocator._table
+        plans, holds = ([], []) if loses else (table.plans(), table.holds())
+        self.allocator.end_term()
+        self.allocator.begin_term(plans=plans, holds=holds)
 
     def pending(self) -> dict[str, int]:
-        """GiB promised a node, each volume once."""
+        """GiB held or planned on a node, each volume once."""
         sums: dict[str, int] = {}
         for promise in self.allocator.snapshot().promises:
             sums[promise.node] = sums.get(promise.node, 0) + promise.size_bytes // GIB

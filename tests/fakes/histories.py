@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.e2e.checker import Report, check
-from tests.e2e.history_facts import ASKING_RESOURCE, DRIVER, SELECTED_NODE
+from tests.e2e.history_facts import DRIVER, SELECTED_NODE
 
 GIB = 2**30
 GROUPS = {"StorageClass": "storage.k8s.io", "Volume": "longhorn.io", "Replica": "longhorn.io"} | {
@@ -17,26 +17,21 @@ KINDS = ("Pod", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "Vo
 
 
 class History:
-    """Lines as the recorder writes them; every call is the next revision, `step` seconds after the last."""
+    """Lines as the recorder writes them; every call is the next revision, a second after the last."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
         self.now = 1000.0  # when the last line was written
-        self.step = 1.0
         self._uids: dict[tuple[str, str], str] = {}
         for kind in KINDS:
             self._add(kind, "START", None)
 
     def _add(self, kind: str, event: str, obj: dict[str, Any] | None) -> int:
         rv = len(self.lines) + 1
-        self.now += self.step
+        self.now += 1.0
         group = GROUPS.get(kind, "")
         self.lines.append({"rv": rv, "type": event, "kind": kind, "group": group, "at": self.now, "object": obj})
         return rv
-
-    def hurry(self) -> None:
-        """The cluster does everything at once from now on."""
-        self.step = 0.1
 
     def wait(self, seconds: float = 10.0) -> None:
         self.now += seconds
@@ -84,23 +79,13 @@ class History:
     def setting(self, name: str, value: str | int) -> None:
         self.put("Setting", name, {"value": str(value)}, namespace="longhorn-system")
 
-    def node(
-        self,
-        name: str,
-        *disks_gib: int,
-        reserved_gib: int = 0,
-        scheduled_gib: int = 0,
-        is_open: bool = True,
-        tags: Sequence[str] = (),
-    ) -> int:
-        """`scheduled_gib`, `is_open` and `tags` go for each of its disks."""
-        spec = {"storageReserved": reserved_gib * GIB, "allowScheduling": is_open, "tags": list(tags)}
-        figures = {"storageScheduled": scheduled_gib * GIB}
-        disks = {
-            f"d{i}": {"diskUUID": f"{name}-d{i}", "storageMaximum": gib * GIB, **figures}
-            for i, gib in enumerate(disks_gib)
+    def node(self, name: str, *disks_gib: int, reserved_gib: int = 0) -> int:
+        """`reserved_gib`: of each of its disks."""
+        disks = {f"d{i}": {"diskUUID": f"{name}-d{i}", "storageMaximum": gib * GIB} for i, gib in enumerate(disks_gib)}
+        body = {
+            "spec": {"disks": {disk: {"storageReserved": reserved_gib * GIB} for disk in disks}},
+            "status": {"diskStatus": disks},
         }
-        body = {"spec": {"disks": dict.fromkeys(disks, spec)}, "status": {"diskStatus": disks}}
         return self.put("Node", name, body, namespace="longhorn-system")
 
     def claim(self, name: str, gib: int = 100, *, selected: str = "", pv: str = "", **spec: Any) -> int:
@@ -123,14 +108,12 @@ class History:
         node: str = "",
         ephemeral: Sequence[str] = (),
         deleting: bool = False,
-        asks: bool = True,
         **status: Any,
     ) -> int:
         volumes: list[Any] = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
         volumes += [{"name": volume, "ephemeral": {}} for volume in ephemeral]
         meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}
-        containers = [{"name": "main", "resources": {"requests": {ASKING_RESOURCE: "1"} if asks else {}}}]
-        spec = {"containers": containers, "volumes": volumes, **({"nodeName": node} if node else {})}
+        spec = {"volumes": volumes, **({"nodeName": node} if node else {})}
         return self.put("Pod", name, {"spec": spec, "status": status}, namespace="ns", meta=meta)
 
     def ready_pod(self, name: str, *claims: str, node: str) -> int:
@@ -144,34 +127,14 @@ class History:
         return self.put("PersistentVolume", name, {"spec": {"csi": {"driver": driver, "volumeHandle": volume}}})
 
     def volume(
-        self,
-        name: str,
-        gib: int = 100,
-        *,
-        node: str = "",
-        locality: str = "best-effort",
-        replicas: int = 1,
-        disk_selector: Sequence[str] = (),
+        self, name: str, gib: int = 100, *, node: str = "", locality: str = "best-effort", replicas: int = 1
     ) -> int:
         spec = {"size": str(gib * GIB), "nodeID": node, "dataLocality": locality, "numberOfReplicas": replicas}
-        selectors = {"diskSelector": list(disk_selector)}
-        return self.put("Volume", name, {"spec": spec | selectors}, namespace="longhorn-system")
+        return self.put("Volume", name, {"spec": spec}, namespace="longhorn-system")
 
     def replica(self, name: str, volume: str, node: str = "", disk: str = "", gib: int = 100) -> int:
         spec = {"volumeName": volume, "nodeID": node, "diskID": disk, "volumeSize": str(gib * GIB)}
         return self.put("Replica", name, {"spec": spec}, namespace="longhorn-system")
-
-    def chosen(self, name: str, *gib: int, asks: bool = True, **volume: Any) -> list[str]:
-        """A pod, and claims of these sizes for which n1 was chosen; the names of their volumes."""
-        claims = [f"{name}-{number}" for number in range(len(gib))]
-        self.pod(name, *claims, asks=asks)
-        volumes = []
-        for claim, size in zip(claims, gib, strict=True):
-            self.claim(claim, size)
-            volumes.append(f"pvc-{self.uid('PersistentVolumeClaim', claim)}")
-            self.volume(volumes[-1], size, **volume)
-            self.claim(claim, size, selected="n1")
-        return volumes
 
     def uid(self, kind: str, name: str) -> str:
         return self._uids[kind, name]

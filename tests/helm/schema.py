@@ -109,7 +109,9 @@ def _settings() -> Schema:
         found[name.removeprefix(settings.PREFIX)] = schema
     assert len(found) == len(fields(settings.LiveSettings))
     former: Schema = {"enum": [True, False, "true", "false"]}  # no effect, and the program tells
-    return _closed(found | {name.removeprefix(settings.PREFIX): former for name in settings.FORMER})
+    found |= {name.removeprefix(settings.PREFIX): former for name in settings.FORMER}
+    gone: Schema = {"type": ["boolean", "integer", "string"]}  # the same
+    return _closed(found | {name.removeprefix(settings.PREFIX): gone for name in settings.GONE})
 
 
 _TOLERATION: Final = _closed(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.settings import LIVE_FIELDS, PREFIX
+from controller.settings import GONE, LIVE_FIELDS, PREFIX
 from tests.helm.chart import CHART, IMAGE, Helm, made, merged, readme, with_image
 from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values
 from tests.helm.schema import schema_of, values_of
@@ -39,7 +39,6 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
         "wake-with-annotation",
         "opt-in-only-marked",
         "share-managers",
-        "allow-stranding",
         "allocation-record",
     )
     settings |= dict.fromkeys(flags, True)
@@ -55,6 +54,14 @@ def test_what_earlier_releases_took_is_still_taken(helm: Helm, former: Values) -
     documents = yaml.safe_load_all(helm.rendered(former))
     (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")
     assert [{"scheduler-extender-replica-placement": "true"}] == [made_of_it["data"]]  # the program tells
+
+
+def test_settings_that_do_nothing_any_more_are_still_taken(helm: Helm) -> None:
+    gone: Values = {"allow-stranding": True, "roaming-overcommit-percent": 25, "namespace-cap-percent": "10"}
+    assert {name.removeprefix(PREFIX) for name in GONE} == gone.keys()
+    documents = yaml.safe_load_all(helm.rendered({"settings": gone}))
+    (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")
+    assert {f"{PREFIX}{name}": str(value).lower() for name, value in gone.items()} == made_of_it["data"]
 
 
 def leaves(values: Values, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -10,7 +10,7 @@ The cluster, and what its objects say:
 
     node N D1 [D2 ...]        a node with disks of those sizes, also for what it has become
     press N, relieve N        its disks come under pressure, or out of it
-    set WORD VALUE            a setting, of ours or of Longhorn's; no namespace has a cap unless it is set
+    set WORD VALUE            a setting, of ours or of Longhorn's
     class K LOCALITY [COPIES] [PARAMETER=VALUE]    a StorageClass; `-`: it does not say
     claim C S [K] [shared]    a claim, of several nodes when shared
     pod P [C ...]             a pending pod; `again P [C ...]`: one that is made again, after its volumes
@@ -45,9 +45,12 @@ Time, leadership, and what is told:
 
     advance T                 time passes, second by second, with the sweeper's work; `stall T`: without it
     figures                   nodes report what lies on them
-    leader [first]            another leader takes over, or there was none before; `off`, `on`: the extender is switched
+    leader [first|lost]       another leader takes over with what this one has stored; there was none before; or all of
+                              that is lost; `off`, `on`: the extender is switched
     ledger                    -> claim node size state [growth]; ...
-    claimants                 -> who claims any room: pods by their uids, Longhorn's volumes for replicas to place
+    places                    -> claim disk size; ... of all that is held or planned; disks are called N-D1, N-D2
+    tales                     -> what the owners of claims are told: claim what; ...
+    claimants                 -> who claims any room: pods by their uids
     due                       -> what time may end, with what is read before
     wakes                     -> the pods that are woken, in that order
 """
@@ -59,7 +62,7 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
-from controller.allocator.promises.growths import GROWTH
+from controller.allocator.plans.ends import GROWTH
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotSyncedError, PreconditionError
 from controller.model.allocations import Allocation, NodeRecord
@@ -79,7 +82,7 @@ class Stage:
     """Plays the lines of one scene on a made-up cluster."""
 
     def __init__(self) -> None:
-        self.cluster = TestCluster(live=LiveSettings(enabled=True, namespace_cap_pct=0))
+        self.cluster = TestCluster(live=LiveSettings(enabled=True))
         self.world = self.cluster.allocator._world
         self.room: dict[str, int] = {}  # the largest that the node has had
         self.disks: dict[str, list[Disk]] = {}
@@ -134,8 +137,7 @@ class Stage:
 
     def do_again(self, name: str, *claims: str) -> None:
         for claim in self.add_pod(name, *claims, uid=f"pod-{name}-again", created=LATEST):
-            if self.cluster.claims[claim].volume_name:
-                self.chosen.pop(claim, None)  # what was chosen for the pod before it
+            self.chosen.pop(claim, None)  # for the pod before it
 
     def do_remove(self, pod: str) -> None:
         self.cluster.drop_pod(pod)
@@ -201,9 +203,13 @@ class Stage:
         if pod not in self.cluster.pods:
             self.add_pod(pod, gib=float(*sizes))
         try:
-            return _told(self.cluster.filter(pod, *words[len(sizes) + 1 :]))
+            outcome = self.cluster.filter(pod, *words[len(sizes) + 1 :])
         except NotSyncedError:
             return "not known yet"
+        if outcome.decision is not Decision.CHOSEN:
+            for volume in self.cluster.pods[pod].volumes:
+                self.chosen.pop(volume.claim, None)  # it is older than the answer
+        return _told(outcome)
 
     def do_probe(self, size: str, *words: str) -> str:
         self.cluster.add_pod("probe", gib=float(size), created=LATER)
@@ -325,9 +331,12 @@ class Stage:
     def do_figures(self) -> None:
         self.cluster.let_figures_follow()
 
-    def do_leader(self, first: str = "") -> None:
-        self.cluster.allocator.end_term()
-        self.cluster.allocator.begin_term(has_predecessor=not first)
+    def do_leader(self, how: str = "") -> None:
+        if how == "first":
+            self.cluster.allocator.end_term()
+            self.cluster.allocator.begin_term(has_predecessor=False)
+        else:
+            self.cluster.change_leader(loses=how == "lost")
 
     def do_off(self) -> None:
         self.cluster.allocator.set_mode(Mode.BYPASS)
@@ -339,9 +348,20 @@ class Stage:
         rows = []
         for one in self.cluster.allocator.snapshot().promises:
             claim = one.claim.removeprefix("ns/") or one.volume.removeprefix("pvc-uid-")
-            growth = " growth" if one.kind == "expansion" else ""
+            growth = " growth" if one.kind == "growth" else ""
             rows.append(f"{claim} {one.node} {one.size_bytes // GIB} {one.state}{growth}")
         return "; ".join(sorted(rows)) or "empty"
+
+    def do_places(self) -> str:
+        table, names = self.cluster.allocator._table, self.world.claim_names()
+        taken = [place for hold in table.holds() for place in hold.places()]
+        taken += [(plan.volume, place) for plan in table.plans() for place in plan.places]
+        rows = {(names[volume], place.disk_uuid, place.size_bytes // GIB) for volume, place in taken}
+        return "; ".join(f"{claim.removeprefix('ns/')} {disk} {size}" for claim, disk, size in sorted(rows)) or "none"
+
+    def do_tales(self) -> str:
+        told = self.cluster.allocator.drain_tales()
+        return "; ".join(sorted(f"{one.name} {one.tale}" for one in told)) or "none"
 
     def do_claimants(self) -> str:
         return " ".join(sorted(self.cluster.claimants())) or "nobody"
@@ -401,8 +421,7 @@ class Stage:
         for claim, where in self.chosen.items():
             facts = self.cluster.claims[claim]
             is_local = self.kinds[facts.class_name][0] != "disabled" and not facts.is_shared
-            is_wanted = self.users(claim) or not facts.volume_name
-            if where == node and is_local and is_wanted and self.placed.get((claim, "1"), "-") == "-":
+            if where == node and is_local and self.users(claim) and self.placed.get((claim, "1"), "-") == "-":
                 here.append(self.size(claim))
         return sum(here)
 

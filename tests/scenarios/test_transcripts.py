@@ -101,7 +101,7 @@ def test_a_change_of_leader_after_every_line_promises_nothing_twice(scene: Trans
     for command, _ in scene.lines:
         if safely(stage, command):
             stage.play(command)
-        stage.cluster.allocator.begin_term()
+        stage.cluster.change_leader()
         for node, room in stage.room.items():
             assert stage.promised(node) <= room
 

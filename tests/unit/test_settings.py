@@ -17,6 +17,7 @@ from controller.settings import (
     ProcessSettings,
     live_settings,
     places_replicas,
+    setting_notes,
 )
 
 NAME = "scheduler-extender-pod-scheduling-timeout"
@@ -55,14 +56,7 @@ def test_booleans_are_read_as_go_reads_them(text: str, expected: bool | None) ->
     assert (bool(expected), [name] if expected is None else []) == (live.bypass, [entry.name for entry in problems])
 
 
-MOST_OF_IT = (
-    "bypass",
-    "allow-stranding",
-    "expansion-policy",
-    "remote-fallback-after",
-    "roaming-overcommit-percent",
-    "placement",
-)
+MOST_OF_IT = ("bypass", "expansion-policy", "remote-fallback-after", "placement")
 ALL_ODD = {ENABLED: "odd", **{f"scheduler-extender-{name}": "odd" for name in MOST_OF_IT}}
 
 
@@ -86,13 +80,11 @@ def test_a_mistake_opens_nothing(data: Mapping[str, str] | None, problem: str) -
         assert text in told
     if data in (None, ALL_ODD):
         assert UNREAD == live_settings(data, {})[0]
-    assert (None, False, False, "deny", 0, 0) == (
+    assert (None, False, "deny", 0) == (
         UNREAD.enabled,
         UNREAD.bypass,
-        UNREAD.allow_stranding,
         UNREAD.expansion_policy,
         UNREAD.remote_fallback_after_seconds,
-        UNREAD.roaming_overcommit_pct,
     )
 
 
@@ -159,6 +151,21 @@ def test_a_site_with_the_former_name_and_the_other_authority_is_told_what_to_set
     assert not places_replicas(live)
     told = f"'true' has no effect: set {AUTHORITY} to longhorn; {PLACEMENT} then says who places"
     assert told == problem.text
+
+
+@pytest.mark.parametrize("name", ["allow-stranding", "roaming-overcommit-percent", "namespace-cap-percent"])
+@pytest.mark.parametrize("text", ["true", "0", "junk"])
+def test_a_setting_that_does_nothing_any_more_is_noted_and_is_no_problem(name: str, text: str) -> None:
+    data = {**ON, f"scheduler-extender-{name}": text}
+    assert (LiveSettings(enabled=True), ()) == live_settings(data, {})
+    (note,) = setting_notes(data)
+    assert f"scheduler-extender-{name}" == note.name
+    assert note.text.startswith(f"{text!r} has no effect any more: ")
+
+
+@pytest.mark.parametrize("data", [None, {}, {**ON, "scheduler-extender-max-offers": "7", "allow-stranding": "true"}])
+def test_nothing_else_is_noted(data: Mapping[str, str] | None) -> None:
+    assert () == setting_notes(data)
 
 
 @pytest.mark.parametrize("text", ["leader", "audit", "longhorn"])

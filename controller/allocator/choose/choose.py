@@ -35,8 +35,8 @@ from controller.rules.affinity import (
 from controller.rules.candidates import PlacementView, check_search, clone_sources, needs_of, reopened_nodes
 from controller.rules.preference import narrows_to_attach_node
 
-PACKED_FROM_PCT: Final = 85  # of the preferred disk's limit in use or planned
-MOST_LOOKS: Final = 64  # nodes, or disks, that take the replica, and are compared because of what is planned there
+PACKED_FROM_PCT: Final = 85  # of the preferred disk's limit in use or taken
+MOST_LOOKS: Final = 64  # nodes, or disks, that take the replica, and are compared because of what is taken there
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Chosen:
 
 
 class _Fit(NamedTuple):
-    """A disk that may take the replica. `free_bytes`: what is neither in use nor planned; of the `need_bytes`,
+    """A disk that takes the replica. `free_bytes`: what is neither in use nor taken; of the `need_bytes`,
     `image_bytes` come along."""
 
     disk: SuitableDisk
@@ -60,12 +60,12 @@ class _Fit(NamedTuple):
 
     @property
     def usable_bytes(self) -> int:
-        """What Longhorn's balancing goes by, with what is planned counted as in use."""
+        """What Longhorn's balancing goes by, with what is taken counted as in use."""
         return max(0, self.disk.beyond_bytes + self.free_bytes)
 
     @property
     def spare_bytes(self) -> int:
-        """What older releases go by, which pass over what is scheduled; but what is planned is known to come."""
+        """What older releases go by, which pass over what is scheduled; but what is taken is known to come."""
         return self.disk.beyond_bytes + self.disk.limit_bytes - self.disk.free_bytes + self.free_bytes
 
     @property
@@ -78,6 +78,11 @@ class Chooser:
 
     def __init__(self, world: World) -> None:
         self._world, self._shelves = world, Shelves(world)
+
+    def renew(self) -> None:
+        """What is known of the nodes' disks is brought up to date, so that no question has to. Costs: a look at each
+        node that changed since, for each kind of need that was asked for lately."""
+        self._shelves.renew()
 
     def choose(self, wanted: Wanted, taken: Taken, now_utc: datetime | None = None) -> Chosen:
         """The disk for the wanted replica beside what is `taken`. `now_utc`: as for `PlacementView`.
@@ -155,25 +160,17 @@ class _Search:
                 break
             likely = self._likely(self._shelf.disks[most[2]], is_clean)
             looks += bool(likely)
-            if not likely or (best_rank is not None and best_rank < self._rank(likely)):
-                continue
-            fits = [fit for fit in likely if self._left_bytes(fit) >= 0]
-            rank = self._rank(fits) if fits else None
+            rank = self._rank(likely) if likely else None
             if rank is not None and (best_rank is None or rank < best_rank):
-                best, best_rank = fits, rank
+                best, best_rank = likely, rank
         preferred = max(best, key=self._score, default=None)
         return self._tightest(names, is_clean) if preferred is not None and preferred.is_nearly_full else preferred
 
     def _tightest(self, names: Set[str], is_clean: bool) -> _Fit:
         """The disk with the least bytes left that still takes the replica; of those there is one."""
         likely = (fit for disk in self._shelf.with_free(names, self._size) for fit in self._likely((disk,), is_clean))
-        found = ((self._left_bytes(fit), fit.disk.node, fit.disk.disk, fit) for fit in likely)
-        return min(islice((one for one in found if one[0] >= 0), MOST_LOOKS))[-1]
-
-    def _left_bytes(self, fit: _Fit) -> int:
-        """Once the replica is there; below 0: it does not fit beside what is taken."""
-        disk = fit.disk
-        return disk.free_bytes - self._taken.taken_bytes(disk.node, disk.uuid) - fit.need_bytes
+        found = ((fit.free_bytes - fit.need_bytes, fit.disk.node, fit.disk.disk, fit) for fit in likely)
+        return min(islice(found, MOST_LOOKS))[-1]
 
     def _rank(self, fits: list[_Fit]) -> Rank:
         """Of a node with those disks, as Longhorn prefers nodes. Where none is preferred it leaves the choice to
@@ -192,7 +189,7 @@ class _Search:
         return (fit.usable_bytes, fit.free_bytes) if self._balances else (fit.spare_bytes, 0)
 
     def _likely(self, disks: Iterable[SuitableDisk], is_clean: bool) -> list[_Fit]:
-        """Those of the disks that take the replica beside what is planned."""
+        """Those of the disks that take the replica beside what is taken."""
         found, size, image, more = list[_Fit](), self._size, self._view.backing_image, 0
         for disk in disks:
             if size > disk.free_bytes or self._required >= disk.written_limit_bytes or size >= disk.most_bytes:
@@ -204,7 +201,7 @@ class _Search:
             if image is not None:
                 more = image_bytes(self._world, image, self._wanted.planned, disk.uuid)
             need = size + more + (self._fresh_bytes(disk) if disk.node in self._own_nodes else 0)
-            free = disk.free_bytes - self._taken.planned_bytes(disk.node, disk.uuid)
+            free = disk.free_bytes - self._taken.taken_bytes(disk.node, disk.uuid)
             if need <= free:
                 found.append(_Fit(disk, free, more, need))
         return found

@@ -7,7 +7,7 @@ numbers of each.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -58,6 +58,7 @@ class Shelf:
 
     def renew(self, world: World) -> None:
         """Look anew at the nodes that are stale."""
+        kinds: dict[Hashable, bool] = {}
         for name in self.stale:
             self._take_out(name)
             node, space = world.nodes.get(name), world.settings.space
@@ -69,7 +70,7 @@ class Shelf:
             self.nodes[name] = node
             if check_node_tags(node.tags, self.needs, space):
                 self.tagged[name] = node
-            disks = _suitable(world, node, self.needs)
+            disks = _suitable(world, node, self.needs, kinds)
             if disks:
                 self.disks[name] = disks
                 insort(self.ranks, _rank(name, disks))
@@ -116,16 +117,17 @@ class Shelves:
         self._basis: tuple[LonghornSettings, Engines] | None = None  # what all were worked out with
         self._renewed = world.listen_to_rooms()
 
+    def renew(self) -> None:
+        """Bring those that are known up to date, so that no question has to."""
+        self._follow()
+        for shelf in self._shelves.values():
+            if shelf.stale:
+                shelf.renew(self._world)
+
     def of(self, needs: DiskNeeds) -> Shelf:
+        """Costs: a look at each node that changed since, and at all for a kind that was not asked for lately."""
+        self._follow()
         world = self._world
-        world.refresh()
-        basis = world.settings, world.engines
-        if self._basis is None or any(old is not new for old, new in zip(self._basis, basis, strict=True)):
-            self._basis = basis
-            self._shelves.clear()
-        for known in self._shelves.values():
-            known.stale |= self._renewed
-        self._renewed.clear()
         shelf = self._shelves.pop(needs, None)
         if shelf is None:
             shelf = Shelf(needs, stale=set(world.nodes))
@@ -136,18 +138,35 @@ class Shelves:
             shelf.renew(world)
         return shelf
 
+    def _follow(self) -> None:
+        world = self._world
+        world.refresh()
+        basis = world.settings, world.engines
+        if self._basis is None or any(old is not new for old, new in zip(self._basis, basis, strict=True)):
+            self._basis = basis
+            self._shelves.clear()
+        for known in self._shelves.values():
+            known.stale |= self._renewed
+        self._renewed.clear()
+
 
 def _rank(name: str, disks: tuple[SuitableDisk, ...]) -> Rank:
     usable = sum(max(0, disk.beyond_bytes + disk.free_bytes) for disk in disks)
     return -usable, -sum(max(0, disk.free_bytes) for disk in disks), name
 
 
-def _suitable(world: World, node: LonghornNode, needs: DiskNeeds) -> tuple[SuitableDisk, ...]:
+def _suitable(
+    world: World, node: LonghornNode, needs: DiskNeeds, kinds: dict[Hashable, bool]
+) -> tuple[SuitableDisk, ...]:
+    """`kinds`: which kinds of disk suit, as far as that is known; many are alike."""
     room = world.room(node.name)
     known = {disk.name: disk for disk in node.disks}
     found = []
     for one in room.disks if room is not None else ():
-        if check_disk_kind(one, needs, 0, world.settings.space) is None:
+        suits = kinds.get(one.kind)
+        if suits is None:
+            suits = kinds[one.kind] = check_disk_kind(one, needs, 0, world.settings.space) is None
+        if suits:
             spare = known[one.name].available_bytes - known[one.name].reserved_bytes
             most = file_system_limit(needs.data_engine, one.filesystem) or _NO_LIMIT
             figures = one.limit_bytes, one.free_bytes, one.written_limit_bytes, spare - one.limit_bytes, most

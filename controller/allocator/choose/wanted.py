@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -14,16 +15,10 @@ from controller.rules.candidates import PlacementView
 
 
 class Taken(Protocol):
-    """What is spoken for beside what objects show. Places in `Wanted.planned` are part of it; a place that the wanted
-    replica itself may use is not."""
+    """What is spoken for beside what objects show, as one question sees it: places of other volumes, and of the wanted
+    volume's other copies."""
 
-    def taken_bytes(self, node: str, disk_uuid: str) -> int:
-        """The replica has to fit beside these."""
-        ...
-
-    def planned_bytes(self, node: str, disk_uuid: str) -> int:
-        """Of these, what is known to come to that disk: among disks with room the choice goes by it, too."""
-        ...
+    def taken_bytes(self, node: str, disk_uuid: str) -> int: ...
 
 
 class NothingTaken:
@@ -33,9 +28,19 @@ class NothingTaken:
         del node, disk_uuid
         return 0
 
-    def planned_bytes(self, node: str, disk_uuid: str) -> int:
-        del node, disk_uuid
-        return 0
+
+class Plus:
+    """What is `taken`, and these places beside it."""
+
+    def __init__(self, taken: Taken, places: Iterable[Place]) -> None:
+        self._taken = taken
+        self._more = Counter[tuple[str, str]]()
+        for place in places:
+            self._more[place.node, place.disk_uuid] += place.size_bytes
+
+    def taken_bytes(self, node: str, disk_uuid: str) -> int:
+        taken = self._taken.taken_bytes(node, disk_uuid)
+        return taken + self._more[node, disk_uuid] if self._more else taken
 
 
 @dataclass(frozen=True, slots=True)

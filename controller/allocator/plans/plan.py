@@ -1,11 +1,33 @@
-"""What the leader has decided about a volume's missing copies."""
+"""What the leader has decided and the cluster does not show yet: plans of volumes, and holds of pods.
+
+                choice                 copy stored, claim gone, nobody uses it
+ABSENT --> HELD -------> PLANNED -----------------------------------------------> ABSENT
+   |         |              ^
+   |         +--> ABSENT    |    gone, filtered again, or by time after a live read
+   +------------------------+    bound without a yes of ours
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
+from typing import Final
 
 from controller.model.places import Place
+
+NO_PLACES: Final[Mapping[str, tuple[Place, ...]]] = {}
+NO_PLACE: Final[Mapping[str, Place]] = {}
+
+
+class Source(StrEnum):
+    """Why a pod holds room."""
+
+    FILTER = "filter"  # a yes of ours
+    NOMINATION = "nomination"  # pods are evicted for this one
+    KEPT_ROOM = "kept-room"  # for a pod that has waited for long
+    WAKE_PLAN = "wake-plan"  # for a pod that is about to be woken
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +35,7 @@ class Plan:
     """Places for the missing copies of one volume.
 
     `uid` is that of the Volume object, or of its claim while there is no Volume yet: the same name made again is
-    another volume. `pods` are the UIDs of the pods that claim it. `since_utc` has whole seconds.
+    another volume. `pods` are the UIDs of the pods that claim it and had a yes of ours. `since_utc` has whole seconds.
     """
 
     volume: str
@@ -21,3 +43,85 @@ class Plan:
     places: tuple[Place, ...]
     pods: tuple[str, ...]
     since_utc: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """Whom a hold keeps out, when it is not everybody: newcomers of lower priority, and of the same one if they have no
+    hold of this kind or a later one (`serial`); `is_for_local` with volumes that need a node's room."""
+
+    priority: int
+    serial: int = -1
+    is_for_local: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Places for the volumes of one pod that is not bound yet, by the volumes' names; none once its node is chosen.
+
+    `nodes`: the offered nodes, each with the places there of volumes that follow the pod; one of these nodes will be
+    chosen. None: whatever node is chosen. `anywhere`: places of volumes that are bound to no node. `older`: what the
+    pod's claims (by uid) and its nomination ("") named before; a choice that says the same is no news. `chosen`: the
+    node, once it is known; the places are plans from then on, and what is left tells which nodes were offered, until
+    the pod is bound. `since` and `until`: monotonic seconds. `against` None: it keeps out everybody.
+    """
+
+    pod: str
+    source: Source
+    nodes: Mapping[str, Mapping[str, Place]] | None
+    anywhere: Mapping[str, tuple[Place, ...]]
+    since: float
+    since_utc: datetime
+    older: frozenset[tuple[str, str]] = frozenset()
+    chosen: str = ""
+    until: float | None = None
+    against: Against | None = None
+
+    def includes(self, node: str) -> bool:
+        """Whether that node was offered."""
+        return self.nodes is None or node in self.nodes
+
+    def at(self, node: str) -> Mapping[str, tuple[Place, ...]]:
+        """The places by volume if that node is chosen."""
+        here = (self.nodes or {}).get(node)
+        return self.anywhere if not here else {**self.anywhere, **{volume: (one,) for volume, one in here.items()}}
+
+    def places(self) -> Iterator[tuple[str, Place]]:
+        """All that it takes, each with its volume's name; those of one node are alternatives to those of another."""
+        for volume, places in self.anywhere.items():
+            for place in places:
+                yield volume, place
+        for on_node in (self.nodes or {}).values():
+            yield from on_node.items()
+
+    def narrowed(self, node: str, volumes: Container[str] = ()) -> Hold:
+        """That node is chosen; of these volumes alone the places there stay held."""
+        nodes = self.nodes
+        if nodes is not None:
+            here = {name: place for name, place in nodes.get(node, NO_PLACE).items() if name in volumes}
+            nodes = {**dict.fromkeys(nodes, NO_PLACE), node: here}
+        anywhere = {name: places for name, places in self.anywhere.items() if name in volumes}
+        return replace(self, nodes=nodes, anywhere=anywhere, chosen=node)
+
+    def without(self, volume: str, disks: Container[tuple[str, str]] | None = None) -> Hold:
+        """Without that volume's places, or those on these disks (node and UUID) alone."""
+
+        def stays(name: str, place: Place) -> bool:
+            return name != volume or (disks is not None and (place.node, place.disk_uuid) not in disks)
+
+        nodes = self.nodes
+        if nodes is not None:
+            nodes = {
+                node: {name: place for name, place in here.items() if stays(name, place)}
+                for node, here in nodes.items()
+            }
+        left = {name: tuple(one for one in places if stays(name, one)) for name, places in self.anywhere.items()}
+        return replace(self, nodes=nodes, anywhere={name: places for name, places in left.items() if places})
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(place.size_bytes for _, place in self.places())
+
+    @property
+    def volumes(self) -> frozenset[str]:
+        return frozenset(volume for volume, _ in self.places())

@@ -1,38 +1,48 @@
-"""The plans of all volumes, and the bytes that they take on each disk.
+"""The table: all plans and holds, and the bytes that they take on each disk.
 
-    ABSENT --put--> PLANNED --put--> PLANNED --remove--> ABSENT
-
-A plan names places for the copies that its volume still misses. A place leaves the plan in the step that shows its copy
-on that disk, so that no byte counts twice, or not at all.
+A plan names places for the copies that its volume still misses; a hold, places for a pod's volumes on each node that
+the pod was offered. A volume counts once on a disk, however many pods claim it, at the largest size. A place leaves a
+plan in the step that shows its copy on that disk, so that no byte counts twice, or not at all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.model.places import Place
 
-_NOTHING: Final[Mapping[str, Mapping[str, int]]] = {}
+_NO_DISKS: Final[Mapping[str, int]] = {}
+_NO_HOLDERS: Final[Mapping[str, dict[str, int]]] = {}
+PLANNED: Final = ""  # the holder of a planned place; those of held ones are their pods
+_Disk = tuple[str, str]  # node and UUID
 
 
 class Table:
-    """Plans by volume, with an index by disk. Threads: none of its own; the allocator's lock guards it."""
+    """Plans by volume, holds by pod, with an index by disk. Threads: none of its own; the allocator's lock guards
+    it."""
 
     def __init__(self) -> None:
         self._plans: dict[str, Plan] = {}
-        self._on_node: dict[str, dict[str, dict[str, int]]] = {}  # node -> disk UUID -> volume -> bytes
+        self._holds: dict[str, dict[Source, Hold]] = {}
+        self._limited: dict[tuple[str, Source], Hold] = {}  # those that do not keep out everybody
+        self._holders: dict[_Disk, dict[str, dict[str, int]]] = {}  # disk -> volume -> holder -> bytes
+        self._taken: dict[str, dict[str, int]] = {}  # node -> disk UUID -> bytes
+        self._holding: dict[str, set[str]] = {}  # volume -> pods that hold a place for it
         self._lent: dict[str, tuple[Plan, Place]] = {}  # by replica, places whose copies are being written
-        self._changed: set[str] = set()
+        self._changed: set[str] = set()  # volumes
+        self._changed_holds: set[str] = set()  # pods
         self._is_freed = False
 
-    def __iter__(self) -> Iterator[Plan]:
-        return iter(list(self._plans.values()))
+    # Plans
 
-    def get(self, volume: str) -> Plan | None:
+    def plans(self) -> list[Plan]:
+        return list(self._plans.values())
+
+    def plan(self, volume: str) -> Plan | None:
         return self._plans.get(volume)
 
     def put(self, plan: Plan) -> None:
@@ -44,62 +54,201 @@ class Table:
             self.remove(plan.volume)
             return
         if old is not None:
-            self._unlink(old, plan.places)
+            self._end(old, plan.places)
         self._plans[plan.volume] = plan
         for place in plan.places:
-            members = self._on_node.setdefault(place.node, {}).setdefault(place.disk_uuid, {})
-            members[plan.volume] = members.get(plan.volume, 0) + place.size_bytes
+            self._link(place, plan.volume, PLANNED)
         self._changed.add(plan.volume)
 
     def remove(self, volume: str) -> None:
         """End the volume's plan. Idempotent."""
         plan = self._plans.pop(volume, None)
         if plan is not None:
-            self._unlink(plan)
+            self._end(plan)
             self._changed.add(volume)
 
-    def _unlink(self, plan: Plan, kept: Iterable[Place] = ()) -> None:
+    def _end(self, plan: Plan, kept: Iterable[Place] = ()) -> None:
         lent = (place for former, place in self._lent.values() if former.volume == plan.volume)
         self._is_freed |= bool(Counter(plan.places) - Counter((*kept, *lent)))
         for place in plan.places:
-            disks = self._on_node.get(place.node, {})
-            members = disks.get(place.disk_uuid, {})
-            members.pop(plan.volume, None)
-            if not members:
-                disks.pop(place.disk_uuid, None)
-            if not disks:
-                self._on_node.pop(place.node, None)
+            self._unlink(place, plan.volume, PLANNED)
 
-    def load(self, plans: Iterable[Plan]) -> None:
-        """Replace all by plans that are stored already."""
-        self._plans, self._on_node, self._lent = {}, {}, {}
+    def rebuild(self) -> None:
+        """The same plans and holds, with all that is derived from them made anew."""
+        plans, holds = self.plans(), self.all_holds()
+        self.clear()
         for plan in plans:
             self.put(plan)
-        self._changed, self._is_freed = set(), False
+        for hold in holds:
+            self.put_hold(hold)
+
+    # Holds
+
+    def holds(self, source: Source = Source.FILTER) -> list[Hold]:
+        return [hold for by_source in self._holds.values() if (hold := by_source.get(source)) is not None]
+
+    def all_holds(self) -> list[Hold]:
+        """Of every source."""
+        return [hold for by_source in self._holds.values() for hold in by_source.values()]
+
+    def hold(self, pod: str, source: Source = Source.FILTER) -> Hold | None:
+        return self._holds.get(pod, {}).get(source)
+
+    def limited(self) -> Collection[Hold]:
+        """Those that keep out some newcomers alone."""
+        return self._limited.values()
+
+    def put_hold(self, hold: Hold) -> None:
+        """Enter the hold, or replace the pod's former one of that source."""
+        self.end_hold(hold.pod, hold.source)
+        self._holds.setdefault(hold.pod, {})[hold.source] = hold
+        if hold.against is not None:
+            self._limited[hold.pod, hold.source] = hold
+            return
+        for volume, place in hold.places():
+            self._link(place, volume, hold.pod)
+        for volume in hold.volumes:
+            self._holding.setdefault(volume, set()).add(hold.pod)
+        if hold.source is Source.FILTER:
+            self._changed_holds.add(hold.pod)
+
+    def end_hold(self, pod: str, source: Source = Source.FILTER) -> Hold | None:
+        """End it; what it was, if there was any."""
+        by_source = self._holds.get(pod, {})
+        hold = by_source.pop(source, None)
+        if hold is None:
+            return None
+        if not by_source:
+            del self._holds[pod]
+        if self._limited.pop((pod, source), None) is not None:
+            return hold
+        for volume, place in hold.places():
+            self._unlink(place, volume, pod)
+        for volume in hold.volumes:
+            members = self._holding[volume]
+            members.discard(pod)
+            if not members:
+                del self._holding[volume]
+        if source is Source.FILTER:
+            self._changed_holds.add(pod)
+        return hold
+
+    def holding(self, volume: str) -> list[Hold]:
+        """The answers that hold a place for that volume, by pod."""
+        return [hold for pod in sorted(self._holding.get(volume, ())) if (hold := self.hold(pod)) is not None]
 
     # Bytes
 
-    def taken_bytes(self, node: str, disk_uuid: str, besides: str = "") -> int:
-        """Bytes that plans take on that disk, but for the volume `besides`."""
-        members = self._on_node.get(node, _NOTHING).get(disk_uuid)
-        return 0 if members is None else sum(members.values()) - members.get(besides, 0)
+    def _link(self, place: Place, volume: str, holder: str) -> None:
+        members = self._holders.setdefault((place.node, place.disk_uuid), {}).setdefault(volume, {})
+        before = max(members.values(), default=0)
+        members[holder] = members.get(holder, 0) + place.size_bytes
+        disks = self._taken.setdefault(place.node, {})
+        disks[place.disk_uuid] = disks.get(place.disk_uuid, 0) + max(members.values()) - before
+
+    def _unlink(self, place: Place, volume: str, holder: str) -> None:
+        disk, disks = (place.node, place.disk_uuid), self._taken[place.node]
+        volumes = self._holders[disk]
+        members = volumes[volume]
+        before = max(members.values())
+        members[holder] -= place.size_bytes
+        if not members[holder]:
+            del members[holder]
+        disks[place.disk_uuid] -= before - max(members.values(), default=0)
+        if members:
+            return
+        del volumes[volume]
+        if not volumes:
+            del self._holders[disk], disks[place.disk_uuid]
+        if not disks:
+            del self._taken[place.node]
+
+    def taken_on(self, node: str) -> Mapping[str, int]:
+        """Bytes by the UUIDs of that node's disks, of those with any."""
+        return self._taken.get(node, _NO_DISKS)
+
+    def nodes(self) -> Collection[str]:
+        """Those on which anything is taken."""
+        return self._taken.keys()
+
+    def taken_bytes(self, node: str, disk_uuid: str, besides: Collection[str] = ()) -> int:
+        """Bytes that plans and holds take on that disk, but for the volumes `besides`."""
+        taken = self._taken.get(node, _NO_DISKS).get(disk_uuid, 0)
+        if taken and besides:
+            volumes = self._holders[node, disk_uuid]
+            taken -= sum(max(volumes[one].values()) for one in besides if one in volumes)
+        return taken
+
+    def bytes_of(self, volume: str, node: str, disk_uuid: str) -> int:
+        """What plans and holds take for that volume on that disk."""
+        members = self._holders.get((node, disk_uuid), _NO_HOLDERS).get(volume)
+        return max(members.values()) if members else 0
+
+    def planned_bytes(self, node: str, disk_uuid: str, besides: str = "") -> int:
+        """The same of plans alone."""
+        volumes = self._holders.get((node, disk_uuid), _NO_HOLDERS)
+        return sum(members.get(PLANNED, 0) for volume, members in volumes.items() if volume != besides)
 
     def volumes_on(self, node: str, disk_uuid: str) -> Collection[str]:
         """The volumes that are planned there."""
-        return tuple(self._on_node.get(node, _NOTHING).get(disk_uuid, ()))
+        volumes = self._holders.get((node, disk_uuid), _NO_HOLDERS)
+        return tuple(volume for volume, members in volumes.items() if PLANNED in members)
 
-    def disks_on(self, node: str) -> list[str]:
-        """UUIDs of the disks of that node on which anything is planned."""
-        return list(self._on_node.get(node, ()))
+    def pods_on(self, node: str, disk_uuid: str) -> set[str]:
+        """The pods that hold a place there."""
+        volumes = self._holders.get((node, disk_uuid), _NO_HOLDERS)
+        return {holder for members in volumes.values() for holder in members if holder != PLANNED}
 
-    def bytes_on(self, nodes: Iterable[str]) -> Table:
-        """A copy with the bytes on those nodes alone."""
+    def bytes_by_volume(self, node: str) -> dict[str, int]:
+        """What is taken on that node, by volume."""
+        found = Counter[str]()
+        for uuid in self._taken.get(node, _NO_DISKS):
+            for volume, members in self._holders[node, uuid].items():
+                found[volume] += max(members.values())
+        return found
+
+    def on_nodes(self, nodes: Iterable[str]) -> Table:
+        """A copy with the bytes on those nodes alone, for questions."""
         other = Table()
-        for node in self._on_node.keys() & set(nodes):
-            other._on_node[node] = {disk: dict(members) for disk, members in self._on_node[node].items()}
+        for node in self._taken.keys() & set(nodes):
+            other._taken[node] = self._taken[node].copy()
+            for uuid in self._taken[node]:
+                volumes = self._holders[node, uuid]
+                other._holders[node, uuid] = {volume: members.copy() for volume, members in volumes.items()}
+        return other
+
+    def copy(self) -> Table:
+        """For questions."""
+        other = Table()
+        other._plans = self._plans.copy()
+        other._holds = {pod: by_source.copy() for pod, by_source in self._holds.items()}
+        other._limited = self._limited.copy()
+        other._taken = {node: disks.copy() for node, disks in self._taken.items()}
+        other._holding = {volume: pods.copy() for volume, pods in self._holding.items()}
+        other._holders = {
+            disk: {volume: members.copy() for volume, members in volumes.items()}
+            for disk, volumes in self._holders.items()
+        }
         return other
 
     # What is to be stored
+
+    def load(self, plans: Iterable[Plan], holds: Iterable[Hold] = ()) -> None:
+        """Replace all by what is stored already."""
+        self._plans, self._holds, self._limited, self._lent = {}, {}, {}, {}
+        self._holders, self._taken, self._holding = {}, {}, {}
+        for plan in plans:
+            self.put(plan)
+        for hold in holds:
+            self.put_hold(hold)
+        self._changed, self._changed_holds, self._is_freed = set(), set(), False
+
+    def clear(self) -> None:
+        """End all."""
+        for plan in self.plans():
+            self.remove(plan.volume)
+        for hold in [hold for by_source in self._holds.values() for hold in by_source.values()]:
+            self.end_hold(hold.pod, hold.source)
 
     def lend(self, replica: str, plan: Plan, place: Place) -> None:
         """A copy is being written to a place of that plan. What is stored keeps the place until `give_back`: the leader
@@ -117,6 +266,11 @@ class Table:
         included."""
         changed, self._changed = self._changed, set()
         return [(volume, self._stored(volume)) for volume in sorted(changed)]
+
+    def take_changed_holds(self) -> list[tuple[str, Hold | None]]:
+        """The pods whose answers changed since the last call, each with what it holds by one now."""
+        changed, self._changed_holds = self._changed_holds, set()
+        return [(pod, self.hold(pod)) for pod in sorted(changed)]
 
     def take_freed(self) -> bool:
         """Whether a place has left a plan since the last call, and not for its copy."""

@@ -1,39 +1,80 @@
-"""Why a pod was refused, in a sentence or two with numbers: for the Event that `kubectl describe` shows with the pod.
+"""Why nodes are not offered to a pod, with the numbers that decided: for people, never for kube-scheduler.
 
-Everybody who may read the pod can read the Event. So only objects of the pod's own namespace are named; those of others
-are told as a number and a sum.
+Its sentences go into the Event that `kubectl describe` shows with the pod, and everybody who may read the pod can read
+that. So only objects of the pod's own namespace are named; those of others are told as a number and a sum.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from controller.allocator.judge.never import too_large
-from controller.allocator.judge.node import Judge, Judgement, Verdict
-from controller.allocator.promises.users import Tie
-from controller.allocator.verbs.explain import refusals_of
-from controller.allocator.verbs.fit import judge_nodes
+from controller.allocator.choose.pod_fit import PodFit
+from controller.allocator.choose.too_large import too_large
+from controller.allocator.choose.verdict import Judgement, Verdict, unsuitable
+from controller.allocator.plans.plan import Source
+from controller.allocator.plans.shared_claims import NodeLimit
+from controller.allocator.plans.table import Table
+from controller.allocator.world.suitable import check_node_of, is_kept_off
 from controller.allocator.world.world import World
+from controller.model.longhorn import Disk
 from controller.model.quantity import bytes_text
-from controller.model.workload import Claim
-from controller.rules.reasons import Reason, Refusal
+from controller.model.workload import Pod
+from controller.rules.demand import VolumeDemand
+from controller.rules.eligibility import check_disk_for, check_node_for, observed_scheduled
+from controller.rules.reasons import Reason, Refusal, Rejection
 
 MOST_NODES: Final = 200  # nodes that are judged; they represent the rest
 MOST_NAMES: Final = 3
 
 _Kind: TypeAlias = tuple[str, Reason]  # what is counted: nodes or disks, by reason
+_SEVERITY: Final = (Verdict.UNSUITABLE, Verdict.FULL, Verdict.CONTENDED, Verdict.SURE)
 
 
-def account_of(
-    judge: Judge, namespace: str, names: Sequence[str], kept_on: str = "", *, allows_stranding: bool = False
-) -> str:
-    """What prevents a pod of `namespace` from using `names`, the most frequent reason first, each with one node's
-    numbers; "" when a node has room by now. `kept_on`: where room is kept for the pod until it fits."""
+def judge_nodes(fit: PodFit, names: Sequence[str]) -> dict[str, Judgement]:
+    """The verdict on each node, as if it was the only one that is asked about; but where the restart rule holds, the
+    nodes without the pod's data are unsuitable."""
+    found = dict[str, Judgement]()
+    for members in _made_alike(fit, names):
+        passed, closed = fit.open_among(members[:1])
+        found.update(fit.judge_all(members))
+        if not passed:
+            found.update((name, _worse(closed[members[0]], found[name])) for name in members)
+    home = fit.restart_among(names)
+    for name, judgement in found.items():
+        if home and name not in home and judgement.verdict is not Verdict.UNSUITABLE:
+            found[name] = unsuitable(Reason.REPLICA_ELSEWHERE)
+        elif judgement.verdict is Verdict.CONTENDED:
+            found[name] = (fit.together((name,)) or (name, judgement))[1]
+    return found
+
+
+def _made_alike(fit: PodFit, names: Sequence[str]) -> Iterable[Sequence[str]]:
+    """Groups of nodes to which the pod's volumes that are bound to no node mean the same."""
+    groups = dict[tuple[str, str], list[str]]()
+    follows = any(demand.follows for demand in fit.judged())
+    for name in names:
+        node = fit.world.nodes.get(name) if follows else None
+        groups.setdefault((node.zone, node.region) if node is not None else ("", ""), []).append(name)
+    return groups.values()
+
+
+def _worse(one: Judgement, other: Judgement) -> Judgement:
+    return min(one, other, key=lambda judgement: _SEVERITY.index(judgement.verdict))
+
+
+# In sentences
+
+
+def account_of(fit: PodFit, table: Table, pod: Pod, names: Sequence[str]) -> str:
+    """What prevents the pod from using `names`, the most frequent reason first, each with one node's numbers; "" when a
+    node has room by now."""
+    kept = table.hold(pod.uid, Source.KEPT_ROOM)
+    kept_on = next(iter(kept.nodes or ()), "") if kept is not None else ""
     looked_at = names[:MOST_NODES]
-    judgements = judge_nodes(judge, looked_at, allows_stranding=allows_stranding)
-    if any(judgement.verdict is Verdict.SURE for judgement in judgements.values()):
+    judgements = judge_nodes(fit, looked_at)
+    if any(judgement.is_sure for judgement in judgements.values()):
         return ""
     counts: Counter[_Kind] = Counter()
     examples: dict[_Kind, str] = {}
@@ -41,13 +82,13 @@ def account_of(
         kind = "node", judgement.reason or Reason.CONTENDED
         counts[kind] += 1
         if kind not in examples:
-            examples[kind] = _example(judge, name, judgement)
+            examples[kind] = _example(fit, table, name, judgement)
             if kind[1] is Reason.CONTENDED:
-                examples[kind] += _of_whom(judge, namespace, name)
+                examples[kind] += _of_whom(fit, table, pod.namespace, name)
     more = len(names) - len(looked_at)
     waits = f"; room is kept for it on node {kept_on} because it has waited a long time" if kept_on else ""
-    wanted = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in judge.demands[:MOST_NAMES])
-    never = too_large(judge.world, judge.demands)
+    wanted = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in fit.demands[:MOST_NAMES])
+    never = too_large(fit.world, fit.demands)
     why = ""
     if never is not None:
         asks, most = bytes_text(never.demand.size_bytes), bytes_text(never.largest_bytes)
@@ -79,40 +120,149 @@ def _told(counts: Counter[_Kind], examples: Mapping[_Kind, str], more: int) -> s
     return "; ".join(parts) + (f"; {more} more nodes" if more else "")
 
 
-def account_of_tie(tie: Tie) -> str:
+def account_of_limit(limit: NodeLimit) -> str:
     """Why other users of a claim leave the pod none of the nodes that were asked about."""
-    if tie.waits:
+    if limit.waits:
         return "Another pod that uses one of its claims is being scheduled; its node is not known yet."
-    where = ", ".join(sorted(tie.nodes or ())[:MOST_NAMES]) or "different nodes"
+    where = ", ".join(sorted(limit.nodes or ())[:MOST_NAMES]) or "different nodes"
     return f"Other pods use its volumes on {where}, and a volume can be attached to only one node at a time."
 
 
-def _example(judge: Judge, name: str, judgement: Judgement) -> str:
+def _example(fit: PodFit, table: Table, name: str, judgement: Judgement) -> str:
     """The numbers of that node; a disk's say more than the node's own."""
-    found = refusals_of(judge, name, judgement)
+    found = refusals_of(fit, table, name, judgement)
     of_disks = [entry for entry in found if entry.disk]
     return (of_disks or list(found))[0].rejection.message if found else name
 
 
-def _of_whom(judge: Judge, namespace: str, name: str) -> str:
-    """Whose promises are in the way there: the namespace's own by name, the largest first; the others together."""
-    own, others = [], []
-    for one in sorted(judge.pending.on(name), key=lambda promise: (-promise.size_bytes, promise.volume)):
-        claim = _claim_of(judge.world, one.volume)
+def _of_whom(fit: PodFit, table: Table, namespace: str, name: str) -> str:
+    """Whose plans and holds are in the way there: the namespace's own by name, the largest first; the others
+    together."""
+    own, others = list[str](), list[int]()
+    for volume, size in sorted(_others_on(fit, table, name).items(), key=lambda entry: (-entry[1], entry[0])):
+        claim = fit.world.claim_of_volume(volume)
         if claim is not None and claim.namespace == namespace:
-            own.append(f"{claim.key} {bytes_text(one.size_bytes)}")
+            own.append(f"{claim.key} {bytes_text(size)}")
         else:
-            others.append(one)
+            others.append(size)
     parts = own[:MOST_NAMES]
     if len(own) > MOST_NAMES:
         parts.append(f"{len(own) - MOST_NAMES} more of this namespace")
     if others:
-        count = len({one.volume for one in others})
-        size = bytes_text(sum(one.size_bytes for one in others))
-        parts.append(f"{count} {'volume' if count == 1 else 'volumes'} of other namespaces {size}")
+        volumes = "volume" if len(others) == 1 else "volumes"
+        parts.append(f"{len(others)} {volumes} of other namespaces {bytes_text(sum(others))}")
     return f": {', '.join(parts)}" if parts else ""
 
 
-def _claim_of(world: World, volume: str) -> Claim | None:
-    """The claim of a promise; None for a Longhorn volume without one."""
-    return world.claim_by_uid(volume) or world.claim_of_volume(volume)
+def _others_on(fit: PodFit, table: Table, name: str) -> Mapping[str, int]:
+    """What plans and holds take on that node, by volume, the pod's own aside."""
+    own = {demand.volume for demand in fit.demands}
+    return {volume: size for volume, size in table.bytes_by_volume(name).items() if volume not in own}
+
+
+# As refusals
+
+
+def refusals_of(fit: PodFit, table: Table, name: str, judgement: Judgement) -> tuple[Refusal, ...]:
+    """Every rejection that bears on the judgement, of the node or of its disks, sorted."""
+    found = set(_refusals(fit, table, name, judgement))
+    return tuple(
+        sorted(found, key=lambda entry: (entry.node, entry.disk, entry.rejection.reason, entry.rejection.message))
+    )
+
+
+def _refusals(fit: PodFit, table: Table, name: str, judgement: Judgement) -> Iterator[Refusal]:
+    reason = judgement.reason or Reason.CONTENDED
+    if reason is Reason.NEVER_PLACED:
+        for demand in fit.demands:
+            if demand.never:
+                yield _of_node(name, reason, f"claim {demand.claim}: {demand.never}")
+        return
+    if reason is Reason.NO_ROOM_IN_CLUSTER:
+        text = "the cluster has no room for the pod's volumes that Longhorn may place on any node"
+        yield _of_node(name, reason, text)
+        return
+    if reason is Reason.REPLICA_ELSEWHERE:
+        for demand in fit.local:
+            if name not in demand.usable_nodes and demand.placed_nodes:
+                where = ", ".join(sorted(demand.usable_nodes or demand.placed_nodes))
+                yield _of_node(name, reason, f"{demand.volume}: its data is on {where}")
+        return
+    if reason is Reason.RECORD_UNREADABLE:
+        closed = fit.world.allocated.check_closed(name)
+        if closed is not None:
+            yield Refusal(name, "", closed)
+        return
+    wanted = fit.wanted_on(name)
+    demands = fit.local if isinstance(wanted, Judgement) else wanted
+    if judgement.verdict is Verdict.CONTENDED:
+        yield _of_node(name, reason, _why_contended(fit, table, name, reason, demands))
+        return
+    found = list(_by_rules(fit, name, demands))
+    yield from found
+    if not found or judgement.verdict is Verdict.FULL:
+        together = [*demands, *(one for one in fit.judged() if one.volume in fit.anywhere)]
+        sizes = ", ".join(f"{demand.volume} {bytes_text(demand.size_bytes)}" for demand in together)
+        yield _of_node(name, reason, f"the node's disks cannot take these together: {sizes}")
+
+
+def _why_contended(fit: PodFit, table: Table, name: str, reason: Reason, demands: Sequence[VolumeDemand]) -> str:
+    if reason is Reason.BACKING_IMAGE:
+        images = sorted({demand.image.name for demand in demands if demand.image is not None})
+        return f"no room for backing image {', '.join(images)} besides the volumes"
+    if reason is Reason.KEPT:
+        places = (place for hold in table.holds(Source.KEPT_ROOM) for _, place in hold.places())
+        kept = sum(place.size_bytes for place in places if place.node == name)
+        return f"{bytes_text(kept)} are kept there for a pod that has waited a long time"
+    if reason is Reason.NOT_EVALUATED:
+        return "the search stopped at its limit"
+    room = fit.world.room(name)
+    taken = sum(fit.taken.taken_bytes(name, disk.uuid) for disk in (room.disks if room is not None else ()))
+    if taken and demands:
+        return f"{bytes_text(taken)} are promised on this node"
+    return "no disks have room for its volumes that may go to any node, beside its other volumes and what is promised"
+
+
+def _by_rules(fit: PodFit, name: str, demands: Sequence[VolumeDemand]) -> Iterator[Refusal]:
+    world = fit.world
+    node = world.nodes.get(name)
+    if node is None or not world.has_node(name):
+        yield _of_node(name, Reason.NO_LONGHORN_NODE, "no node of that name is known to both Kubernetes and Longhorn")
+        return
+    for demand in demands:
+        rejection = check_node_for(
+            node, demand.needs, world.settings.space, engines=world.engines, kube_nodes=world.kube_nodes or None
+        )
+        if rejection is not None:
+            yield Refusal(name, "", _for_volume(demand, rejection))
+            continue
+        room = world.room(name)
+        reason = check_node_of(world, room, demand, fit.now_utc) if room is not None else None
+        if reason is not None:
+            yield _of_node(name, reason, f"{demand.volume}: the node already has a replica of it")
+            continue
+        if not node.disks:
+            yield _of_node(name, Reason.NO_USABLE_DISK, f"{demand.volume}: the node has no disk")
+        for disk in node.disks:
+            rejected = _check_disk(world, disk, demand)
+            if rejected is not None:
+                yield Refusal(name, disk.name, _for_volume(demand, rejected))
+
+
+def _check_disk(world: World, disk: Disk, demand: VolumeDemand) -> Rejection | None:
+    if world.is_shared_disk(disk.uuid):
+        return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID {disk.uuid}")
+    if demand.clone_disks is not None and disk.uuid not in demand.clone_disks:
+        return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
+    if is_kept_off(world, disk.uuid, demand):
+        return Rejection(Reason.DISK_ANTI_AFFINITY, f"{disk.name}: already has a replica of it")
+    scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.extra_on(disk.uuid))
+    return check_disk_for(disk, demand.needs, demand.size_bytes, demand.required_bytes, scheduled, world.settings.space)
+
+
+def _for_volume(demand: VolumeDemand, rejection: Rejection) -> Rejection:
+    return Rejection(rejection.reason, f"{demand.volume}: {rejection.message}")
+
+
+def _of_node(name: str, reason: Reason, message: str) -> Refusal:
+    return Refusal(name, "", Rejection(reason, f"{name}: {message}"))

@@ -1,34 +1,30 @@
 """Room that is given away by name: to a replica, to a copy of a backing image, to all replicas of a volume that grows.
 
-What is given counts from the moment of the decision, under the allocator's lock, on that disk and nowhere else: a
-promise to its volume counts no more beside it, and ends once that is on record. It is durable only once the caller has
-written the changes that come with it, and said so; a decision whose writing failed counts on for a while, since the
-write may have arrived, and whoever asks for the same again gets the same.
+A volume's own place, planned or held, comes first; otherwise anything that nobody else has. A planned place leaves its
+plan in the step in which the decision counts; where that comes to nothing, the volume is planned anew.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from itertools import count
-from math import inf
 from typing import Final
 
 from msgspec.structs import replace as replace_entry
 
+from controller.allocator.choose.beside import BesideOthers
 from controller.allocator.choose.choose import Chooser
-from controller.allocator.judge.beside import BesidePromises
-from controller.allocator.judge.growth import plan_growth
-from controller.allocator.judge.images import CopyToCome, check_image_growth, copy_to_come, find_image_disk
+from controller.allocator.choose.images import CopyToCome, check_image_growth, copy_to_come, find_image_disk
 from controller.allocator.outcome import Allotment, HeldPlace, LookFirstError, Obstacle
-from controller.allocator.promises.binding import binding_of
-from controller.allocator.verbs.answers import AnsweredCalls
-from controller.allocator.verbs.closed import Closed, in_doubt
-from controller.allocator.verbs.find import DiskQueries, DiskQuestion
-from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions, UnderLock
+from controller.allocator.plans.beside import Beside
+from controller.allocator.plans.growths import Growths
+from controller.allocator.plans.table import Table
+from controller.allocator.verbs.closed import in_doubt
+from controller.allocator.verbs.decisions import Decisions
+from controller.allocator.verbs.find import DiskQueries, DiskQuestion, beside_others
+from controller.allocator.verbs.grow import LEADER_CHANGED, Expansions
 from controller.allocator.verbs.held import (
     check_former,
     check_one_place,
@@ -38,25 +34,21 @@ from controller.allocator.verbs.held import (
     judged_bytes,
     stands,
 )
-from controller.allocator.verbs.known import ShownObjects
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.errors import NotFoundError, NotReadyError, PreconditionError, RefusedWriteError, SchedulerError
-from controller.model.allocations import Allocation, Drop, NodeRecord, Purpose, Put
+from controller.errors import NotFoundError, NotReadyError, PreconditionError
+from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, LonghornNode, Replica, Volume
 from controller.model.places import Place
 from controller.rules.expandable import Route
 from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reuse import find_reusable
 
-SHOWN_SECONDS: Final = 90.0  # until the watch shows what was written, or it is there no more; a store is stale before
-DOUBT_SECONDS: Final = 90.0  # for which a write that failed may arrive all the same, as the writer's ARRIVES_SECONDS
-NEAREST: Final = 40  # disks that are looked at for reasons: more than are told, since promises change the order
-LONGHORN_DECIDES: Final = "allocation-authority is longhorn: Longhorn places replicas by itself"
+NEAREST: Final = 40  # disks that are looked at for reasons: more than are told, since what is taken changes the order
 _MOST_TRIES: Final = 3
 
 
-class Allocations:
+class Allocations(Decisions):
     """The allocator's part that gives room away by name, while the record is what decides (`allocation-authority`).
 
     Every method raises PreconditionError while it is not, and NotReadyError when nothing is answered at all.
@@ -70,18 +62,18 @@ class Allocations:
         lock: threading.Condition,
         clock: Clock,
         world: World,
-        under_lock: UnderLock,
-        disks: DiskQueries,
+        table: Table,
+        chooser: Chooser,
+        growths: Growths,
         expansions: Expansions,
+        disks: DiskQueries,
+        is_active: Callable[[], bool],
+        settle: Callable[[str], None],
     ) -> None:
-        self._lock, self._clock, self._world = lock, clock, world
-        self._under_lock, self._disks, self._expansions = under_lock, disks, expansions
-        self._chooser, self._closed = Chooser(world), Closed(world, clock)
-        # Taken before the lock by those who give room away: others wait for one of them then, however many there are.
-        self._turn = threading.Lock()
-        self._numbers = count(1)
-        self._began_at = -inf  # the term
-        self.answers, self.known = AnsweredCalls(lock, clock, world.allocated), ShownObjects(lock, world)
+        """`is_active`, `settle`: as for `Decisions`."""
+        super().__init__(lock, clock, world, is_active, settle)
+        self._table, self._chooser, self._growths = table, chooser, growths
+        self._expansions, self._disks = expansions, disks
 
     # Replicas
 
@@ -127,10 +119,8 @@ class Allocations:
     def _chosen(
         self, volume: Volume, asked: Replica, now_utc: datetime | None, closed: Mapping[str, str]
     ) -> Place | None:
-        ledger = self._under_lock.ledger().binding
-
         def find(more: Mapping[str, str]) -> tuple[Place | None, None]:
-            return BesidePromises(self._world, ledger, volume, now_utc, more).choose(self._chooser, asked).place, None
+            return self._beside(volume, now_utc, more).choose(self._chooser, asked).place, None
 
         return self._closed.find(closed, find)[0]
 
@@ -239,17 +229,13 @@ class Allocations:
                 self._check_readable(allocation.node)
             is_new = any(one.size_bytes < size for one in placed)
             if is_new or not all(map(self._world.allocated.is_ours, new)):
-                beside = self._under_lock.ledger().binding
-                plan = plan_growth(self._world, beside, volume_name, size, self._clock, now_utc, Route.VOLUME)
+                plan = self._expansions.plan_locked(volume_name, size, Route.VOLUME, now_utc)
                 if plan.obstacles:
                     if not is_new:
                         check_former(self._world, plan.obstacles[0])
                     return Allotment(obstacles=plan.obstacles, size_bytes=size)
-                if (
-                    is_new
-                    and self._expansions.is_unknown_locked()
-                    and size > self._under_lock.growths().granted(volume_name)
-                ):
+                is_unseen = is_new and size > self._growths.granted(volume_name)
+                if is_unseen and self._expansions.is_unknown_locked():
                     raise NotReadyError(f"it fits, but {LEADER_CHANGED.message}; try again")
             given = self._decided_locked(Allotment(new), volume_name, is_judged=is_new)
             return replace(given, allocations=allocations, is_new=is_new, size_bytes=size)
@@ -272,7 +258,7 @@ class Allocations:
             known = copy_to_come(self._world, image)
             if known is not None:
                 return self._same_copy(image, known, size)
-            question = self._world, self._under_lock.ledger().binding, image, size
+            question = self._world, Beside(self._table), image, size
             closed = self._closed.of(Purpose.BACKING_IMAGE)
             choice, others = self._closed.find(closed, lambda more: find_image_disk(*question, more, NEAREST))
             if choice is None:
@@ -289,8 +275,7 @@ class Allocations:
         is_larger = size > one.size_bytes
         if not why and (is_larger or not is_ours):
             self._check_readable(one.node)
-            beside = self._under_lock.ledger().binding
-            obstacle = check_image_growth(self._world, beside, image, one, size)
+            obstacle = check_image_growth(self._world, Beside(self._table), image, one, size)
             if obstacle is not None and not is_ours:
                 check_former(self._world, obstacle)
             if obstacle is not None and (is_ours or in_doubt(self._world, [obstacle])):
@@ -313,143 +298,16 @@ class Allocations:
             entries = self._world.allocated.of(Purpose.BACKING_IMAGE, name)
             return self._freed([one for one in entries if one.disk_uuid == disk_uuid])
 
-    # What became of it
-
-    def learn(self, record: NodeRecord, place: str = "", *, is_written: bool = True) -> None:
-        """This process has written a node's record like that, or read it, before the watch shows it. Costs: what
-        changed in it."""
-        with self._turn, self._lock:
-            until = self._clock.now() + SHOWN_SECONDS
-            self._change_locked(self._world.allocated.learn(record, until, place, is_written=is_written))
-
-    def written(self, allotment: Allotment) -> None:
-        """The changes are durable, and `learn` has told what is on record since. Costs: what they touch."""
-        with self._turn, self._lock:
-            self._change_locked(self._world.allocated.end(allotment.number, allotment.put))
-            self._change_locked(self._world.allocated.told(next(self._numbers), allotment.put) or None)
-            self.answers.told_locked(allotment.put)
-
-    def withdrawn(self, allotment: Allotment) -> None:
-        """The changes were not sent, and will not be. Costs: what they touch."""
-        with self._turn, self._lock:
-            self._change_locked(self._world.allocated.end(allotment.number, allotment.put))
-            self._world.allocated.not_written(allotment.number, allotment.put)
-
-    def failed(self, allotment: Allotment, place: str = "", error: BaseException | None = None) -> None:
-        """The changes may or may not have become durable at that place, but for nodes that are `untouched` by the
-        `error`. Costs: what they touch."""
-        untouched = error.untouched if isinstance(error, SchedulerError) else ()
-        with self._turn, self._lock:
-            if isinstance(error, RefusedWriteError):
-                self._closed.refused(error)
-            until, allocated = self._clock.now() + DOUBT_SECONDS, self._world.allocated
-            doubtful = [one for one in allotment.put if one.node not in untouched]
-            ended = set(allotment.put).difference(doubtful)
-            self._change_locked(allocated.end(allotment.number, ended))
-            allocated.not_written(allotment.number, ended)
-            self._change_locked(allocated.doubt(allotment.number, doubtful, until, place))
-
-    @property
-    def switches(self) -> int:
-        """How often it changed whether the record decides."""
-        return self._world.allocated.switches
-
-    def check_decides(self, since: int) -> None:
-        """What was decided before the record decided no more, after so many `switches`, is not given."""
-        if not self._world.allocated.counts:
-            raise PreconditionError(LONGHORN_DECIDES)
-        if self.switches != since:
-            raise NotReadyError("allocation-authority has changed since this was decided; try again")
-
-    def check_doubts(self, obstacles: Collection[Obstacle]) -> None:
-        """NotReadyError where room may be missing only because a write of ours was not answered. Costs: as `in_doubt`,
-        if there are obstacles."""
-        if obstacles:
-            with self._turn, self._lock:
-                found = in_doubt(self._world, obstacles)
-            if found is not None:
-                where = f"on disk {found.disk!r} of node {found.node}"
-                raise NotReadyError(f"it is not known whether a write took the room {where}; try again")
-
-    def decide_locked(self, decides: bool) -> None:
-        """Whether the record decides from now on. Costs: every allocation where that changes, else nothing."""
-        if decides != self._world.allocated.counts:
-            volumes = self._world.allocated.count(decides)
-            self._under_lock.ledger().keep_binding(binding_of(self._world, self._under_lock.memory()))
-            self._change_locked(volumes)
-
-    def begin_term_locked(self) -> None:
-        """The record tells what was given before. Costs: a look at each entry."""
-        self._began_at = self._clock.now()
-        self._world.volumes_touched(self._world.allocated.begin_term())
-
-    def end_term_locked(self) -> None:
-        """Nothing is given away here any more."""
-        self._world.allocated.has_former = False
-
-    def sweep_locked(self, now: float, grace_seconds: float) -> None:
-        """What was decided and came to nothing ends. Costs: a look at each decision that the record does not show."""
-        self.answers.sweep_locked(now, grace_seconds)
-        if now - self._began_at >= DOUBT_SECONDS:
-            self._world.allocated.has_former = False
-        volumes = self._world.allocated.expire(now)
-        if volumes:
-            self._change_locked(volumes)
-
     # Steps
 
-    @contextmanager
-    def _active(self) -> Iterator[None]:
-        with self._turn, self._lock:
-            if not self._under_lock.is_active():
-                raise NotReadyError("the scheduler extender is bypassed or switched off")
-            if not self._world.allocated.counts:
-                raise PreconditionError(LONGHORN_DECIDES)
-            yield
-
-    def _beside(self, volume: Volume, now_utc: datetime | None = None) -> BesidePromises:
-        return BesidePromises(self._world, self._under_lock.ledger().binding, volume, now_utc)
-
-    def _check_readable(self, node: str) -> None:
-        problem = self._world.allocated.unreadable(node)
-        if problem:
-            raise PreconditionError(f"{node}: {problem}")
-
-    def _give_locked(self, one: Allocation) -> Allotment:
-        given = Allotment((one,), is_new=True, size_bytes=one.size_bytes)
-        return self._decided_locked(given, is_judged=True)
-
-    def _repeated(self, one: Allocation, volume: str = "") -> Allotment:
-        """Given before, and written once more."""
-        given = Allotment((one,), size_bytes=one.size_bytes)
-        return self._decided_locked(given, volume, is_judged=False)
-
-    def _decided_locked(self, given: Allotment, volume: str = "", *, is_judged: bool) -> Allotment:
-        number, entries = next(self._numbers), given.allocations
-        changed = self._world.allocated.decide(number, entries, is_judged=is_judged)
-        self._change_locked({volume, *changed} - {""})
-        seen = self._world.allocated.seen_by(number, entries)
-        return replace(given, number=number, seen=seen, changes=tuple(Put(one) for one in entries))
+    def _beside(
+        self, volume: Volume, now_utc: datetime | None = None, closed: Mapping[str, str] | None = None
+    ) -> BesideOthers:
+        return beside_others(self._world, self._table, volume, now_utc, closed or {})
 
     def _stands(self, one: Allocation) -> bool:
         """What somebody is about to take back is written once more as well."""
         return not self.answers.is_freed_locked(one) and stands(self._world, one)
-
-    def _freed(self, allocations: Iterable[Allocation]) -> Allotment:
-        entries = tuple(allocations)
-        self._world.allocated.disown(entries)
-        self.answers.freed_locked(entries)
-        changes = tuple(Drop(one.purpose, one.name, one.node, one.disk_uuid) for one in entries)
-        return Allotment(freed=entries, changes=changes)
-
-    def _change_locked(self, volumes: Iterable[str] | None) -> None:
-        """Those volumes' replicas may be others; None: nothing is."""
-        if volumes is None:
-            return
-        volumes = set(volumes)
-        self._world.volumes_touched(volumes)
-        for name in volumes or {""}:
-            self._under_lock.settle(name)
 
 
 def _allocation_of(nodes: Mapping[str, LonghornNode], replica: Replica, size_bytes: int = 0) -> Allocation | None:

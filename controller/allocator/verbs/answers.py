@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import islice
 from math import inf
-from typing import Final
+from typing import Final, TypeVar
 
-from controller.allocator.verbs.lately import Lately
 from controller.allocator.world.allocated import Allocated
 from controller.clock import Clock
 from controller.model.allocations import Allocation, Key
 
 FREED_SECONDS: Final = 90.0  # until nothing that is seen is from before
 _AT_ONCE: Final = 250
+
+_Noted = TypeVar("_Noted")
+
+
+class Lately(OrderedDict[_Noted, float]):
+    """When each was noted last, the oldest first."""
+
+    def note(self, one: _Noted, now: float) -> None:
+        self[one] = now
+        self.move_to_end(one)
+
+    def forget(self, now: float, seconds: float) -> None:
+        """Those of so long ago."""
+        while self and now - next(iter(self.values())) >= seconds:
+            self.popitem(last=False)
 
 
 class AnsweredCalls:

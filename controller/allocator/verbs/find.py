@@ -1,26 +1,42 @@
-"""Where a replica would find a disk beside all that is promised, for callers that only ask.
+"""Where a replica would find a disk beside what others have, for callers that only ask.
 
-Nothing is changed and nothing is kept. A question is worked out on a copy of the facts and promises of its moment, so
+Nothing is changed and nothing is kept. A question is worked out on a copy of the facts and the table of its moment, so
 that it holds the allocator's lock no longer than the copy takes, however many disks there are.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
+from typing import Final
 
+from controller.allocator.choose.beside import BesideOthers, FoundDisks
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.wanted import replica_to_come
-from controller.allocator.judge.beside import BesidePromises, FoundDisks
-from controller.allocator.promises.growths import GrantedBy
-from controller.allocator.promises.ledger import Ledger
-from controller.allocator.verbs.grow import UnderLock
+from controller.allocator.plans.beside import PlansBeside
+from controller.allocator.plans.growths import Growths
+from controller.allocator.plans.table import Table
+from controller.allocator.verbs.grow import places_to_come
 from controller.allocator.world.world import World
 from controller.errors import NotFoundError, NotReadyError
 from controller.model.longhorn import Replica, Volume
+
+_NOTHING_CLOSED: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def beside_others(
+    world: World,
+    table: Table,
+    volume: Volume,
+    now_utc: datetime | None = None,
+    closed: Mapping[str, str] = _NOTHING_CLOSED,
+) -> BesideOthers:
+    """The volume beside all plans and holds of others. `closed`: as for `BesideOthers`."""
+    others, own = PlansBeside(table, volume.name), places_to_come(table, volume.name)
+    return BesideOthers(world, volume, others, own, now_utc, closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +56,41 @@ class DiskQueries:
     Threads: any, one question at a time. Blocks: for the question before, no longer than its `seconds`. I/O: none.
     """
 
-    def __init__(self, lock: threading.Condition, world: World, under_lock: UnderLock) -> None:
-        self._lock, self._world, self._under_lock = lock, world, under_lock
-        self._turn = threading.Lock()
+    def __init__(
+        self,
+        lock: threading.Condition,
+        world: World,
+        table: Table,
+        growths: Growths,
+        is_active: Callable[[], bool],
+    ) -> None:
+        """`is_active`: under the lock; raises NotReadyError when nothing can be trusted any more."""
+        self._lock, self._world, self._table, self._growths = lock, world, table, growths
+        self._is_active, self._turn = is_active, threading.Lock()
 
     def find(
         self,
         question: DiskQuestion,
         seconds: float,
         now_utc: datetime | None = None,
-        closed: Mapping[str, str] = MappingProxyType({}),
+        closed: Mapping[str, str] = _NOTHING_CLOSED,
         nearest: int = 0,
     ) -> FoundDisks:
         """NotFoundError when there is no such volume, or it has no such replica; NotReadyError when the questions
-        before take longer than `seconds`, or no promise can be trusted any more. `closed`: as for `BesidePromises`.
+        before take longer than `seconds`, or nothing can be trusted any more. `closed`: as for `BesideOthers`.
         `nearest`: to be told, as by its `find_nearest`, why that few disks do not take it; 0: everything.
 
-        Costs: copying facts by kind, and promises; then, without the lock, a look at each disk, which is short but for
+        Costs: copying facts by kind, and the table; then, without the lock, a look at each disk, which is short but for
         those that are told of."""
         if not self._turn.acquire(timeout=max(0.0, seconds)):
             raise NotReadyError("other questions took too long; try again")
         try:
-            world, ledger, volume, doubted = self._copy(question.volume)
+            world, table, volume, doubted = self._copy(question.volume)
             if volume is None:
                 raise NotFoundError(f"there is no Longhorn volume {question.volume!r}")
             volume = replace(volume, size_bytes=max(volume.size_bytes, question.size_bytes))
             replica = _replica(world, volume, question)
-            beside, chooser = BesidePromises(world, ledger, volume, now_utc, closed), Chooser(world)
+            beside, chooser = beside_others(world, table, volume, now_utc, closed), Chooser(world)
             if nearest:
                 return beside.find_nearest(replica, chooser, nearest, doubted)
             return beside.find(replica, chooser)
@@ -78,16 +102,13 @@ class DiskQueries:
         with self._lock:
             return volume in self._world.volumes
 
-    def _copy(self, name: str) -> tuple[World, Ledger, Volume | None, frozenset[str]]:
+    def _copy(self, name: str) -> tuple[World, Table, Volume | None, frozenset[str]]:
         """With what the copy does not know: that volume as large as its replicas were told, and the nodes where it is
         in doubt what is on record."""
         with self._lock:
-            self._under_lock.is_active()
+            self._is_active()
             volume, doubted = self._world.volume(name), self._world.allocated.doubted_nodes()
-            world, present = self._world.copy(GrantedBy(lambda: ledger)), self._under_lock.ledger().binding
-            promises, known = list(present.promises()), present.bound_known()
-        ledger = Ledger.of(promises, known)
-        return world, ledger, volume, doubted
+            return self._world.copy(self._growths.copy()), self._table.copy(), volume, doubted
 
 
 def _replica(world: World, volume: Volume, question: DiskQuestion) -> Replica:

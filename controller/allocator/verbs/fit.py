@@ -1,34 +1,33 @@
-"""On which nodes a pod's Longhorn volumes find room, with numbers for people: by the same judge as a filter call.
+"""On which nodes a pod's Longhorn volumes find room, with numbers for people: as a filter call decides.
 
 Nothing is held and no clock runs: whoever asks waits for the whole answer, bounded by the steps of the searches alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from controller.allocator.judge.discretion import Discretion
-from controller.allocator.judge.node import Judge
-from controller.allocator.judge.packing import PACK_STEPS, Steps, pack
-from controller.allocator.judge.search import look
-from controller.allocator.judge.shape import Shape
-from controller.allocator.judge.verdict import SURE, Judgement, Verdict, unsuitable
-from controller.allocator.promises.journal import Journal
-from controller.allocator.promises.ledger import Ledger
-from controller.allocator.promises.memory import Answers, Memory
-from controller.allocator.promises.promise import Kind, OneOf, Promise, Source, State, Verb
-from controller.allocator.promises.settle import Settler
-from controller.allocator.verbs.explain import refusals_of
+from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.packing import PACK_STEPS, Item, Steps, pack
+from controller.allocator.choose.pod_fit import PodFit
+from controller.allocator.choose.verdict import Judgement, Verdict
+from controller.allocator.choose.wanted import Wanted, replica_to_come, view_of
+from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.table import Table
+from controller.allocator.verbs.account import judge_nodes, refusals_of
 from controller.allocator.world.world import World
-from controller.model.longhorn import DEFAULT_NEEDS
+from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds, Replica, Volume
+from controller.model.places import Place
 from controller.rules.demand import VolumeDemand
-from controller.rules.reasons import Reason, Refusal
+from controller.rules.eligibility import disk_takes
+from controller.rules.placing import check_replacement, check_time, is_replacement
+from controller.rules.reasons import Refusal
 
-_SEVERITY: Final = (Verdict.UNSUITABLE, Verdict.FULL, Verdict.CONTENDED, Verdict.SURE)
 _NOTHING: Final[Mapping[str, str]] = {}
+_NO_TIME: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class GivenPromise(NamedTuple):
@@ -41,12 +40,12 @@ class GivenPromise(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeFit:
-    """What is said of one node. `placement`: a disk's name by volume, for the replicas that the node has to take."""
+    """What is said of one node. `placement`: of a sure node, a disk's name by volume, for the replicas that the node
+    has to take."""
 
     verdict: Verdict
-    is_robust: bool
     is_bounded: bool
-    placement: Mapping[str, str] = field(default_factory=dict)
+    placement: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     refusals: tuple[Refusal, ...] = ()
 
 
@@ -57,87 +56,94 @@ def fit_pod(
     promises: Iterable[GivenPromise] = (),
     now_utc: datetime | None = None,
 ) -> dict[str, NodeFit]:
-    """The verdict on each of `names` for a pod with these demands, while `promises` are pending, and what Longhorn has
-    to place by itself."""
-    judge = Judge(world, ledger_of(world, demands, promises), demands, 0.0, now_utc=now_utc)
-    judgements = judge_nodes(judge, names)
-    return {name: _fit_on(judge, name, judgements[name]) for name in names}
+    """The verdict on each of `names` for a pod with these demands, beside the `promises` and what Longhorn has to place
+    by itself."""
+    table, chooser, own = Table(), Chooser(world), {demand.volume for demand in demands}
+    put_promises(world, table, demands, promises)
+    _plan_unplaced(world, table, chooser, own, now_utc)
+    fit = PodFit(world, chooser, demands, table, now_utc=now_utc)
+    judgements = judge_nodes(fit, names)
+    return {name: _fit_on(fit, table, name, judgements[name]) for name in names}
 
 
-def judge_nodes(judge: Judge, names: Sequence[str], *, allows_stranding: bool = False) -> dict[str, Judgement]:
-    """The worse of two verdicts on each node: on the pod's roaming volumes, and on those that need room there. Where
-    the restart rule holds, the nodes without the pod's data are unsuitable. Without a sure node, those are offered
-    after all on which nothing but the pod's own volumes is in the way."""
-    by_sets = {name: judgement for members, judgement in judge.judge_sets(names) for name in members}
-    search = look(judge, names)
-    found = {**dict.fromkeys(search.sure, SURE), **search.refused}
-    home = frozenset(judge.restart_among(names))
-    for name in names:
-        if home and name not in home and found[name].verdict is not Verdict.UNSUITABLE:
-            found[name] = unsuitable(Reason.REPLICA_ELSEWHERE)
-        found[name] = min(by_sets[name], found[name], key=_severity)
-    if not any(judgement is SURE for judgement in found.values()):
-        discretion = Discretion(judge, allows_stranding=allows_stranding)
-        for name, judgement in found.items():
-            if judgement.verdict is Verdict.CONTENDED and discretion.covers(name):
-                found[name] = SURE
-    return found
-
-
-def _severity(judgement: Judgement) -> int:
-    return _SEVERITY.index(judgement.verdict)
-
-
-def ledger_of(world: World, demands: Iterable[VolumeDemand], promises: Iterable[GivenPromise]) -> Ledger:
-    """A ledger with these promises, each for the claim of its volume where there is one. Several promises of one volume
-    on one node count once, at the largest size."""
-    ledger, own = Ledger(), {demand.volume: demand.key for demand in demands}
-    for index, promise in enumerate(promises):
-        claim = world.claim_of_volume(promise.volume)
-        key = own.get(promise.volume) or (claim.uid if claim is not None else promise.volume)
-        volume = world.volumes.get(promise.volume)
-        demand = world.demand_of(key)
-        needs = demand.needs if demand is not None else volume.needs if volume is not None else DEFAULT_NEEDS
-        given = Promise(
-            volume=key,
-            claimant=f"given:{index}",
-            source=Source.CHOICE,
-            state=State.ASSUMED,
-            kind=Kind.FIRST,
-            size_bytes=promise.size_bytes,
-            required_bytes=0,
-            needs=needs,
-            places=OneOf(frozenset((promise.node,))),
-            since=0.0,
-        )
-        ledger.put(Verb.ASSUME, given)
-    settler = Settler(world, ledger, Memory(Answers()), Journal())
-    for name in sorted(world.volumes_to_place()):
-        settler.settle_volume(name, 0.0)
-    return ledger
-
-
-def _fit_on(judge: Judge, name: str, judgement: Judgement) -> NodeFit:
-    if judgement.verdict in (Verdict.UNSUITABLE, Verdict.FULL):
-        return NodeFit(judgement.verdict, False, judgement.is_bounded, _NOTHING, refusals_of(judge, name, judgement))
+def _fit_on(fit: PodFit, table: Table, name: str, judgement: Judgement) -> NodeFit:
+    verdict, is_bounded = judgement.verdict, judgement.is_bounded
+    if not judgement.is_sure:
+        return NodeFit(verdict, is_bounded, refusals=refusals_of(fit, table, name, judgement))
+    room = fit.world.room(name)
+    disks = {disk.uuid: disk.name for disk in room.disks} if room is not None else {}
     return NodeFit(
-        judgement.verdict,
-        judge.is_robust(name),
-        judgement.is_bounded,
-        _placement(judge, name),
-        () if judgement.verdict is Verdict.SURE else refusals_of(judge, name, judgement),
+        verdict, is_bounded, {volume: disks[place.disk_uuid] for volume, place in sorted(judgement.places.items())}
     )
 
 
-def _placement(judge: Judge, name: str) -> Mapping[str, str]:
-    """A packing of what the node has to take, promises aside."""
-    shape = judge.shape_on(name)
-    if not isinstance(shape, Shape):
-        return _NOTHING
-    found = pack(shape.everything, shape.free, Steps(PACK_STEPS)) or pack(shape.items, shape.free, Steps(PACK_STEPS))
-    if found is None:
-        return _NOTHING
-    return {
-        demand.volume: shape.room.disks[disk].name
-        for demand, disk in sorted(zip(shape.wanted, found, strict=False), key=lambda entry: entry[0].volume)
-    }
+# What takes room beside
+
+
+def put_promises(
+    world: World, table: Table, demands: Iterable[VolumeDemand], promises: Iterable[GivenPromise]
+) -> list[GivenPromise]:
+    """Plan each on a disk of its node, the large ones first; on the fullest disk that takes it. Several of one volume
+    on one node count once, at the largest size, and those of the pod's own volumes not at all. Returns those that no
+    disk takes, so that they count as nothing."""
+    lost, own = list[GivenPromise](), {demand.volume for demand in demands}
+    done = set[tuple[str, str]]()
+    for one in sorted(promises, key=lambda promise: (-promise.size_bytes, promise.node, promise.volume)):
+        if one.volume in own or (one.node, one.volume) in done:
+            continue
+        place = _disk_for(world, table, one)
+        if place is None:
+            lost.append(one)
+        else:
+            done.add((one.node, one.volume))
+            _plan(table, one.volume, place)
+    return lost
+
+
+def _disk_for(world: World, table: Table, promise: GivenPromise) -> Place | None:
+    room, needs, size = world.room(promise.node), _needs_of(world, promise.volume), promise.size_bytes
+    disks = room.disks if room is not None else ()
+    suited = (index for index, disk in enumerate(disks) if disk_takes(disk, needs, size, 0, world.settings.space))
+    free = [disk.free_bytes - table.taken_bytes(promise.node, disk.uuid) for disk in disks]
+    found = pack((Item(size, tuple(suited)),), free, Steps(PACK_STEPS))
+    return None if found is None else Place(promise.node, disks[found.disks[0]].uuid, size)
+
+
+def _needs_of(world: World, volume: str) -> DiskNeeds:
+    """Those of a plain volume where it is not known."""
+    claim, facts = world.claim_of_volume(volume), world.volumes.get(volume)
+    demand = world.demand_of(claim.uid) if claim is not None else None
+    return demand.needs if demand is not None else facts.needs if facts is not None else DEFAULT_NEEDS
+
+
+def _plan_unplaced(
+    world: World, table: Table, chooser: Chooser, besides: Collection[str], now_utc: datetime | None
+) -> None:
+    """What Longhorn would place now, one replica after the other, as it is chosen for those without a plan."""
+    for volume in sorted(world.volumes.values(), key=lambda one: one.name):
+        if volume.name in besides:
+            continue
+        plan = table.plan(volume.name)
+        for replica in _unplaced(world, volume, now_utc)[len(plan.places) if plan is not None else 0 :]:
+            plan = table.plan(volume.name)
+            planned = plan.places if plan is not None else ()
+            place = chooser.choose(Wanted(volume, replica, planned), table, now_utc).place
+            if place is not None:
+                _plan(table, volume.name, place)
+
+
+def _unplaced(world: World, volume: Volume, now_utc: datetime | None) -> list[Replica]:
+    """Those of its replicas that are due. Of a volume that has none yet they will be made at once."""
+    replicas = list(world.replicas_of(volume.name).values()) or [replica_to_come(volume)] * volume.replica_count
+    due = (one for one in replicas if not one.node and check_time(volume, one, world.settings) is None)
+    return [one for one in due if not is_replacement(one) or _is_due(world, volume, one, now_utc)]
+
+
+def _is_due(world: World, volume: Volume, replica: Replica, now_utc: datetime | None) -> bool:
+    return check_replacement(view_of(world, Wanted(volume, replica), now_utc), volume) is None
+
+
+def _plan(table: Table, volume: str, place: Place) -> None:
+    plan = table.plan(volume)
+    places = (*plan.places, place) if plan is not None else (place,)
+    table.put(Plan(volume, volume, places, (), _NO_TIME))

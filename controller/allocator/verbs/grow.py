@@ -10,24 +10,27 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from controller.allocator.judge.growth import plan_growth
+from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.growth import GrowthPlan, GrowthQuestion, plan_growth
+from controller.allocator.choose.wanted import image_bytes
 from controller.allocator.outcome import Obstacle
-from controller.allocator.promises.growths import Growths
-from controller.allocator.promises.journal import Journal
-from controller.allocator.promises.ledger import Ledger
-from controller.allocator.promises.memory import Memory
+from controller.allocator.plans.beside import PlansBeside
+from controller.allocator.plans.growths import Growths
+from controller.allocator.plans.journal import Journal
+from controller.allocator.plans.table import Table
 from controller.allocator.verbs.held import check_one_place
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import CallerGoneError, PreconditionError
 from controller.model.longhorn import Volume
 from controller.model.names import LONGHORN_DRIVERS
+from controller.model.places import Place
 from controller.rules.demand import Missing
 from controller.rules.expandable import Route
 from controller.rules.provisioning import rounded_volume_bytes
@@ -91,17 +94,6 @@ class Caller:
         self.has_left = True
 
 
-@dataclass(frozen=True, slots=True)
-class UnderLock:
-    """Parts of the allocator, each to be called under its lock only."""
-
-    is_active: Callable[[], bool]
-    ledger: Callable[[], Ledger]
-    growths: Callable[[], Growths]
-    memory: Callable[[], Memory]
-    settle: Callable[[str], None]  # that volume's promises may have changed; a broken invariant rebuilds the ledger
-
-
 class Expansions:
     """The allocator's part that deals with growth, behind the allocator's own lock.
 
@@ -109,10 +101,22 @@ class Expansions:
     """
 
     def __init__(
-        self, lock: threading.Condition, clock: Clock, world: World, journal: Journal, under_lock: UnderLock
+        self,
+        lock: threading.Condition,
+        clock: Clock,
+        world: World,
+        table: Table,
+        growths: Growths,
+        chooser: Chooser,
+        journal: Journal,
+        is_active: Callable[[], bool],
+        settle: Callable[[str], None],
     ) -> None:
-        self._lock, self._clock = lock, clock
-        self._world, self._journal, self._under_lock = world, journal, under_lock
+        """Both are called under the lock. `is_active`: whether growth is checked at all. `settle`: that volume was
+        granted another size, and what is planned for it has to be as large."""
+        self._lock, self._clock, self._world = lock, clock, world
+        self._table, self._growths, self._chooser, self._journal = table, growths, chooser, journal
+        self._is_active, self._settle = is_active, settle
         self._unknown_until = -math.inf  # when all that the leader before has admitted is seen, or never stored
 
     def missing(self, request: GrowthRequest) -> Missing | None:
@@ -131,12 +135,11 @@ class Expansions:
         """Whether the volume may grow to that size; if so, it is held from now on: one step. A dry run holds
         nothing. When its turn comes and the `caller` has left, CallerGoneError, and nothing is held.
 
-        Costs: usually a few milliseconds, for a look at what is promised on the volume's nodes and at all that roams;
-        at most `VERDICT_MILLISECONDS`, and `SEARCH_MILLISECONDS` for a refusal, which one search may overrun."""
+        Costs: as `plan_growth`."""
         with self._lock:
             if caller is not None and caller.has_left:
                 raise CallerGoneError("the caller no longer waits for the answer")
-            found = self._resolve(request) if self._under_lock.is_active() else None
+            found = self._resolve(request) if self._is_active() else None
             if not isinstance(found, Volume):
                 return GrowthOutcome(GrowthVerdict.NOT_CHECKED)
             name, size = found.name, rounded_volume_bytes(request.size_bytes)
@@ -146,7 +149,7 @@ class Expansions:
             return outcome
 
     def _judge(self, name: str, size: int, request: GrowthRequest, now_utc: datetime | None) -> GrowthOutcome:
-        granted = self._under_lock.growths().granted(name)
+        granted = self._growths.granted(name)
         if size <= granted:
             return GrowthOutcome(GrowthVerdict.ADMITTED, name, size)
         try:
@@ -155,10 +158,9 @@ class Expansions:
         except PreconditionError as error:
             unclear = Obstacle("", "", 0, Rejection(Reason.DISK_NOT_FOUND, str(error)))
             return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (unclear,))
-        ledger, route = self._under_lock.ledger(), request.route
-        plan = plan_growth(self._world, ledger, name, size, self._clock, now_utc, route)
+        plan = self.plan_locked(name, size, request.route, now_utc)
         # Longhorn's webhook for volumes refuses what cannot be now; a claim's growth is tried again until it can.
-        obstacles = plan.obstacles or (plan.not_yet if route is Route.VOLUME else ())
+        obstacles = plan.obstacles or (plan.not_yet if request.route is Route.VOLUME else ())
         if obstacles:
             self._count("expansions_refused", request)
             largest = plan.largest_bytes if plan.obstacles else granted
@@ -168,6 +170,12 @@ class Expansions:
             return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (Obstacle("", "", 0, LEADER_CHANGED),))
         self._count("expansions_admitted", request)
         return GrowthOutcome(GrowthVerdict.ADMITTED, name, size, obstacles=plan.not_yet)
+
+    def plan_locked(self, name: str, size_bytes: int, route: Route, now_utc: datetime | None = None) -> GrowthPlan:
+        """Whether that volume, which is there, may have a size above what it was granted. Costs: as `plan_growth`."""
+        taken, planned = PlansBeside(self._table, name), places_to_come(self._table, name)
+        question = GrowthQuestion(name, size_bytes, taken, planned, route)
+        return plan_growth(self._world, self._chooser, self._growths, question, self._clock, now_utc)
 
     def _count(self, counter: str, request: GrowthRequest) -> None:
         if not request.is_dry_run:
@@ -187,8 +195,9 @@ class Expansions:
 
     def _keep(self, volume: Volume, size_bytes: int) -> None:
         """Hold what the cluster does not ask for yet, unless the volume's last hold was for nothing."""
-        if self._under_lock.growths().hold(volume.name, size_bytes, self._clock.now()):
-            self._under_lock.settle(volume.name)
+        if self._growths.hold(volume.name, size_bytes, self._clock.now()):
+            resize_holds(self._world, self._table, volume.name)
+            self._settle(volume.name)
 
     def is_unknown_locked(self) -> bool:
         """Whether the previous leader may have admitted expansions that are not visible yet."""
@@ -197,3 +206,43 @@ class Expansions:
     def begin_term_locked(self, *, has_predecessor: bool) -> None:
         """What the leader before has admitted is not known until it is stored and seen. Costs: nothing."""
         self._unknown_until = self._clock.now() + UNKNOWN_SECONDS if has_predecessor else -math.inf
+
+
+def places_to_come(table: Table, volume: str) -> tuple[Place, ...]:
+    """Where copies of the volume may come: all that its plan and holds name, a disk as often as the one of them that
+    names it most often."""
+    plan = table.plan(volume)
+    by_holder = [plan.places if plan is not None else ()]
+    by_holder += [tuple(place for name, place in hold.places() if name == volume) for hold in table.holding(volume)]
+    found: dict[tuple[str, str], list[Place]] = {}
+    for places in by_holder:
+        here: dict[tuple[str, str], list[Place]] = {}
+        for place in places:
+            here.setdefault((place.node, place.disk_uuid), []).append(place)
+        found.update((disk, some) for disk, some in here.items() if len(some) > len(found.get(disk, ())))
+    return tuple(place for some in found.values() for place in some)
+
+
+def resize_holds(world: World, table: Table, name: str) -> None:
+    """What pods hold for that volume becomes as large as the volume is to be. Costs: a look at each place of those
+    holds."""
+    volume = world.volume(name)
+    if volume is None:
+        return
+    image = world.backing_image(volume.backing_image)
+
+    def sized(place: Place, before: Collection[Place] = ()) -> Place:
+        return replace(place, size_bytes=volume.size_bytes + image_bytes(world, image, before, place.disk_uuid))
+
+    for hold in table.holding(name):
+        nodes = hold.nodes and {
+            node: {**places, name: sized(places[name])} if name in places else places
+            for node, places in hold.nodes.items()
+        }
+        roaming: list[Place] = []
+        for place in hold.anywhere.get(name, ()):
+            roaming.append(sized(place, roaming))
+        anywhere = {**hold.anywhere, name: tuple(roaming)} if roaming else hold.anywhere
+        resized = replace(hold, nodes=nodes, anywhere=anywhere)
+        if resized != hold:
+            table.put_hold(resized)

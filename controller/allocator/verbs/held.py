@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.allocator.judge.beside import BesidePromises
+from controller.allocator.choose.beside import BesideOthers
 from controller.allocator.outcome import HeldPlace, Obstacle
 from controller.allocator.verbs.closed import in_doubt
 from controller.allocator.world.world import World
@@ -24,7 +24,7 @@ class HeldAt:
     why: str = ""
 
 
-def held(world: World, beside: Callable[[], BesidePromises], volume: Volume, shown: Replica) -> HeldAt:
+def held(world: World, beside: Callable[[], BesideOthers], volume: Volume, shown: Replica) -> HeldAt:
     """What is on record, or decided, for that replica without a disk. Of several disks the one that counts is told, if
     it may be; what may still be written to one of them keeps all."""
     entries, affinity = world.allocated.held_of(shown.name), wanted_affinity(volume, shown)
@@ -83,10 +83,10 @@ def check_others(world: World, volume: Volume, replica: str) -> None:
 
 
 def check_former(world: World, obstacle: Obstacle) -> None:
-    """NotReadyError where what was given before may only seem to have no room: until the pods of the leader before have
-    asked anew, each counts on all nodes that it may have been offered."""
+    """NotReadyError where what was given before may only seem to have no room: of what the leader before has answered
+    it is not known yet whether it still stands."""
     if world.allocated.has_former:
-        text = "the leader has changed, and what the one before had promised is not known yet"
+        text = "the leader has changed, and it is not known yet which answers of the one before still stand"
         raise NotReadyError(f"{obstacle.node}: {obstacle.rejection.message}; {text}; try again")
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from controller.allocator.promises.quarantine import Quarantine
-from controller.allocator.promises.settle import Settler
+from controller.allocator.plans.quarantine import Quarantine
+from controller.allocator.plans.table import Table
 from controller.allocator.verbs.place import Places
+from controller.allocator.verbs.settle import Settler
 from controller.allocator.waiting.refusals import Refusals
-from controller.allocator.world.reach import ReachCause
 from controller.allocator.world.world import World
+from controller.clock import Clock
 from controller.model.allocations import NodeRecord
 from controller.model.longhorn import BackingImage, Backup, EngineImage, InstanceManager, LonghornNode, Replica, Volume
 from controller.model.records import NODE_ITSELF
@@ -22,18 +23,18 @@ CLAIMS_AT_ONCE: Final = 25  # that are settled before others are let in; a class
 
 
 @dataclass(slots=True)
-class Observing:
-    """The state of one change. Nothing is settled unless `is_active`. Threads: none of its own; the allocator's lock
-    guards all that it touches."""
+class EventContext:
+    """The state of one change. The table is settled only if this process `settles`: it leads, and decides. Threads:
+    none of its own; the allocator's lock guards all that it touches."""
 
     world: World
+    table: Table
     settler: Settler
     refusals: Refusals
     quarantine: Quarantine
     places: Places
-    now: float
-    is_active: bool
-    is_leading: bool
+    clock: Clock
+    settles: bool
 
     # One method an event. Each returns the claims that it touches and that are settled as if their own events came
     # later.
@@ -43,18 +44,20 @@ class Observing:
         if gone is not None:
             self.refusals.drop(gone.uid)
             self.quarantine.release(key)
-            if self.is_active:
-                self.settler.pod_gone(gone, self.now)
+            if self.settles:
+                self.settler.pod_gone(gone)
         if pod is not None and pod.uid in self.world.pods:
             self.refusals.see(pod)
-            if self.is_active:
-                self.settler.pod_changed(pod, self.now)
+            if self.settles:
+                self.settler.pod_changed(pod)
         return ()
 
     def claim(self, key: str, claim: Claim | None) -> Sequence[str]:
+        before = self.world.claims.get(key)
+        volume = self.world.volume_of(before.uid) if before is not None else ""
         gone = self.world.put_claim(key, claim)
-        if gone is not None:
-            self.settler.claim_gone(gone, self.now)
+        if gone is not None and self.settles:
+            self.settler.claim_gone(volume)
         self.settle_claims((key, *self._former_owners(claim)))
         return ()
 
@@ -85,17 +88,15 @@ class Observing:
         return ()
 
     def replica(self, name: str, replica: Replica | None) -> Sequence[str]:
-        replica = self.places.show_locked(name, replica)
-        if replica is not None and self.is_active:
-            self._note_reach(replica)
-        return self.touched(self.world.put_replica(name, replica))
+        return self.touched(self.world.put_replica(name, self.places.show_locked(name, replica)))
 
     def backing_image(self, name: str, image: BackingImage | None) -> Sequence[str]:
         before = self.world.backing_image(name)
-        later = self.touched(self.world.put_backing_image(name, image))
-        if self.world.backing_image(name) != before:
-            self.places.image_changed_locked(name)
-        return later
+        touched = self.world.put_backing_image(name, image)
+        if self.settles and self.world.backing_image(name) != before:
+            for node in self.settler.planner.image_changed(name):
+                self._check_node(node)  # the latest plans leave, before any of them is looked at by itself
+        return self.touched(touched)
 
     def touched(self, keys: Iterable[str]) -> Sequence[str]:
         """An object that these claims depend on has changed."""
@@ -103,45 +104,43 @@ class Observing:
         self.settle_claims(touched[:CLAIMS_AT_ONCE])
         return touched[CLAIMS_AT_ONCE:]
 
-    def _note_reach(self, replica: Replica) -> None:
-        """A copy that shows on a disk, and that only Longhorn wanted, or somebody whose pod never asked us; and one
-        that counts no more for anti-affinity."""
-        old = self.world.replicas_of(replica.volume).get(replica.name)
-        if old is not None and old.node and not _is_lost(old) and _is_lost(replica):
-            self.world.reach.node_told(self.world.nodes.get(old.node), ReachCause.REPLICA_LOST)
-        if not replica.disk_uuid or (old is not None and old.disk_uuid):
-            return
-        if not self.settler.is_asked_for(replica.volume):
-            self.world.reach.came(replica.disk_uuid, ReachCause.OWN_COPY, replica.size_bytes)
-
     def _settle_node(self, name: str, *, was_known: bool) -> None:
+        if not self.settles:
+            return
         if not self.world.has_node(name):
-            self.settler.node_gone(name, self.now)
-        elif not was_known and self.is_leading and self.is_active:
-            self.settler.node_came(name, self.now)  # a follower derives all of it when its term begins
+            self.settler.node_gone(name)
+        elif not was_known:
+            self.settler.node_came(name)
 
     def settle_claims(self, keys: Iterable[str]) -> None:
-        if self.is_active:
-            for key in keys:
-                self.settler.settle_claim(key, self.now)
+        for key in keys if self.settles else ():
+            self.settler.settle_claim(key)
 
     def settle_changes(self) -> None:
         """What other objects' changes mean for volumes and nodes."""
         volumes, nodes, candidates = self.world.take_changes()
-        self.places.nodes_touched_locked(nodes | candidates)
-        if not self.is_active:
+        if not self.settles:
             return
         for name in volumes:
-            self.settler.settle_growth(name, self.now)
-            self.settler.settle_volume(name, self.now)
+            self.settler.settle_growth(name)
+            self.settler.settle_volume(name)
         for name in nodes | candidates:
-            self.settler.settle_node(name, self.now)
-        if candidates:
-            self.settler.settle_candidates(candidates, self.now)
+            self._settle_growing(name)
+            self._check_node(name)
+        for volume in self.settler.planner.lost() if nodes or candidates else ():
+            self.settler.settle_volume(volume)
 
+    def _settle_growing(self, name: str) -> None:
+        """A growth on that node's disks may be possible that was not, or no more."""
+        node, growing = self.world.nodes.get(name), self.world.growing
+        if node is not None and growing:
+            here = {one.volume for disk in node.disks for one in self.world.replicas_on(disk.uuid)}
+            for volume in here & growing:
+                self.settler.settle_growth(volume)
 
-def _is_lost(replica: Replica) -> bool:
-    return bool(replica.failed_at) or replica.eviction_requested
+    def _check_node(self, name: str) -> None:
+        if self.table.taken_on(name):
+            self.settler.planner.check_node(name, self.clock.now_utc())
 
 
 class Versioned(Protocol):
@@ -158,7 +157,7 @@ class Named(Versioned, Protocol):
     def uid(self) -> str: ...
 
 
-Apply = Callable[[Observing], Sequence[str]]
+Apply = Callable[[EventContext], Sequence[str]]
 
 
 class Events(ABC):

@@ -10,8 +10,6 @@ Which bytes a copy may take:
   Longhorn for `HOLD_SECONDS` at most, and its pod is told;
 - a further copy: free ones; at once planned ones where every plan that has to leave finds another place; after
   `BESIDE_SECONDS` any within the disk's limit. Redundancy, and Longhorn's own work, go before promises, after seconds.
-
-What the ledger has promised elsewhere is avoided where there is a choice.
 """
 
 from __future__ import annotations
@@ -20,25 +18,24 @@ import math
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import count, islice
 from typing import Final
 
+from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.explain import explain, with_engines
 from controller.allocator.choose.legal import legal
 from controller.allocator.choose.wanted import NothingTaken, Wanted, view_of
-from controller.allocator.judge.pending import Pending
 from controller.allocator.outcome import Lack, PlaceWrite, ReplicaTurn, TurnStep
-from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.beside import PlansBeside
+from controller.allocator.plans.journal import Journal
+from controller.allocator.plans.plan import Hold, Plan
 from controller.allocator.plans.table import Table
-from controller.allocator.promises.journal import Journal
-from controller.allocator.promises.ledger import Ledger
-from controller.allocator.promises.promise import Promise
 from controller.allocator.verbs.account import MOST_NODES, account_of_disks
-from controller.allocator.verbs.planning import Planner, PlansBeside, bytes_on, split
+from controller.allocator.verbs.planning import Planner, bytes_on, split
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.longhorn import LOCALITY_STRICT, Replica, Volume
@@ -52,6 +49,7 @@ BESIDE_SECONDS: Final = 8.0  # that a further copy waits for free bytes, before 
 HOLD_AFTER_SECONDS: Final = 10.0  # until then its age alone keeps Longhorn away
 HOLD_SECONDS: Final = 300.0  # that a first copy without room is held, at most
 AHEAD_SECONDS: Final = 5.0  # that one API server's clock may be ahead of another's
+CHOICE_SECONDS: Final = 2.0  # that a choice may be seen after the Replica that comes of it
 LOOK_SECONDS: Final = 1.0  # between looks at what time alone changes
 FAULT_SECONDS: Final = 10.0  # the same after a fault
 GATE_SECONDS: Final = 10.0  # in which the gate closes, what was written before shows, and late writes have arrived
@@ -63,6 +61,7 @@ class Why(StrEnum):
 
     NEW = "new"  # and not looked at yet
     NO_VOLUME = "no-volume"
+    NOT_CHOSEN = "not-chosen"  # its pod's node, though its place is held
     WRITTEN = "written"  # and not shown yet
     LEFT = "left"  # Longhorn places it
     NO_ROOM = "no-room"
@@ -94,26 +93,6 @@ class OwnWrite:
         return replace(self.shown, node=where.node, disk_uuid=where.disk_uuid)
 
 
-@dataclass(slots=True)
-class Offered:
-    """What is planned on each disk, or may come there by an answer that no choice has followed yet."""
-
-    world: World
-    plans: PlansBeside
-    pending: Pending
-    _loads: dict[str, Mapping[str, int]] = field(default_factory=dict)
-
-    def taken_bytes(self, node: str, disk_uuid: str) -> int:
-        loads = self._loads.get(node)
-        if loads is None:
-            room = self.world.room(node)
-            loads = self._loads[node] = self.pending.loads_by_disk(room) if room is not None else {}
-        return self.plans.taken_bytes(node, disk_uuid) + loads.get(disk_uuid, 0)
-
-    def planned_bytes(self, node: str, disk_uuid: str) -> int:
-        return self.plans.planned_bytes(node, disk_uuid)
-
-
 class Places:
     """The allocator's part that places Replicas, while it is switched on.
 
@@ -125,20 +104,18 @@ class Places:
         lock: threading.Condition,
         clock: Clock,
         world: World,
+        table: Table,
+        chooser: Chooser,
+        planner: Planner,
         journal: Journal,
         settle: Callable[[str], None],
-        ledger: Callable[[], Ledger],
-        home: Callable[[Promise], str],
-        fault: Callable[[str, Exception], None],
-        copy: Callable[[], tuple[World, Ledger]],
+        copy: Callable[[], World],
     ) -> None:
-        """`settle`: under the lock, brings promises in line with a change of that volume's replicas. `home`, `fault`:
-        as for `Planner`. `copy`: without the lock, what was known a moment ago."""
-        self._lock, self._clock, self._world, self._ledger = lock, clock, world, ledger
+        """`settle`: under the lock, brings plans in line with a change of that volume's replicas. `copy`: without the
+        lock, the facts of a moment ago."""
+        self._lock, self._clock, self._world, self._table = lock, clock, world, table
+        self._chooser, self._planner = chooser, planner
         self._journal, self._settle, self._copy = journal, settle, copy
-        self._table = Table()
-        self.planner = Planner(world, self._table, ledger, journal, home, fault)
-        self._chooser = self.planner.chooser
         self._is_on = False
         self._numbers = count(1)
         self._writes: dict[str, OwnWrite] = {}
@@ -146,7 +123,6 @@ class Places:
         self._since: dict[str, float] = {}  # by replica, since when it waits under this leader
         self._early: dict[str, str] = {}  # by replica, its mark as long as it was not room that it waited for
         self._first_at: dict[str, float] = {}  # by volume, when its first copy was placed
-        self._touched_nodes: set[str] = set()  # of which plans have to be looked at
         self._on_since = -math.inf
         self._foreign = deque[Replica](maxlen=MOST_FOREIGN)  # with the places that somebody else gave them
 
@@ -158,68 +134,30 @@ class Places:
         with self._lock:
             return self._is_on
 
-    def switch_locked(self, plans: Collection[Plan], *, on: bool, forgets: bool) -> None:
-        """Place Replicas from now on, or none any more. `plans` are those that the leader before has stored. `forgets`:
-        nor will the next leader go by ours; the term goes on, and what is being written counts until its end is known.
-        Costs: where that changes, a look at each plan and promise."""
-        if on is self._is_on:
-            return
-        self._is_on = on
-        if on:
-            self._on_since = self._clock.now()
-            for entries in (self._unseen, self._since, self._early, self._first_at):
-                entries.clear()
-            self._table.load(plans)
-            self.settle_all_locked()
-        elif forgets:
-            for plan in self._table:
-                self._table.remove(plan.volume)
-        else:
-            self._table.load(())
+    def switch_locked(self, *, on: bool, forgets: bool) -> None:
+        """Place Replicas from now on, or none any more. `forgets`: the term is over, and what is being written is the
+        next leader's to see; else it counts until its end is known. Costs: where that changes, a look at each write."""
+        if on is not self._is_on:
+            self._is_on = on
+            if on:
+                self._on_since = self._clock.now()
+                for entries in (self._unseen, self._since, self._early, self._first_at):
+                    entries.clear()
+        if forgets:
             for name in list(self._writes):
                 self._revert(name)
 
     # Plans
 
-    def nodes_touched_locked(self, names: Collection[str]) -> None:
-        """What those nodes take may be another thing."""
-        if self._is_on:
-            self._touched_nodes.update(names)
-
-    def image_changed_locked(self, name: str) -> None:
-        """Copies on that backing image may take other bytes; the latest plans leave where that is too much."""
-        if self._is_on:
-            self._touched_nodes.update(self.planner.image_changed(name))
-
-    def next_to_settle_locked(self) -> str:
-        """A volume's key or a node of which plans may be out of line; "" for none."""
-        changed = self._ledger().chosen_changed
-        if not self._is_on:
-            changed.clear()
-            self._touched_nodes.clear()
-        return next(iter(changed), "") or next(iter(self._touched_nodes), "")
-
-    def settle_locked(self, key: str) -> None:
-        """Bring the plans of that volume, or on that node, in line with promises and facts."""
-        changed, now_utc = self._ledger().chosen_changed, self._clock.now_utc()
-        if key in changed:
-            changed.discard(key)
-            self.planner.settle_key(key, now_utc)
-        else:
-            self._touched_nodes.discard(key)
-            self.planner.check_node(key, now_utc)
-
-    def settle_all_locked(self) -> None:
-        """The same of all plans, after the promises were derived anew."""
-        if self._is_on:
-            self._ledger().chosen_changed.clear()
-            self._touched_nodes.clear()
-            self.planner.settle_all(self._clock.now_utc())
-
     def take_plans(self) -> list[tuple[str, Plan | None]]:
         """Volumes whose stored plans are to change, each with its plan, or None to end it. Costs: what changed."""
         with self._lock:
             return self._table.take_changes()
+
+    def take_holds(self) -> list[tuple[str, Hold | None]]:
+        """Pods whose stored answers are to change, each with its hold, or None to end it. Costs: what changed."""
+        with self._lock:
+            return self._table.take_changed_holds()
 
     def take_freed(self) -> bool:
         """Whether a plan has left a disk since the last call, and not for its copy: others may have room there."""
@@ -313,7 +251,9 @@ class Places:
         found = self._planned(volume, replica, now_utc)
         if found is None and not_yet is not None:
             return self._not_yet(volume, replica, not_yet)
-        found = found or self._chosen(volume, replica, now_utc)
+        if found is None and self._may_be_chosen(volume, replica):
+            return self._wait(replica, Why.NOT_CHOSEN, CHOICE_SECONDS)
+        found = found or self._find_unplanned(volume, replica, now_utc)
         if found is None:
             return self._no_room(volume, replica, now_utc)
         return self._give(volume, replica, *found, now_utc)
@@ -327,21 +267,26 @@ class Places:
 
     def _is_early(self, volume: Volume, not_yet: NotYet) -> bool:
         """Whether it is known before its volume is attached where it goes: by its plan, and nothing else."""
-        is_planned = self._table.get(volume.name) is not None and not is_served(volume)
+        is_planned = self._table.plan(volume.name) is not None and not is_served(volume)
         return not_yet.wait is Wait.NOT_ATTACHED and is_planned
+
+    def _may_be_chosen(self, volume: Volume, replica: Replica) -> bool:
+        """Whether a pod holds a place for the volume, and which node is chosen for it may show in a moment."""
+        waited = self._clock.now() - self._since[replica.name]
+        return waited < CHOICE_SECONDS and bool(self._table.holding(volume.name)) and not self._has_placed(volume)
 
     def _planned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
         """A place that is planned for the volume; planned anew where none of them is legal any more."""
         for _ in range(2):
-            plan = self._table.get(volume.name)
+            plan = self._table.plan(volume.name)
             if plan is None:
                 break
             for place in plan.places:
                 _, others = split(plan, place.node, place.disk_uuid)
-                wanted = replace(place, size_bytes=self.planner.bytes_at(volume, place, others))
+                wanted = replace(place, size_bytes=self._planner.bytes_at(volume, place, others))
                 if self._check(volume, replica, wanted, others, now_utc) is None:
                     return wanted, How.PLANNED
-            self.planner.settle(volume.name, now_utc)
+            self._planner.settle(volume.name, now_utc)
         return None
 
     def _check(
@@ -349,34 +294,26 @@ class Places:
     ) -> Rejection | None:
         """Why the replica may not be put there, whatever others have planned; None: it may."""
         affinity = _affinity(volume, replica, place)
-        free = self.planner.hard_bytes(place.node, place.disk_uuid) - bytes_on(planned, place.node, place.disk_uuid)
+        free = self._planner.hard_bytes(place.node, place.disk_uuid) - bytes_on(planned, place.node, place.disk_uuid)
         bound = replace(replica, hard_node_affinity=affinity) if affinity else replica
         return legal(volume, bound, place, planned, self._world, free, now_utc)
 
-    def _chosen(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
+    def _find_unplanned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
         """A place for a copy without a plan."""
-        plan = self._table.get(volume.name)
+        plan = self._table.plan(volume.name)
         planned = plan.places if plan is not None else ()
         asked, beside = Wanted(volume, replica, planned), PlansBeside(self._table, volume.name, planned)
-        offered = self._offered(volume, beside)
-        found = self._chooser.choose(asked, offered, now_utc).place if offered is not None else None
-        found = found or self._chooser.choose(asked, beside, now_utc).place
+        found = self._chooser.choose(asked, beside, now_utc).place
         if found is not None:
             return found, How.FREE
-        if not (self._has_placed(volume, or_failed=True) or self.planner.has_lost(volume.name)):
+        if not (self._has_placed(volume, or_failed=True) or self._planner.has_lost(volume.name)):
             return None
         found = self._chooser.choose(asked, NothingTaken(), now_utc).place
         if found is None:
             return None
-        if self.planner.make_room(found, volume.name, now_utc):
+        if self._planner.make_room(found, volume.name, now_utc):
             return found, How.MOVED
         return (found, How.DISPLACED) if self._waited(volume, replica) >= BESIDE_SECONDS else None
-
-    def _offered(self, volume: Volume, plans: PlansBeside) -> Offered | None:
-        """None where nothing is offered to others."""
-        keys = frozenset({volume.name, *(claim.uid for claim in self._world.claims_of_volume(volume.name))})
-        pending = Pending(self._world, self._ledger().offered, keys)
-        return Offered(self._world, plans, pending) if pending.has_others() else None
 
     def _has_placed(self, volume: Volume, *, or_failed: bool = False) -> bool:
         """`or_failed`: a failed copy is one, too. Longhorn has to detach the volume to bring it back."""
@@ -389,7 +326,7 @@ class Places:
         return self._clock.now() - max(self._since[replica.name], self._first_at.get(volume.name, -math.inf))
 
     def _give(self, volume: Volume, replica: Replica, place: Place, how: How, now_utc: datetime) -> ReplicaTurn:
-        plan = self._table.get(volume.name)
+        plan = self._table.plan(volume.name)
         others = split(plan, place.node, place.disk_uuid)[1] if plan is not None else ()
         node = self._world.nodes.get(place.node)
         disks = node.disks if node is not None else ()
@@ -458,10 +395,10 @@ class Places:
             pods = world.pods_of_claim(claim.key) if claim is not None else ()
             own = {one.node for one in world.replicas_of(volume.name).values()}
             names = own.union(islice(world.nodes, MOST_NODES)) & world.nodes.keys()
-            plan, table = self._table.get(volume.name), self._table.bytes_on(names)
+            plan, table = self._table.plan(volume.name), self._table.on_nodes(names)
         planned = plan.places if plan is not None else ()
         taken = PlansBeside(table, volume.name, planned) if is_first else NothingTaken()
-        world, _ = self._copy()
+        world = self._copy()
         names &= world.nodes.keys()
         found = explain(Wanted(volume, replica, planned), world, taken, self._clock.now_utc(), names).found
         if found.candidates:

@@ -1,6 +1,6 @@
-"""Plans of volumes: made when a node is chosen, moved when a disk takes them no more, ended with the choice.
+"""Plans of volumes: made when a node is chosen, moved when a disk takes them no more, ended with their copies.
 
-Everything here is level-triggered: whatever happened, the present promises and facts lead to the same kind of plan. A
+Everything here is level-triggered: whatever happened, the present choices and facts lead to the same kind of plan. A
 plan that stands is not changed for a better one.
 """
 
@@ -15,15 +15,14 @@ from typing import Final
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.legal import legal
 from controller.allocator.choose.wanted import Wanted, image_bytes, replica_to_come
+from controller.allocator.plans.beside import PlansBeside
+from controller.allocator.plans.journal import NODE_RESERVATION, Journal, Tale
 from controller.allocator.plans.plan import Plan
 from controller.allocator.plans.table import Table
-from controller.allocator.promises.journal import Journal, Tale
-from controller.allocator.promises.ledger import Ledger
-from controller.allocator.promises.promise import Kind, OneOf, Promise, Roams, Source, State
 from controller.allocator.world.world import World
 from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_STRICT, Replica, Volume
 from controller.model.places import Place
-from controller.rules.demand import is_served
+from controller.rules.demand import VolumeDemand, demand_of_volume, is_served
 from controller.rules.placing import is_longhorns
 from controller.rules.reasons import Rejection
 
@@ -32,30 +31,28 @@ _Disk = tuple[str, str]  # node and UUID
 
 
 @dataclass(frozen=True, slots=True)
-class PlansBeside:
-    """What plans of other volumes take, and the `planned` places of this one. Nothing goes to the disk `shut`."""
+class Claimant:
+    """A pod that claims a volume. `node`: chosen for it; "" while only its volumes that go anywhere are due.
+    `offered`: the places that it was told. `is_told`: it had a yes of ours. `is_leaving`: it is being deleted."""
 
-    table: Table
-    volume: str
-    planned: tuple[Place, ...] = ()
-    shut: _Disk = ("", "")
-
-    def taken_bytes(self, node: str, disk_uuid: str) -> int:
-        if (node, disk_uuid) == self.shut:
-            return _ALL_BYTES
-        taken = self.table.taken_bytes(node, disk_uuid, self.volume)
-        return taken + bytes_on(self.planned, node, disk_uuid) if self.planned else taken
-
-    def planned_bytes(self, node: str, disk_uuid: str) -> int:
-        return self.taken_bytes(node, disk_uuid)
+    pod: str
+    node: str
+    offered: tuple[Place, ...] = ()
+    is_told: bool = True
+    is_leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedVolume:
-    """A volume as it is, or will be, at its pod's node. `is_move`: a copy of it moves to that node."""
+    """A volume as it is, or will be, at its pod's node. `copies`: that are to be planned. `is_move`: a copy of it moves
+    to that node. `is_first`: no copy of it is placed yet. `is_unread`: it may be larger, by a backup that is not read
+    yet."""
 
     facts: Volume
+    copies: int
     is_move: bool = False
+    is_first: bool = True
+    is_unread: bool = False
 
     @property
     def bound_to(self) -> str:
@@ -69,44 +66,27 @@ class PlannedVolume:
 
 
 class Planner:
-    """Keeps the table true to the promises. Threads: none of its own; the allocator's lock guards it."""
+    """Keeps the plans true to choices and facts. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(
         self,
         world: World,
         table: Table,
-        ledger: Callable[[], Ledger],
+        chooser: Chooser,
         journal: Journal,
-        home: Callable[[Promise], str],
+        claimants: Callable[[str], Collection[Claimant]],
         fault: Callable[[str, Exception], None],
     ) -> None:
-        """`home`: the node that is chosen for a promise, "" where none is. `fault`: tells of a volume that cannot be
+        """`claimants`: of a volume, the pods that wait for its copies. `fault`: tells of a volume that cannot be
         planned, because of an error of ours; it has no plan then, and the others go on."""
-        self._world, self._table, self._ledger = world, table, ledger
-        self._journal, self._home, self._fault = journal, home, fault
-        self.chooser = Chooser(world)
-        self._volume_of: dict[str, str] = {}  # by key of the promises that a plan is made of
-        self._keys: dict[str, frozenset[str]] = {}  # the same, by volume
+        self._world, self._table, self._chooser, self._journal = world, table, chooser, journal
+        self._claimants, self._fault = claimants, fault
         self._lost: set[str] = set()  # volumes with fewer places than were planned
 
-    # Promises
-
-    def settle_key(self, key: str, now_utc: datetime) -> None:
-        """Promises of that claim or volume have changed."""
-        for volume in {self._world.volume_of(key), self._volume_of.get(key, "")} - {""}:
-            self.settle(volume, now_utc)
-
-    def settle_all(self, now_utc: datetime) -> None:
-        """Bring all plans in line with all promises. Those that nobody waits for end first, and make room."""
-        chosen = {self._world.volume_of(one.volume) for one in self._ledger().promises() if _is_chosen(one)}
-        for plan in self._table:
-            if plan.volume not in chosen:
-                self._drop(plan.volume)
-        for volume in sorted(chosen):
-            self.settle(volume, now_utc)
+    # Volumes
 
     def settle(self, volume: str, now_utc: datetime) -> None:
-        """Bring the volume's plan in line with its promises: a place for each copy that a chosen pod waits for."""
+        """Bring the volume's plan in line: a place for each copy that a pod waits for."""
         with self._alone(volume):
             self._settle(volume, now_utc)
 
@@ -115,80 +95,106 @@ class Planner:
         try:
             yield
         except Exception as error:  # fault barrier
-            self._drop(volume)
+            self._lost.discard(volume)
+            self._table.remove(volume)
             self._fault(volume, error)
 
     def _settle(self, volume: str, now_utc: datetime) -> None:
-        wanted, chosen = self.wanted(volume), self._chosen(volume)
-        copies = max(map(_copies, chosen), default=0)
-        if not copies or (wanted is not None and is_longhorns(wanted.facts)):
-            self._drop(volume)
+        claimants, old = self._claimants(volume), self._table.plan(volume)
+        if not claimants and (old is None or self._is_over(volume)):
+            self._lost.discard(volume)
+            self._table.remove(volume)
             return
+        wanted = self.wanted(volume, claimants)
         if wanted is None:
             return  # one watch is ahead of another: its claim names a volume that is not known yet
-        facts, old = wanted.facts, self._table.get(volume)
-        keys = frozenset(one.volume for one in chosen)
-        if old is not None and old.uid not in {facts.uid, *keys}:
-            old = None  # of a former volume of that name
-        kept = self._kept(wanted, old.places if old is not None else (), copies, now_utc)
-        if len(kept) < copies:
-            kept = (*kept, *self.find(wanted, copies - len(kept), kept, now_utc))
-        if old is not None and len(kept) < min(copies, len(old.places)):
-            self._tell(wanted.facts)
-        elif len(kept) == copies:
+        if not wanted.copies or is_longhorns(wanted.facts):
             self._lost.discard(volume)
-        for key in self._keys.get(volume, keys) - keys:
-            self._volume_of.pop(key, None)
-        self._keys[volume] = keys
-        self._volume_of.update(dict.fromkeys(keys, volume))
-        uid = old.uid if old is not None else facts.uid or min(keys)
+            self._table.remove(volume)
+            if old is not None and not wanted.is_first:
+                self._journal.record(NODE_RESERVATION, (now_utc - old.since_utc).total_seconds(), True)
+            return
+        keys = {claim.uid for claim in self._world.claims_of_volume(volume)}
+        if old is not None and old.uid not in {wanted.facts.uid, *keys}:
+            old = None  # of a former volume of that name
+        known = old.places if old is not None else ()
+        kept = self._kept(wanted, (*known, *(place for one in claimants for place in one.offered)), now_utc)
+        missing = wanted.copies - len(kept)
+        if missing > 0 and (wanted.is_first or wanted.is_move):
+            kept = (*kept, *self.find(wanted, missing, kept, now_utc))
+        promised = max(len(known), *(len(one.offered) for one in claimants)) if claimants else len(known)
+        if len(kept) < min(wanted.copies, promised):
+            self._tell(wanted.facts)
+        elif len(kept) == wanted.copies:
+            self._lost.discard(volume)
+        uid = old.uid if old is not None else wanted.facts.uid or min(keys, default=volume)
         since = old.since_utc if old is not None else now_utc.replace(microsecond=0)
-        self._table.put(Plan(volume, uid, kept, tuple(sorted({one.claimant for one in chosen})), since))
+        pods = tuple(sorted(one.pod for one in claimants if one.is_told))
+        self._table.put(Plan(volume, uid, kept, pods, since))
 
-    def _drop(self, volume: str) -> None:
-        self._lost.discard(volume)
-        self._table.remove(volume)
-        for key in self._keys.pop(volume, ()):
-            self._volume_of.pop(key, None)
+    def _is_over(self, volume: str) -> bool:
+        """Whether nothing comes of the plan of a volume that no pod claims: it goes, or is attached nowhere."""
+        facts = self._world.volumes.get(volume)
+        return facts is None or facts.deleting or not facts.node_id or not self._world.claims_of_volume(volume)
 
-    def _chosen(self, volume: str) -> list[Promise]:
-        """Promises of the volume to pods whose node is chosen, the earliest first."""
-        keys = {volume, *(claim.uid for claim in self._world.claims_of_volume(volume))}
-        found = [one for key in keys for one in self._ledger().of_volume(key) if _is_chosen(one)]
-        return sorted(found, key=lambda one: (one.since, one.claimant))
-
-    def wanted(self, volume: str) -> PlannedVolume | None:
+    def wanted(self, volume: str, claimants: Collection[Claimant] | None = None) -> PlannedVolume | None:
         """The volume as it is, or as its claim will make it, at the node that is chosen for it; None where it is not
         known, or never comes."""
-        chosen = self._chosen(volume)
-        facts = self._world.volume(volume)
-        if facts is None and chosen:
-            demand = self._world.demand_of(chosen[0].volume)
-            facts = demand.facts if demand is not None and not demand.never else None
-        if facts is None:
+        claimants = self._claimants(volume) if claimants is None else claimants
+        demand = self.demand_of(volume)
+        if demand is None or demand.never:
             return None
-        home = self._home(chosen[0]) if chosen and not is_served(facts) else ""
-        return PlannedVolume(
-            replace(facts, node_id=home) if home else facts, any(one.kind is Kind.MOVE for one in chosen)
-        )
+        home = "" if is_served(demand.facts) else _home(demand.facts, claimants)
+        facts, is_unread = replace(demand.facts, node_id=home) if home else demand.facts, bool(demand.unread_backup)
+        if demand.is_local:
+            copies = self._local_copies(demand, home)
+            return PlannedVolume(facts, copies, bool(demand.placed_nodes), not demand.placed_nodes, is_unread)
+        needs_all = not self._world.settings.degraded_availability
+        return PlannedVolume(facts, demand.copies, False, needs_all or not demand.placed_nodes, is_unread)
+
+    def _local_copies(self, demand: VolumeDemand, home: str) -> int:
+        """A volume that follows its pod needs one copy where that goes, unless one is there; beside one that may be
+        evicting Longhorn adds none."""
+        replicas = self._world.replicas_of(demand.volume).values()
+        there = any(entry.node == home and not (entry.failed_at or entry.deleting) for entry in replicas)
+        return 0 if not home or demand.is_pinned or there or home in demand.home_nodes else 1
+
+    def awaits(self, volume: str) -> bool:
+        """Whether it is not known what the volume wants: one watch is ahead of another."""
+        is_known = True
+        with self._alone(volume):
+            is_known = self.wanted(volume) is not None
+        return not is_known
+
+    def demand_of(self, volume: str) -> VolumeDemand | None:
+        """What the volume asks for, by its claim where it has one; None where it is not known."""
+        for claim in self._world.claims_of_volume(volume):
+            found = self._world.demand_of(claim.uid)
+            if found is not None and found.volume == volume:
+                return found
+        facts = self._world.volume(volume)
+        return None if facts is None else demand_of_volume(facts, self._world, self._world.settings)
+
+    def lost(self) -> list[str]:
+        """Volumes with fewer places than were planned."""
+        return sorted(self._lost)
 
     def has_lost(self, volume: str) -> bool:
         """Whether a place that was planned for it is gone, and no other was found."""
         return volume in self._lost
 
-    def _kept(
-        self, wanted: PlannedVolume, places: Collection[Place], copies: int, now_utc: datetime
-    ) -> tuple[Place, ...]:
+    def _kept(self, wanted: PlannedVolume, places: Collection[Place], now_utc: datetime) -> tuple[Place, ...]:
         """Of these places those that may stay, as many as copies are missing, in their order."""
         facts = wanted.facts
         here = {(one.node, one.disk_uuid) for one in self._world.replicas_of(facts.name).values() if one.is_placed}
         kept: list[Place] = []
-        for place in places:
-            is_fresh = (place.node, place.disk_uuid) not in here and len(kept) < copies
+        for place in dict.fromkeys(places):
+            is_fresh = (place.node, place.disk_uuid) not in here and len(kept) < wanted.copies
+            is_fresh = is_fresh and all(one.disk_uuid != place.disk_uuid for one in kept)
             if is_fresh and wanted.bound_to in ("", place.node) and self.check(wanted, place, kept, now_utc) is None:
-                kept.append(replace(place, size_bytes=self.bytes_at(facts, place, kept)))
+                kept.append(self._sized(wanted, place, kept))
         homes = {one.node for one in kept}.union(node for node, _ in here)
-        if _follows(facts) and kept and facts.node_id not in homes:
+        if _follows(facts) and facts.node_id and kept and facts.node_id not in homes:
             again = self.find(wanted, 1, (), now_utc)
             if again and again[0].node == facts.node_id:
                 return ()  # chosen for another node by now
@@ -205,13 +211,13 @@ class Planner:
         *,
         shut: _Disk = ("", ""),
     ) -> tuple[Place, ...]:
-        """Places for up to so many further copies beside those that are `planned`, on bytes that nobody has planned,
-        and not on the disk `shut`."""
+        """Places for up to so many further copies beside those that are `planned`, on bytes that nobody has, and not on
+        the disk `shut`."""
         found = tuple(planned)
         known = len(found)
         for _ in range(copies):
             taken = PlansBeside(self._table, wanted.facts.name, found, shut)
-            place = self.chooser.choose(Wanted(wanted.facts, wanted.copy, found), taken, now_utc).place
+            place = self._chooser.choose(Wanted(wanted.facts, wanted.copy, found), taken, now_utc).place
             if place is None:
                 break
             found = (*found, place)
@@ -220,10 +226,18 @@ class Planner:
     def check(
         self, wanted: PlannedVolume, place: Place, planned: Collection[Place], now_utc: datetime
     ) -> Rejection | None:
-        """Why a further copy of the volume may not be put there now, beside what others have planned."""
-        free = self.free_bytes(place, wanted.facts.name) - bytes_on(planned, place.node, place.disk_uuid)
-        there = replace(place, size_bytes=self.bytes_at(wanted.facts, place, planned))
+        """Why a further copy of the volume may not be put there now, beside what others have planned. Places that are
+        held are looked at when their node is chosen."""
+        taken = self._table.planned_bytes(place.node, place.disk_uuid, wanted.facts.name)
+        free = self.hard_bytes(place.node, place.disk_uuid) - taken
+        free -= bytes_on(planned, place.node, place.disk_uuid)
+        there = self._sized(wanted, place, planned)
         return legal(wanted.facts, wanted.copy, there, planned, self._world, free, now_utc)
+
+    def _sized(self, wanted: PlannedVolume, place: Place, planned: Collection[Place]) -> Place:
+        """That place with what a copy takes there; the leader before may have read what we have not."""
+        least = place.size_bytes if wanted.is_unread else 0
+        return replace(place, size_bytes=max(least, self.bytes_at(wanted.facts, place, planned)))
 
     def bytes_at(self, facts: Volume, place: Place, planned: Collection[Place]) -> int:
         """What a copy takes on that disk, with its backing image where that is not there, and comes with no other
@@ -239,16 +253,16 @@ class Planner:
         return found[0] if found else -_ALL_BYTES
 
     def free_bytes(self, place: Place, besides: str) -> int:
-        """The same, less what others have planned there."""
+        """The same, less what others have there."""
         hard = self.hard_bytes(place.node, place.disk_uuid)
-        return hard - self._table.taken_bytes(place.node, place.disk_uuid, besides)
+        return hard - self._table.taken_bytes(place.node, place.disk_uuid, (besides,))
 
     # Disks
 
     def image_changed(self, name: str) -> set[str]:
         """Places of that backing image's volumes take what they take by now; the nodes on which they are."""
         nodes = set[str]()
-        for plan in self._table:
+        for plan in self._table.plans():
             volume = self._world.volume(plan.volume)
             if volume is None or volume.backing_image == name:
                 self._resize(plan.volume)
@@ -257,44 +271,48 @@ class Planner:
 
     def _resize(self, volume: str) -> None:
         with self._alone(volume):
-            plan, wanted = self._table.get(volume), self.wanted(volume)
+            plan, wanted = self._table.plan(volume), self.wanted(volume)
             if plan is None or wanted is None:
                 return
             places: list[Place] = []
             for place in plan.places:
-                places.append(replace(place, size_bytes=self.bytes_at(wanted.facts, place, places)))
+                places.append(self._sized(wanted, place, places))
             self._table.put(replace(plan, places=tuple(places)))
 
     def check_node(self, name: str, now_utc: datetime) -> None:
         """After a change of that node or of what lies there: plans that it takes no more go elsewhere at once."""
-        for uuid in self._table.disks_on(name):
+        for uuid in list(self._table.taken_on(name)):
             self.relieve(name, uuid, now_utc)
 
     def relieve(self, node: str, disk_uuid: str, now_utc: datetime) -> None:
         """Move plans off that disk, the latest first, that are not legal there any more, or for which there are not
         enough bytes beside the earlier ones. A plan stays whose volume is not known at the moment: its place is checked
-        again before it is given."""
+        again before it is given. Holds stay: they are checked when a node is chosen."""
         for volume in self._latest_first(node, disk_uuid, ""):
-            is_over = self.hard_bytes(node, disk_uuid) < self._table.taken_bytes(node, disk_uuid)
+            is_over = self.hard_bytes(node, disk_uuid) < self._table.planned_bytes(node, disk_uuid)
             with self._alone(volume):
                 if is_over or not self._is_legal_at(volume, node, disk_uuid, now_utc):
                     self.move(volume, node, disk_uuid, now_utc)
 
     def _is_legal_at(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> bool:
-        plan, wanted = self._table.get(volume), self.wanted(volume)
+        plan, wanted = self._table.plan(volume), self.wanted(volume)
         if plan is None or wanted is None:
             return True
         here, others = split(plan, node, disk_uuid)
-        return all(self.check(wanted, one, others, now_utc) is None for one in here)
+        return all(self._is_legal(wanted, one, others, now_utc) for one in here)
+
+    def _is_legal(self, wanted: PlannedVolume, place: Place, others: Collection[Place], now_utc: datetime) -> bool:
+        """Whatever others hold there."""
+        return legal(wanted.facts, wanted.copy, place, others, self._world, _ALL_BYTES, now_utc) is None
 
     def _latest_first(self, node: str, disk_uuid: str, besides: str) -> list[str]:
-        plans = (self._table.get(name) for name in self._table.volumes_on(node, disk_uuid) if name != besides)
+        plans = (self._table.plan(name) for name in self._table.volumes_on(node, disk_uuid) if name != besides)
         found = [plan for plan in plans if plan is not None]
         return [one.volume for one in sorted(found, key=lambda one: (one.since_utc, one.volume), reverse=True)]
 
     def move(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> None:
         """Plan the volume's copies anew that were to lie on that disk. Who loses one is told."""
-        plan, wanted = self._table.get(volume), self.wanted(volume)
+        plan, wanted = self._table.plan(volume), self.wanted(volume)
         if plan is None or wanted is None:
             return
         lost, rest = split(plan, node, disk_uuid)
@@ -311,13 +329,17 @@ class Planner:
         for volume in self._latest_first(*shut, besides):
             if self.free_bytes(place, besides) >= place.size_bytes:
                 break
-            plan, wanted = self._table.get(volume), self.wanted(volume)
+            plan, wanted = self._table.plan(volume), self.wanted(volume)
             if plan is None or wanted is None:
                 continue
             lost, rest = split(plan, *shut)
             found = self.find(wanted, len(lost), rest, now_utc, shut=shut)
             if len(found) < len(lost):
                 break
+            if _follows(wanted.facts) and place.node == wanted.facts.node_id not in {
+                one.node for one in (*rest, *found)
+            }:
+                continue  # it stays where its pod goes
             former.append(plan)
             self._table.put(replace(plan, places=(*rest, *found)))
             moved += len(found)
@@ -337,19 +359,17 @@ class Planner:
             self._journal.tell(Tale.PLACE_LOST, claim, facts.size_bytes, 0)
 
 
+def _home(facts: Volume, claimants: Collection[Claimant]) -> str:
+    """The node where the volume's engine runs, or is to run: where it is attached, if a pod stays there; else where the
+    first pod goes, if there is any."""
+    nodes = [one.node for one in claimants if one.node]
+    stay = [one.node for one in claimants if not one.is_leaving]
+    return facts.node_id if facts.node_id in (stay or nodes or [facts.node_id]) else next(iter(nodes), "")
+
+
 def bytes_on(places: Iterable[Place], node: str, disk_uuid: str) -> int:
     """What these places take on that disk."""
     return sum(one.size_bytes for one in places if (one.node, one.disk_uuid) == (node, disk_uuid))
-
-
-def _is_chosen(promise: Promise) -> bool:
-    return promise.source is Source.CHOICE and promise.state is State.ASSUMED
-
-
-def _copies(promise: Promise) -> int:
-    if isinstance(promise.places, OneOf):
-        return 1 if promise.places.nodes is None or promise.places.nodes else 0
-    return promise.places.copies if isinstance(promise.places, Roams) else 0
 
 
 def split(plan: Plan, node: str, disk_uuid: str) -> tuple[tuple[Place, ...], tuple[Place, ...]]:

@@ -29,9 +29,8 @@ class RefusedPod:
     pod_uid: str
     candidates: tuple[str, ...]
     first_at: float
-    at: float
-    is_contended: bool
     waits_since: float  # no later than `first_at`: under an earlier leader it counts as well
+    is_contended: bool = False
     is_presumed: bool = False  # the leader before us may have said it, and we have not been asked yet
     wakes: int = 0  # since the last contended refusal
     unanswered: int = 0  # wake-ups since the last filter call
@@ -50,6 +49,10 @@ class RefusedPod:
         """A pod that was woken and not asked about since waits in kube-scheduler's queue, or something else keeps it:
         more wake-ups soon do not help."""
         return self.woken_at + BACKOFF_SECONDS[-1] if self.unanswered else self.next_wake_at
+
+    def first_wake_at(self) -> float:
+        """When the next wake-up is due if the back-off starts again."""
+        return min(self.next_wake_at, self.woken_at + BACKOFF_SECONDS[0])
 
     def is_expected(self, now: float) -> bool:
         """Whether the pod is asked about soon, once it is woken: it comes back from its wake-ups."""
@@ -73,14 +76,16 @@ class Refusals:
         return self._refused.get(pod_uid)
 
     def unreached(self, pod_uid: str) -> frozenset[str]:
-        """Nodes that the last question about the pod had no time for, and that come first in the next one."""
+        """Nodes that no question about the pod had time for so far, or the last one if each had its turn; they come
+        first in the next one."""
         found = self._refused.get(pod_uid)
         return frozenset() if found is None else found.unreached
 
     def not_reached(self, pod_uid: str, names: Collection[str]) -> None:
         old = self._refused.get(pod_uid)
         if old is not None and (names or old.unreached):
-            self._refused[pod_uid] = replace(old, unreached=frozenset(map(intern, names)))
+            left = old.unreached.intersection(names) or frozenset(map(intern, names))
+            self._refused[pod_uid] = replace(old, unreached=left)
 
     def is_resting(self, pod_uid: str) -> bool:
         """Whether the pod was refused for want of room, and was not woken since: it does not come back by itself."""
@@ -90,18 +95,20 @@ class Refusals:
     def refused(
         self, pod_uid: str, candidates: Sequence[str], is_contended: bool, now: float, *, is_sample: bool = False
     ) -> None:
-        old = self._refused.get(pod_uid)
-        entry = RefusedPod(pod_uid, self._shared(candidates), now, now, is_contended, waits_since=now)
-        if old is not None:
-            entry = replace(entry, first_at=old.first_at, waits_since=old.waits_since, woken_at=old.woken_at)
-            if is_contended:  # the back-off starts again
-                entry = replace(entry, next_wake_at=min(old.next_wake_at, old.woken_at + BACKOFF_SECONDS[0]))
-            else:
-                entry = replace(entry, wakes=old.wakes, next_wake_at=old.next_wake_at)
+        old = self._refused.get(pod_uid) or RefusedPod(pod_uid, (), now, waits_since=now)
+        entry = RefusedPod(
+            pod_uid,
+            self._shared(candidates),
+            old.first_at,
+            old.waits_since,
+            is_contended,
+            wakes=0 if is_contended else old.wakes,
+            next_wake_at=old.first_wake_at() if is_contended else old.next_wake_at,
+            woken_at=old.woken_at,
+            unreached=old.unreached,
+        )
         if is_sample:
-            former = old.series if old is not None else None
-            by_wake = old is not None and old.unanswered > 0
-            series = (former or Series()).shown(self.nodes.of(entry.candidates), by_wake=by_wake)
+            series = (old.series or Series()).shown(self.nodes.of(entry.candidates), by_wake=old.unanswered > 0)
             entry = replace(entry, series=series, next_wake_at=now if series.is_fresh else entry.next_wake_at)
             self._has_news = True
         self._refused[pod_uid] = entry
@@ -116,8 +123,7 @@ class Refusals:
         if old is None or old.is_presumed or not old.candidates:  # filter was not asked: this is the whole refusal
             self.refused(pod_uid, (), is_contended, now)
         elif is_contended:
-            again = min(old.next_wake_at, old.woken_at + BACKOFF_SECONDS[0])
-            self._refused[pod_uid] = replace(old, is_contended=True, next_wake_at=again)
+            self._refused[pod_uid] = replace(old, is_contended=True, next_wake_at=old.first_wake_at())
         self.preempts(pod_uid, victims)
 
     def preempts(self, pod_uid: str, victims: Sequence[str]) -> None:
@@ -128,16 +134,14 @@ class Refusals:
             self._refused[pod_uid] = replace(old, victims=self._shared(victims))
 
     def presume(self, pod: Pod, candidates: Sequence[str], now: float, now_utc: datetime) -> None:
-        """The leader before us may have refused the pod, or offered it any node: so it counts as refused for promises
-        of others until it is asked about. It has waited for as long as its own condition says.
-        """
-        old = self._refused.get(pod.uid)
-        self.refused(pod.uid, candidates, True, now)
-        if old is None:
+        """The leader before us may have refused the pod, and then it sleeps until it is woken: so it counts as refused
+        until it is asked about. It has waited for as long as its own condition says. Nothing for a pod that we have
+        refused."""
+        if pod.uid not in self._refused:
             since = _moment(pod.unschedulable_since_utc, now, now_utc)
-            self._refused[pod.uid] = replace(self._refused[pod.uid], waits_since=since, is_presumed=True)
-        elif old.is_presumed:
-            self._refused[pod.uid] = replace(self._refused[pod.uid], is_presumed=True)
+            names = self._shared(candidates)
+            entry = RefusedPod(pod.uid, names, now, since, is_contended=True, is_presumed=True)
+            self._refused[pod.uid] = entry
 
     def take_news(self) -> bool:
         """Whether a pod was refused since the last call that other nodes may have room for already."""
@@ -153,14 +157,12 @@ class Refusals:
     def _shared(self, candidates: Sequence[str]) -> tuple[str, ...]:
         """The candidates as one tuple for all pods that are asked about the same nodes, of names that exist once."""
         names = tuple(candidates)
-        found = self._lists.get(names)
-        if found is None:
+        if names not in self._lists:
             if len(self._lists) >= MOST_LISTS:
                 entries = self._refused.values()
                 self._lists = {names: names for entry in entries for names in (entry.candidates, entry.victims)}
-            found = tuple(map(intern, names))
-            self._lists[found] = found
-        return found
+            self._lists[names] = tuple(map(intern, names))
+        return self._lists[names]
 
     def expect(self, pod_uid: str, victims: Sequence[str], now: float) -> None:
         """As `refused_preemption`, contended, about a pod that our stores do not show: if they do soon."""

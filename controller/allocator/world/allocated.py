@@ -70,7 +70,6 @@ class Allocated:
         self.reused: dict[str, float] = {}  # failed replicas of which somebody was told that they come back, and when
         self._shown: dict[str, Replica] = {}  # as Longhorn has them, where `placed` has something else
         self._images: dict[str, BackingImage] = {}  # as Longhorn has them, of those that have allocations
-        self._lapsing = set[str]()  # replicas that lie where they do by an allocation alone
         self.extra = Extra(touch)
 
     def copy_to(self, other: Allocated) -> None:
@@ -165,10 +164,6 @@ class Allocated:
                 self._ours[place] = number, known[2], -1
                 if known[2] < 0:
                     del self._ours[place]
-
-    def lapsing(self, volume: str) -> int:
-        """How many of its replicas lie where they do by allocations alone, which may come to nothing."""
-        return sum(name in self._lapsing for name in self._placed.of(volume))
 
     def is_on_record(self, wanted: Allocation) -> bool:
         """Whether the record shows that much there."""
@@ -446,12 +441,7 @@ class Allocated:
             self._shown.pop(name, None)
         brings = shown.backing_image if shown is not None and not shown.is_placed else ""
         self.extra.put((Purpose.REPLICA, name), [one for one in entries if one.disk_uuid != used], brings)
-        touched = self._placed.put(name, joined) if joined != self._placed.get(name) else set[str]()
-        lapses = shown is not None and not shown.is_placed and bool(used)
-        if lapses is (name in self._lapsing):
-            return touched
-        self._lapsing ^= {name}
-        return touched if shown is None else touched | {shown.volume}
+        return self._placed.put(name, joined) if joined != self._placed.get(name) else set[str]()
 
     def _join_image(self, name: str, shown: BackingImage | None) -> BackingImage | None:
         """Each copy that is on record, or that Longhorn has decided on, counts as far as the disk's own figure does not

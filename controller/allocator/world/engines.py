@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from controller.model.longhorn import DiskNeeds, EngineImage, InstanceManager
 from controller.rules.eligibility import Engines, check_engine
@@ -25,8 +25,8 @@ class EngineFacts:
         other._manager_image, other._engines = self._manager_image, self._engines
         return other
 
-    def put_image(self, name: str, image: EngineImage | None) -> Mapping[str, bool] | None:
-        """Nodes on which the image is ready now and was not (True), or no more; None if nothing changed."""
+    def put_image(self, name: str, image: EngineImage | None) -> frozenset[str] | None:
+        """Nodes on which the image is ready now and was not, or no more; None if nothing changed."""
         old = self.images.pop(name, None)
         if image is not None:
             self.images[name] = image
@@ -35,18 +35,17 @@ class EngineFacts:
         self.forget()
         before = old.ready_nodes if old is not None else frozenset[str]()
         now = image.ready_nodes if image is not None else frozenset[str]()
-        return {name: name in now for name in before ^ now}
+        return before ^ now
 
-    def put_manager(self, name: str, manager: InstanceManager | None) -> Mapping[str, bool] | None:
-        """The nodes of the manager, before and now, and whether it runs there; None if nothing changed."""
+    def put_manager(self, name: str, manager: InstanceManager | None) -> frozenset[str] | None:
+        """The nodes of the manager, before and now; None if nothing changed."""
         old = self.managers.pop(name, None)
         if manager is not None:
             self.managers[name] = manager
         if old == manager:
             return None
         self.forget()
-        nodes = {old.node: False} if old is not None else {}
-        return nodes if manager is None else {**nodes, manager.node: manager.is_running}
+        return frozenset(one.node for one in (old, manager) if one is not None)
 
     def put_manager_image(self, image: str) -> None:
         """The setting `default-instance-manager-image`; "": any serves."""

@@ -53,7 +53,7 @@ class Facts:
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self.shares = Shares()
         self._engines = EngineFacts()
-        self._demands: dict[str, VolumeDemand | None] = {}  # of promises' volumes, by claim uid
+        self._demands: dict[str, VolumeDemand | None] = {}  # by claim uid
 
     # Lookup, as the demands ask for it
 
@@ -120,16 +120,6 @@ class Facts:
         come = (images[name] for name in sorted(names & images.keys()))
         return *allocated, *(Allocation(Purpose.BACKING_IMAGE, one.name, "", "", one.real_size_bytes) for one in come)
 
-    def volumes_to_place(self) -> set[str]:
-        """Volumes of which Longhorn has replicas to place, or to make."""
-        found = {replica.volume for replica in self.unplaced.values()}
-        return found.union(name for name in self.volumes if not self.placed.of(name))
-
-    @property
-    def unplaced(self) -> Mapping[str, Replica]:
-        """Replicas that Longhorn may place at any moment."""
-        return self.placed.unplaced
-
     def storage_class(self, name: str | None) -> StorageClass | None:
         """The class of that name; for None the default class."""
         if name is not None:
@@ -148,8 +138,9 @@ class Facts:
         return None if key is None else self.claims.get(key)
 
     def claim_names(self) -> dict[str, str]:
-        """ "namespace/name" by the claim's uid and by its Longhorn volume, to keep."""
-        return {**self._claim_by_uid, **self._claim_key_by_volume}
+        """ "namespace/name" of the claim by its Longhorn volume, to keep."""
+        provisioned = {provisioned_name(claim): key for key, claim in self.claims.items()}
+        return {**provisioned, **self._claim_key_by_volume}
 
     def pods_of_claim(self, key: str) -> list[Pod]:
         return [self.pods[uid] for uid in sorted(self._pods_by_claim.get(key, ()))]
@@ -170,35 +161,25 @@ class Facts:
 
     def claims_of_volume(self, volume: str) -> list[Claim]:
         """The claim that has the volume, and the one it was made for, when that is another one."""
-        claims = self.claim_of_volume(volume), self.claim_by_uid(volume.removeprefix("pvc-"))
-        return [claim for claim in claims if claim is not None]
+        claim, first = self.claim_of_volume(volume), self.claim_by_uid(volume.removeprefix("pvc-"))
+        return [one for one in (claim, first if first is not claim else None) if one is not None]
 
     def asked_bytes(self, volume: Volume) -> int:
         """The size that the cluster asks for: the volume's own, or the request of the claim that is bound to it, as
         Longhorn rounds it.
 
         A volume that was provisioned for its claim is as large as the claim asked for, until the claim asks for more.
-        One that was made by hand need not be as large as its PV says: there the request has to be beyond the PV's
-        capacity.
+        One that was made by hand need not be as large as its PV says, and one that was restored has the size of its
+        backup, whatever was asked for: there the request has to be beyond the PV's capacity.
         """
         claim = self.claim_of_volume(volume.name)
         pv = self.pvs.get(claim.volume_name) if claim is not None and claim.volume_name else None
         if claim is None or pv is None or pv.handle != volume.name or pv.claim_uid not in ("", claim.uid):
             return volume.size_bytes
-        if volume.deleting or (provisioned_name(claim) != volume.name and claim.requested_bytes <= pv.capacity_bytes):
+        has_other_size = provisioned_name(claim) != volume.name or bool(volume.from_backup)
+        if volume.deleting or (has_other_size and claim.requested_bytes <= pv.capacity_bytes):
             return volume.size_bytes
         return max(volume.size_bytes, rounded_volume_bytes(claim.requested_bytes))
-
-    def grows_at(self, volume: Volume) -> str:
-        """The node that Longhorn attaches the volume to, to grow it while it is detached; "" if it does not grow. Its
-        replicas are placed then as if it was attached for a pod (`volume_expansion_controller.go`)."""
-        if volume.node_id or not volume.owner_id:
-            return ""
-        shown = self.volumes.get(volume.name, volume)
-        wanted = max(self.asked_bytes(shown), self._granted.target_of(volume.name))
-        replicas = self.placed.of(volume.name).values()
-        is_growing = shown.expansion_required or any(entry.size_bytes < shown.size_bytes for entry in replicas)
-        return volume.owner_id if wanted > shown.size_bytes or is_growing else ""
 
     def _is_growing(self, name: str) -> bool:
         volume = self.volumes.get(name)

@@ -1,20 +1,20 @@
-"""Replicas by volume, by disk and by node, as Longhorn shows them, and who tells how large they may become."""
+"""Replicas by volume and by disk, as Longhorn shows them, and who tells how large they may become."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from controller.model.longhorn import Replica, Volume
+from controller.model.longhorn import Replica
 
 _NONE: Final[Mapping[str, Replica]] = {}
 
 
 class Granted(Protocol):
-    """What volumes were promised beyond what Longhorn shows of them."""
+    """What volumes were granted beyond what Longhorn shows of them."""
 
     def target_of(self, volume: str) -> int: ...  # bytes, 0 for none
-    def grows_on(self, disk_uuid: str) -> bool: ...
+    def grows_on(self, disk_uuid: str) -> bool: ...  # whether a copy there is to have more
 
 
 class NothingGranted:
@@ -40,28 +40,13 @@ class Placed:
         # The inner mappings are never changed but replaced, so that a copy of the outer ones is a copy of all.
         self._of_volume: dict[str, Mapping[str, Replica]] = {}  # volume -> name -> replica
         self._on_disk: dict[str, Mapping[str, Replica]] = {}  # disk uuid -> name -> replica
-        self._at_node: dict[str, dict[str, str]] = {}  # node -> name of replica -> volume
         self._volume_of: dict[str, str] = {}
-        self.unplaced: dict[str, Replica] = {}  # Longhorn may place these at any moment
-        self._up: dict[str, str] = {}  # volume -> node where it was up although none of its replicas shows a place
 
     def copy(self) -> Placed:
         """For questions only."""
         other = Placed(self._touch)
         vars(other).update(_of_volume=self._of_volume.copy(), _on_disk=self._on_disk.copy())
-        other.unplaced, other._up = self.unplaced.copy(), self._up.copy()
         return other
-
-    def volume_shown(self, name: str, volume: Volume | None) -> None:
-        if volume is None:
-            self._up.pop(name, None)
-        elif volume.node_id and volume.state == "attached" and not any(one.node for one in self.of(name).values()):
-            self._up[name] = volume.node_id
-
-    def hidden_at(self, volume: str) -> str:
-        """The node next to which the volume must have a replica that does not show yet, since it has been up there:
-        volumes and replicas are watched apart. "" for none."""
-        return self._up.get(volume, "")
 
     def get(self, name: str) -> Replica | None:
         volume = self._volume_of.get(name)
@@ -77,10 +62,6 @@ class Placed:
         """UUIDs of the disks with a replica that is made on that backing image. Costs: a look at each replica."""
         members = self._on_disk.items()
         return {uuid for uuid, here in members if any(one.backing_image == name for one in here.values())}
-
-    def volumes_at(self, node: str) -> set[str]:
-        """Volumes with a replica on that node, in whatever state."""
-        return set(self._at_node.get(node, {}).values())
 
     def put(self, name: str, replica: Replica | None) -> set[str]:
         """Replace; the volumes that it belonged to and belongs to."""
@@ -103,19 +84,12 @@ class Placed:
         return touched
 
     def _count(self, replica: Replica) -> None:
-        if replica.node:
-            self._up.pop(replica.volume, None)
-            self._at_node.setdefault(replica.node, {})[replica.name] = replica.volume
         if replica.disk_uuid:
             uuid = replica.disk_uuid
             self._on_disk[uuid] = {**self._on_disk.get(uuid, _NONE), replica.name: replica}
             self._touch(replica.disk_uuid)
-        if not replica.node and not replica.deleting and not replica.failed_at:
-            self.unplaced[replica.name] = replica
 
     def _uncount(self, replica: Replica) -> None:
-        self.unplaced.pop(replica.name, None)
-        self._at_node.get(replica.node, {}).pop(replica.name, None)
         if not replica.disk_uuid:
             return
         members = self._on_disk.get(replica.disk_uuid, _NONE)

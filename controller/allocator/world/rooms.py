@@ -1,7 +1,8 @@
-"""What nodes can take, promises aside: worked out when a node, its disks or their replicas change, not when a pod asks.
+"""What nodes can take, plans and holds aside: worked out when a node, its disks or their replicas change, not when a
+pod asks.
 
-Besides the room of each node there are two summaries for *plain* volumes (v1, no selectors, no backing image, no
-topology), so that a question about thousands of nodes need not look at every disk.
+Besides the room of each node there is a summary for *plain* volumes (v1, no selectors, no backing image, no topology),
+so that a question about thousands of nodes need not look at every disk.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
+from typing import Final
 
-from controller.allocator.world.reach import NOTHING
 from controller.model.allocations import Allocation
 from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, Replica, SpacePolicy
 from controller.rules.eligibility import (
@@ -22,39 +23,40 @@ from controller.rules.eligibility import (
 )
 from controller.rules.reasons import Reason, Rejection
 
+_NOTHING: Final = -(2**63)
+
 
 def make_room(
     node: LonghornNode,
     replicas_on: Callable[[str], Iterable[Replica]],
     is_shared: Callable[[str], bool],
     space: SpacePolicy,
-    believed: Callable[[str], int] = lambda _uuid: NOTHING,
     allocated_on: Callable[[str], Iterable[Allocation]] = lambda _uuid: (),
     closed: Rejection | None = None,
 ) -> NodeRoom:
     """What `node` can take. `replicas_on` has the replicas by disk UUID; disks whose UUID is shared take nothing.
-    `believed` is what Longhorn may have seen of a disk a moment ago; `allocated_on`, what is allocated there and no
-    object shows; `closed`, why the node takes nothing whatever Longhorn says."""
+    `allocated_on`: what is allocated there and no object shows; `closed`: why the node takes nothing whatever Longhorn
+    says."""
     disks, over, whole = [], list[tuple[str, int]](), 0
     selectors = space.allow_empty_node_selector, space.allow_empty_disk_selector
     kind = (node.tags, node.zone, node.region, *selectors)
     for disk in node.disks:
         if is_shared(disk.uuid):
             continue
-        room = room_of_disk(disk, replicas_on(disk.uuid), space, believed(disk.uuid), kind, allocated_on(disk.uuid))
+        room = room_of_disk(disk, replicas_on(disk.uuid), space, kind, allocated_on(disk.uuid))
         if room.free_bytes < 0 < disk.maximum_bytes:  # the figures of a disk that is not ready are zero
             over.append((disk.name, -room.free_bytes))
         if check_disk_state(disk) is not None:
             continue
         if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
-            room = replace(room, written_limit_bytes=NOTHING)
+            room = replace(room, written_limit_bytes=_NOTHING)
         disks.append(room)
         whole += max(0, disk.maximum_bytes - disk.reserved_bytes)
     rejection = check_node(node) or closed
     if rejection is None and not disks:
         rejection = Rejection(Reason.NO_USABLE_DISK, f"{node.name}: none of its disks accepts replicas")
-    plain = [room.free_bytes for room in disks if disk_takes(room, DEFAULT_NEEDS, 0, 0, space)]
     usable = rejection is None and (space.allow_empty_node_selector or not node.tags)
+    plain = tuple(room for room in disks if usable and disk_takes(room, DEFAULT_NEEDS, 0, 0, space))
     whole = whole if rejection is None else 0
     left = sum(max(0, room.free_bytes) for room in disks)
     return NodeRoom(
@@ -62,10 +64,11 @@ def make_room(
         tags=node.tags,
         rejection=rejection,
         disks=tuple(disks),
-        plain_free_bytes=max(plain, default=-1) if usable else -1,
+        plain_free_bytes=max((room.free_bytes for room in plain), default=-1),
         space_bytes=whole,
         left_bytes=left,
         left_share=min(1.0, left / whole) if whole else 0.0,
+        plain_disks=plain,
         over=tuple(over),
     )
 
@@ -76,29 +79,24 @@ def candidacy(node: LonghornNode | None) -> object:
 
 
 class Rooms:
-    """Rooms by node, and the plain volumes' summaries of all nodes. Threads: none of its own.
+    """Rooms by node, and a summary of all nodes. Threads: none of its own.
 
-    `free_by_node` has a node's free bytes per disk that takes plain volumes, largest first, and `best` the first of
-    them. A node that takes no plain volume, or has no room at all, is in neither. `uneven` are nodes with a disk that
-    Longhorn may take for emptier than it is.
+    `best` has the most that a plain volume finds on one disk of a node. A node that takes no plain volume is not in it.
     """
 
     def __init__(self, make: Callable[[str], NodeRoom | None], takes_pods: Callable[[str], bool]) -> None:
         self._make, self._takes_pods = make, takes_pods
-        self.uneven: set[str] = set()
         self.overdrawn: dict[str, tuple[tuple[str, int], ...]] = {}  # by node, disks over their limit, and by how much
         self._rooms: dict[str, NodeRoom] = {}
         self._stale: set[str] = set()
         self._touched: set[str] = set()
         self._listeners: list[set[str]] = []
-        self.free_by_node: dict[str, tuple[int, ...]] = {}
         self.best: dict[str, int] = {}
 
     def copy(self, other: Rooms) -> Rooms:
         """`other`, with all that is worked out here, for questions only."""
         vars(other).update(_rooms=self._rooms.copy(), _stale=self._stale.copy())
-        other.free_by_node, other.best = self.free_by_node.copy(), self.best.copy()
-        other.uneven = self.uneven.copy()
+        other.best = self.best.copy()
         return other
 
     def touch(self, names: Iterable[str]) -> None:
@@ -126,12 +124,12 @@ class Rooms:
             self._renew(name)
         return self._rooms.get(name)
 
-    def refresh(self, space: SpacePolicy, most: int | None = None) -> bool:
-        """Bring the summaries up to date, at the cost of the nodes that changed since, `most` of them; whether some are
+    def refresh(self, most: int | None = None) -> bool:
+        """Bring the summary up to date, at the cost of the nodes that changed since, `most` of them; whether some are
         left."""
         for name in list(islice(self._stale, most)):
             self._renew(name)
-            self._summarise(name, space)
+            self._summarise(name)
             self._stale.discard(name)
         return bool(self._stale)
 
@@ -144,20 +142,11 @@ class Rooms:
         else:
             self._rooms[name] = room
 
-    def _summarise(self, name: str, space: SpacePolicy) -> None:
+    def _summarise(self, name: str) -> None:
         room = self._rooms.get(name)
-        self.free_by_node.pop(name, None)
         self.best.pop(name, None)
-        self.uneven.discard(name)
         self.overdrawn.pop(name, None)
         if room is not None and room.over:
             self.overdrawn[name] = room.over
-        if room is None or not self._takes_pods(name):
-            return
-        if any(disk.reach_bytes != disk.free_bytes for disk in room.disks):
-            self.uneven.add(name)
-        if room.plain_free_bytes < 0:
-            return
-        free = [disk.free_bytes for disk in room.disks if disk_takes(disk, DEFAULT_NEEDS, 0, 0, space)]
-        self.free_by_node[name] = tuple(sorted(free, reverse=True))
-        self.best[name] = room.plain_free_bytes
+        if room is not None and room.plain_free_bytes >= 0 and self._takes_pods(name):
+            self.best[name] = room.plain_free_bytes

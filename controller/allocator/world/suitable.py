@@ -6,11 +6,10 @@ question about thousands of nodes need not work out anew what is the same for al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from controller.allocator.world.world import World
-from controller.model.longhorn import BackingImage, DiskNeeds, LonghornNode
+from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds, LonghornNode
 from controller.rules.affinity import (
     Affinity,
     Try,
@@ -22,15 +21,13 @@ from controller.rules.affinity import (
 )
 from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import (
+    EXT_LIMIT_BYTES,
     DiskRoom,
     NodeRoom,
     check_disk_kind,
-    check_disk_tags,
     check_node_tags,
     check_topology,
     check_v2,
-    disk_takes,
-    disk_type_of,
 )
 from controller.rules.reasons import Reason
 
@@ -87,63 +84,6 @@ def _try_on(
     return None
 
 
-def takes_now(world: World, name: str, demand: VolumeDemand) -> bool:
-    """Whether a replica of the volume that is bound to that node finds a disk there, promises aside."""
-    room = world.room(name)
-    if room is None or check_node_of(world, room, demand) is not None:
-        return False
-    found = disks_of(world, room, demand)
-    if isinstance(found, Reason):
-        return False
-    return any(room.disks[disk].free_bytes >= demand.size_bytes for disk in (*found[0], *found[1]))
-
-
-def takes_all_now(world: World, name: str, demands: Sequence[VolumeDemand]) -> bool:
-    """Whether the first replicas of a pod's volumes all find a disk there, whichever Longhorn chooses for each: on
-    every disk, all that may come there goes together. True for a single volume, and for a node that is not there."""
-    room = world.room(name)
-    first = [one for one in demands if one.is_local and not one.placed_nodes]
-    coming = [*first, *(one for one in demands if one.is_roaming)]
-    if room is None or not first or len(coming) < 2:
-        return True
-    bytes_on = [0] * len(room.disks)
-    for demand in coming:
-        found = disks_of(world, room, demand)
-        for index in () if isinstance(found, Reason) else (*found[0], *found[1]):
-            if demand.size_bytes <= room.disks[index].reach_bytes:
-                bytes_on[index] += demand.size_bytes * (1 if demand.is_local else max(1, demand.copies))
-    return all(more <= disk.free_bytes for disk, more in zip(room.disks, bytes_on, strict=True) if more)
-
-
-def usage_of(world: World, demand: VolumeDemand, now_utc: datetime | None = None) -> Usage:
-    """Which nodes and zones hold replicas of the volume, as far as Longhorn counts them: on its candidates alone."""
-    replicas = world.replicas_of(demand.volume).values()
-    due = is_replacement_due(demand.facts, world.settings, now_utc)
-    counted = counted_replicas(replicas, ignore_failed=False, replacement_due=due)
-    nodes = {
-        replica.node: world.nodes[replica.node]
-        for replica in counted
-        if check_candidate(world, replica.node, demand.needs) is None
-    }
-    return Usage.of(counted, nodes)
-
-
-def barred_nodes(world: World, demand: VolumeDemand) -> frozenset[str]:
-    """Nodes that take no further replica of the volume, because Longhorn keeps one there, or in their zone, apart from
-    it. Failed replicas bar nothing here, since Longhorn gives up on them at some time."""
-    affinity = Affinity.of(demand.facts, world.settings)
-    replicas = [entry for entry in world.replicas_of(demand.volume).values() if entry.node and not entry.failed_at]
-    if not replicas or affinity.balances or affinity.shares_nodes:
-        return frozenset()
-    counted = [entry for entry in replicas if not (entry.deleting or entry.eviction_requested)]
-    barred = frozenset(entry.node for entry in counted)
-    if affinity.zone_soft:
-        return barred
-    candidates = {name for name in barred if check_candidate(world, name, demand.needs) is None}
-    usage = Usage.of(counted, {name: world.nodes[name] for name in candidates})
-    return barred.union(name for name, node in world.nodes.items() if usage.bars(name, node.zone, affinity) is not None)
-
-
 # Disks
 
 
@@ -183,36 +123,18 @@ def _holding(world: World, demand: VolumeDemand) -> frozenset[str]:
     return disks_with_replicas(replicas.values(), ignore_failed=False) if replicas else _NO_DISKS
 
 
-def disks_for(world: World, room: NodeRoom, needs: DiskNeeds, size_bytes: int, required_bytes: int) -> tuple[int, ...]:
-    """The disks where something pending with these needs and sizes may land sooner or later.
-
-    States that come and go (a node that is not ready, an instance manager that is away) are not asked: they may be
-    over before it lands.
-    """
-    space = world.settings.space
-    if not check_node_tags(room.tags, needs, space):
-        return ()
-    if needs.topology and check_topology(world.nodes[room.name], needs) is not None:
-        return ()
-    return tuple(
-        index for index, disk in enumerate(room.disks) if disk_takes(disk, needs, size_bytes, required_bytes, space)
+def is_plain_demand(world: World, demand: VolumeDemand) -> bool:
+    """Whether the volume is new and every disk with room for it that takes plain volumes takes it. The engine image is
+    a matter of nodes, not of disks."""
+    needs = demand.needs
+    is_plain = needs is DEFAULT_NEEDS or (
+        needs.data_engine == "v1" and not (needs.node_selector or needs.disk_selector or needs.topology or needs.image)
     )
-
-
-def disks_for_image(world: World, room: NodeRoom, image: BackingImage) -> tuple[int, ...]:
-    needs = DiskNeeds(disk_selector=image.disk_selector, data_engine=image.data_engine)
-    return tuple(
-        index
-        for index, disk in enumerate(room.disks)
-        if disk.type == disk_type_of(image.data_engine) and check_disk_tags(disk.tags, needs, world.settings.space)
+    return (
+        is_plain
+        and not world.replicas_of(demand.volume)
+        and not demand.required_bytes
+        and demand.clone_disks is None
+        and demand.size_bytes < EXT_LIMIT_BYTES
+        and demand.image is None
     )
-
-
-def images_to_come(world: World, name: str, wanted: Iterable[VolumeDemand]) -> list[BackingImage]:
-    """Backing images that are not on the node yet: each comes along with its first volume there."""
-    images = {demand.image.name: demand.image for demand in wanted if demand.image is not None}
-    if not images:
-        return []
-    here = [disk.uuid for disk in world.nodes[name].disks]
-    sized = (image for _, image in sorted(images.items()) if image.real_size_bytes > 0)
-    return [image for image in sized if all(world.lacks_image(image, uuid) for uuid in here)]

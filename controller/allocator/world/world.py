@@ -6,16 +6,13 @@ Threads: none of its own; the allocator's lock guards it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
 from controller.allocator.world.backups import claims_restored_from
 from controller.allocator.world.facts import Facts
-from controller.allocator.world.limits import Limits
 from controller.allocator.world.placed import Granted
-from controller.allocator.world.reach import Reach, ReachCause
 from controller.allocator.world.rooms import Rooms, candidacy, make_room
-from controller.clock import Clock
 from controller.model.longhorn import (
     BackingImage,
     Backup,
@@ -43,33 +40,29 @@ class World(Facts):
     `granted` tells what volumes may become at any moment: whoever asks what a disk holds must count those bytes.
     """
 
-    def __init__(self, granted: Granted | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, granted: Granted | None = None) -> None:
         super().__init__(granted, self._stale_rooms, self._closing_changed, self.nodes_of_disk)
-        self._clock = clock
-        self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas that Longhorn will make; no promises
+        self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas that Longhorn will make
         self.rebuild_bytes: Counter[str] = Counter()  # of those that are bound to a node, by node
         self._nodes_of_disk: dict[str, tuple[str, ...]] = {}  # disk uuid -> its nodes, a node once for each such disk
         self._rooms = Rooms(self._make_room, self.has_node)
-        self.reach = Reach(clock)
-        self.limits = Limits()
         self._changed_volumes: set[str] = set()
         self._changed_candidates: set[str] = set()
 
     def copy(self, granted: Granted) -> World:
         """The facts of this moment, for questions that nobody holds the lock for. Facts are immutable, so this costs
         one copied mapping for each kind: a millisecond or two for 10,000 volumes."""
-        other = World(granted, self._clock)
+        other = World(granted)
         kinds = "pods claims pvs classes volumes nodes kube_nodes backing_images absent"
         indices = "backups _claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
         for name in (*kinds.split(), *indices.split()):
             setattr(other, name, getattr(self, name).copy())
         other.settings, other.placed = self.settings, self.placed.copy()
         vars(other)["_rooms"] = self._rooms.copy(vars(other)["_rooms"])
-        other.reach = self.reach.copy()
         self.allocated.copy_to(other.allocated)
         return other
 
-    # Changes. Sets hold the keys of the claims whose promises may change; pods are settled through their claims.
+    # Changes. Sets hold the keys of the claims whose plans may change; pods are settled through their claims.
 
     def put_pod(self, key: str, pod: Pod | None) -> Pod | None:
         """Replaces the entry under `key`. Returns the former pod if it is gone, or another one has its name now."""
@@ -143,7 +136,6 @@ class World(Facts):
         self._demands.clear()
         self.absent.pop(Missing("volume", "", name), None)
         _exchange(self.volumes, name, volume)
-        self.placed.volume_shown(name, volume)
         self._replicas_changed(name)
         return self._claims_touched_by(name)
 
@@ -221,8 +213,6 @@ class World(Facts):
                 holders = self._nodes_of_disk.get(disk.uuid, ())
                 touched.update(holders)
                 self._nodes_of_disk[disk.uuid] = (*holders, name)
-        self.reach.node_changed(old, node, self.settings.space)
-        self.limits.put(name, node, self.settings.space)
         if (old is None) is not (node is None):
             self._engines.forget()
         if candidacy(old) != candidacy(node):
@@ -235,8 +225,6 @@ class World(Facts):
         old = self.kube_nodes.pop(name, None)
         if old is None or node is None or old.disables_v2 != node.disables_v2:
             self._changed_candidates.add(name)
-            change = ReachCause.CLOSED if node is None or node.disables_v2 else ReachCause.OPENED
-            self.reach.node_told(self.nodes.get(name), change)
         if node is not None:
             self.kube_nodes[name] = node
         self._rooms.touch((name,) if had_any and self.kube_nodes else self.nodes)
@@ -253,9 +241,6 @@ class World(Facts):
         image = self.allocated.put_image(name, image)
         old = _exchange(self.backing_images, name, image)
         before, after = (one.disk_uuids if one is not None else frozenset[str]() for one in (old, image))
-        if image is not None:
-            for uuid in after - before:
-                self.reach.came(uuid, ReachCause.IMAGE, image.real_size_bytes)
         for uuid in self.disks_with_image(name) | before | after if image != old else ():
             self._stale_rooms(uuid)
         made_on = (volume.name for volume in self.volumes.values() if volume.backing_image == name)
@@ -267,12 +252,10 @@ class World(Facts):
     def put_instance_manager(self, name: str, manager: InstanceManager | None) -> set[str]:
         return self._engines_changed(self._engines.put_manager(name, manager))
 
-    def _engines_changed(self, nodes: Mapping[str, bool] | None) -> set[str]:
+    def _engines_changed(self, nodes: frozenset[str] | None) -> set[str]:
         if nodes is not None:
             self._demands.clear()  # a new volume's engine image may be another one
-            self._changed_candidates |= nodes.keys()
-            for name, is_able in nodes.items():
-                self.reach.node_told(self.nodes.get(name), ReachCause.OPENED if is_able else ReachCause.CLOSED)
+            self._changed_candidates |= nodes
         return set()  # it decides where replicas may go, not what a claim asks for
 
     def has_node(self, name: str) -> bool:
@@ -280,16 +263,12 @@ class World(Facts):
         return name in self.nodes and (not self.kube_nodes or name in self.kube_nodes)
 
     def put_settings(self, settings: LonghornSettings) -> None:
-        old, self.settings = self.settings, settings
-        for node in self.nodes.values() if old.space != settings.space else ():
-            self.reach.node_changed(node, node, settings.space, old.space)
-        self.limits.put_all(self.nodes.values(), settings.space)
+        self.settings = settings
         for name in self.volumes:
             self._foresee_rebuilds(name)
         self._demands.clear()
         self._engines.put_manager_image(settings.instance_manager_image)
         self._rooms.touch(self.nodes)
-        self._changed_volumes |= self.volumes_to_place()
         self.refresh()
 
     def _stale_rooms(self, disk_uuid: str) -> None:
@@ -299,20 +278,16 @@ class World(Facts):
         """Its allocation record closes it, or no more."""
         self._rooms.touch((node,))
         self._changed_candidates.add(node)
-        change = ReachCause.CLOSED if self.allocated.closed(node) else ReachCause.OPENED
-        self.reach.node_told(self.nodes.get(node), change)
 
     # Rooms, computed once after a change of their node
 
     def room(self, name: str) -> NodeRoom | None:
-        """What that Longhorn node can take, promises aside; None when Longhorn has no such node."""
+        """What that Longhorn node can take, plans and holds aside; None when Longhorn has no such node."""
         return self._rooms.get(name)
 
     def refresh(self, most: int | None = None) -> bool:
-        """Work out the rooms of nodes that changed, `most` of them, for `best` and `free_by_node`; whether some are
-        left."""
-        self._rooms.touch(self.reach.end_beliefs())
-        return self._rooms.refresh(self.settings.space, most)
+        """Work out the rooms of nodes that changed, `most` of them, for `best`; whether some are left."""
+        return self._rooms.refresh(most)
 
     def listen_to_rooms(self) -> set[str]:
         """As `Rooms.listen`, for whoever keeps something of rooms as long as this world lives."""
@@ -328,16 +303,6 @@ class World(Facts):
         replicas."""
         return [(node, disk, over) for node, disks in self._rooms.overdrawn.items() for disk, over in disks]
 
-    @property
-    def uneven(self) -> Collection[str]:
-        """Nodes with a disk that Longhorn may take for emptier than it is, as of the last `refresh`."""
-        return self._rooms.uneven
-
-    @property
-    def free_by_node(self) -> Mapping[str, tuple[int, ...]]:
-        """Free bytes of the disks that take plain volumes, largest first, by node, as of the last `refresh`."""
-        return self._rooms.free_by_node
-
     def _make_room(self, name: str) -> NodeRoom | None:
         node = self.nodes.get(name)
         if node is None:
@@ -347,7 +312,6 @@ class World(Facts):
             self.counted_on,
             self.is_shared_disk,
             self.settings.space,
-            self.reach.most_believed,
             self.extra_on,
             self.allocated.check_closed(name),
         )

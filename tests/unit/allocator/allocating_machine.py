@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import precondition, rule
 
 from controller.allocator.outcome import Allotment
-from controller.allocator.promises.binding import binding_of
 from controller.errors import NotFoundError, NotReadyError
 from controller.model.allocations import Allocation, Change, NodeRecord, changed
 from controller.model.longhorn import Replica
@@ -87,7 +86,7 @@ class AllocatingMachine(RaceMachine):
             observe(self.allocator, "volume", owner, self.truth["volume"][owner])
             observe(self.allocator, "replica", name, self.truth["replica"][name])
             given = self.allocator.allocations.place_replica(name, SECONDS)
-        except NotReadyError:  # a leader before gave it, and pods count wherever they may have been offered a node
+        except NotReadyError:  # a leader before gave it, and answers of that one may have no room beside it
             assert self.allocator._world.allocated.has_former
             return
         assert given.allocations or given.obstacles
@@ -121,14 +120,6 @@ class AllocatingMachine(RaceMachine):
         return sorted({one.name for one in self.entries()} - self.truth["replica"].keys())
 
     # Safety
-
-    @invariant()
-    def what_binds_is_told_without_a_look_at_each_promise(self) -> None:
-        """By the facts of now: an owner or a pod that changed has its promises entered again."""
-        ledger, binds = self.allocator._ledger, binding_of(self.allocator._world, self.allocator._memory)
-        assert binds is not None
-        expected = {(one.volume, one.claimant): one for one in ledger.promises() if binds(one)}
-        assert expected == {(one.volume, one.claimant): one for one in ledger.binding.promises()}
 
     def promised(self, name: str) -> int:
         """What is on record there and shows nowhere yet counts, too, and stands for what was chosen."""

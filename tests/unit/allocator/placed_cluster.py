@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from controller.allocator.outcome import ReplicaTurn
 from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.table import Table
+from controller.allocator.verbs.planning import Planner
 from controller.model.longhorn import Replica
 from controller.model.places import Place
 from tests.fakes import builders
@@ -55,6 +57,14 @@ class PlacedCluster(TestCluster):
         self.select_node(pod, to)
         return f"pvc-uid-{pod}"
 
+    @property
+    def table(self) -> Table:
+        return self.allocator._table
+
+    @property
+    def planner(self) -> Planner:
+        return self.allocator._settler.planner
+
     def plans(self) -> dict[str, list[str]]:
         """The disks that are planned, by volume, as they would be stored; of what changed since the last call."""
         changes = self.allocator.places.take_plans()
@@ -81,5 +91,6 @@ def add_second_copy(site: PlacedCluster, gib: float, *, first_on: str, volume: s
     return second
 
 
-def made_plan(volume: str, uid: str, places: Sequence[Place]) -> Plan:
-    return Plan(volume, uid, tuple(places), (), NOW)
+def made_plan(volume: str, uid: str, places: Sequence[Place], *pods: str) -> Plan:
+    """As it was stored, made for these pods."""
+    return Plan(volume, uid, tuple(places), pods, NOW)

@@ -207,12 +207,16 @@ class RaceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.choosing())
     @rule(data=st.data())
     def scheduler_gives_up_on_an_answer(self, data: st.DataObject) -> None:
+        """And on every other one that is as old, since no choice has come for so long."""
         workload = data.draw(st.sampled_from(self.choosing()))
         workload.offered = ()
         self.advance(6)
         for due in self.allocator.due():
             self.read_live(due)
             self.allocator.expire(due)
+            for other in self.choosing():
+                if other.uid == due.claimant:
+                    other.offered = ()
 
     def read_live(self, due: Due) -> None:
         """What the sweeper does before it lets a hold end: pod and claims as they are now reach the allocator first."""
@@ -295,7 +299,8 @@ class RaceMachine(RuleBasedStateMachine):
         for kind in self.kinds:  # a new leader answers only once its stores are caught up
             while self.queues[kind]:
                 self.deliver(kind)
-        self.allocator.begin_term()
+        table = self.allocator._table
+        self.allocator.begin_term(plans=table.plans(), holds=table.holds())
 
     # Safety
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 import pytest
 
-from controller.allocator.judge import node as placement
-from controller.allocator.judge.node import Judge
-from controller.allocator.judge.packing import (
-    PACK_STEPS,
-    STRAND_STEPS,
-    Item,
-    Steps,
-    is_robust,
-    pack,
-)
-from controller.allocator.judge.verdict import Verdict
-from controller.allocator.promises.ledger import Ledger
-from tests.fakes.builders import TestCluster, node, promise
+from controller.allocator.choose import pod_fit
+from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.packing import PACK_STEPS, Item, Steps, pack
+from controller.allocator.choose.pod_fit import PodFit
+from controller.allocator.choose.verdict import FULL
+from controller.allocator.choose.wanted import NothingTaken, Plus, Taken
+from controller.model.places import Place
+from controller.rules.demand import VolumeDemand
+from tests.fakes.builders import TestCluster, node
 from tests.fakes.counting import counted
 from tests.fakes.rooms import local, room, world_of
-
-NO_SEARCH = 0
-
 
 # Packing: what best fit packs needs no search
 
@@ -40,42 +32,10 @@ NO_SEARCH = 0
         ((6, 1, 7), (7, 7)),
     ],
 )
-def test_what_best_fit_packs_costs_no_search(sizes: tuple[int, ...], free: tuple[int, ...]) -> None:
-    disks = tuple(range(len(free)))
-    steps = Steps(NO_SEARCH)
-    found = pack([Item(size, disks) for size in sizes], free, steps)
-    assert found is not None
+def test_what_best_fit_packs_costs_a_step_for_each_volume(sizes: tuple[int, ...], free: tuple[int, ...]) -> None:
+    disks, steps = tuple(range(len(free))), Steps(len(sizes))
+    assert pack([Item(size, disks) for size in sizes], free, steps) is not None
     assert not steps.exhausted
-
-
-def test_a_single_volume_takes_the_disk_with_the_most_room_and_a_tie_goes_to_the_first() -> None:
-    assert (1,) == pack([Item(5, (0, 1, 2))], [6, 9, 7], Steps(NO_SEARCH))
-    assert (0, 1) == pack([Item(5, (0, 1)), Item(4, (0, 1))], (8, 8), Steps(NO_SEARCH))
-
-
-def test_spare_disks_cost_no_search_either() -> None:
-    items = [Item(5, (0,), (1,)), Item(5, (0,), (1,))]
-    assert {0, 1} == set(pack(items, (5, 5), Steps(NO_SEARCH)) or ())
-
-
-# Judging
-
-
-def test_a_node_whose_disks_are_all_too_small_needs_no_closer_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = world_of(room("d1", 100))
-    world.put_node("n2", node("n2", room("d2", 10)))
-    looks = counted(monkeypatch, Judge, "judge")
-    sure, refused = Judge(world, Ledger(), (local(60),), 0.0).sure_among(["n1", "n2"])
-    assert (["n1"], ["n2"]) == (sure, list(refused))
-    assert 1 == len(looks)
-
-
-def test_a_sure_node_costs_no_packing(monkeypatch: pytest.MonkeyPatch) -> None:
-    packings = counted(monkeypatch, placement, "pack")
-    ledger = Ledger.of([promise("other", size=40)])
-    judge = Judge(world_of(room("d1", 100)), ledger, (local(60, required_bytes=1),), 10.0)
-    assert Verdict.SURE is judge.judge("n1").verdict
-    assert not packings
 
 
 # Searches: the same problems take the same steps, whatever is changed about the code
@@ -113,23 +73,60 @@ def packing_steps(dice: Random) -> int:
     return PACK_STEPS - steps.left
 
 
-def stranding_steps(dice: Random) -> int:
-    items, free = tight(dice)
-    steps = Steps(STRAND_STEPS)
-    is_robust(items[:3], [room + whole(dice, 0, 4) for room in free], steps)
-    return STRAND_STEPS - steps.left
+def test_a_search_takes_no_more_steps_than_it_did() -> None:
+    taken = [sum(packing_steps(Random(f"{batch}-{number}")) for number in range(60)) for batch in range(6)]
+    assert [538, 477, 543, 449, 496, 460] == taken
 
 
-@pytest.mark.parametrize(
-    ("search", "expected"),
-    [
-        (packing_steps, [327, 265, 328, 225, 313, 274, 306, 216, 214, 333, 296, 299]),
-        (stranding_steps, [44, 74, 129, 101, 101, 40]),
-    ],
-)
-def test_a_search_takes_no_more_steps_than_it_did(search: Callable[[Random], int], expected: list[int]) -> None:
-    taken = [sum(search(Random(f"{batch}-{number}")) for number in range(60)) for batch in range(len(expected))]
-    assert expected == taken
+# Judging
+
+
+def fit(*demands: VolumeDemand, taken: Taken | None = None) -> PodFit:
+    """Beside what is taken on n1, which has 100 bytes; n2 has 10."""
+    world = world_of(room("d1", 100))
+    world.put_node("n2", node("n2", room("d2", 10)))
+    return PodFit(world, Chooser(world), demands, taken or NothingTaken())
+
+
+def test_a_node_whose_disks_are_all_too_small_needs_no_closer_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = counted(monkeypatch, PodFit, "judge")
+    found = fit(local(60, "a"), local(5, "b")).judge_all(["n1", "n2"])
+    assert (True, FULL) == (found["n1"].is_sure, found["n2"])
+    assert 1 == len(looks)
+
+
+def test_the_nodes_of_a_usual_pod_need_no_packing(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = counted(monkeypatch, pod_fit, "pack")
+    found = fit(local(60)).judge_all(["n1", "n2"])
+    assert (True, FULL) == (found["n1"].is_sure, found["n2"])
+    assert not seen
+
+
+@pytest.mark.parametrize(("taken", "packings"), [(40, 1), (41, 2)])
+def test_a_sure_node_costs_one_packing_and_another_one_a_second(
+    monkeypatch: pytest.MonkeyPatch, taken: int, packings: int
+) -> None:
+    seen = counted(monkeypatch, pod_fit, "pack")
+    others = Plus(NothingTaken(), [Place("n1", "n1-d1", taken)])
+    assert (packings == 1) is fit(local(60, required_bytes=1), taken=others).judge("n1").is_sure
+    assert packings == len(seen)
+
+
+# Whole questions
+
+
+def test_a_volume_that_goes_anywhere_costs_a_search_for_each_copy_however_many_nodes_are_asked_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"n{number}" for number in range(50)]
+    cluster = TestCluster().add_nodes(**dict.fromkeys(names, 100))
+    cluster.add_class("three", dataLocality="disabled", numberOfReplicas="3")
+    cluster.add_pod("asks", ("asks", 10, "three"))
+    searches, looks = counted(monkeypatch, Chooser, "choose"), counted(monkeypatch, PodFit, "judge")
+
+    assert set(names) == cluster.offered("asks", *names)
+
+    assert (3, 1) == (len(searches), len(looks))
 
 
 def test_a_wake_up_looks_once_for_sizes_that_reach_the_same_disks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +138,6 @@ def test_a_wake_up_looks_once_for_sizes_that_reach_the_same_disks(monkeypatch: p
     for number in range(20):
         cluster.add_pod(f"p{number}", gib=60 + number / 10)
         assert not cluster.offered(f"p{number}", "n1", "n2")
-    looks = counted(monkeypatch, Judge, "open_among")
+    looks = counted(monkeypatch, PodFit, "open_among")
     cluster.plan_wakeups()
     assert 1 == len(looks)

@@ -1,4 +1,4 @@
-"""Which disks would take a replica: Longhorn's own procedure, joined with all that is promised."""
+"""Which disks would take a replica: Longhorn's own procedure, beside what others have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.judge.beside import FoundDisks
+from controller.allocator.choose.beside import FoundDisks
 from controller.allocator.outcome import Mode
 from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
@@ -47,7 +47,7 @@ def reasons(found: FoundDisks) -> dict[str, tuple[Reason, int]]:
     return {one.node: (one.rejection.reason, one.missing_bytes // GIB) for one in found.obstacles}
 
 
-def test_without_promises_it_is_longhorns_own_answer() -> None:
+def test_beside_nothing_it_is_longhorns_own_answer() -> None:
     cluster = cluster_of(n1=100, n2=30, n3=200)
     found = find(cluster)
     assert [("n1", "d1", "n1-d1", 100), ("n3", "d1", "n3-d1", 200)] == [
@@ -75,13 +75,14 @@ def test_what_is_promised_and_leaves_enough_is_told_with_the_disk() -> None:
     assert (50, 50) == (entry.free_bytes // GIB, entry.promised_bytes // GIB)
 
 
-def test_the_volumes_own_promise_is_its_own_on_any_node() -> None:
-    cluster = TestCluster(settings=OPEN).add_nodes(n1=100, n2=100)
+def test_what_a_volume_holds_is_its_own_on_any_node() -> None:
+    cluster = TestCluster(settings=OPEN).add_nodes(n1=100, n2=200)
     assert {"n1"} == cluster.ask("pod", 70, "n1")
     name = cluster.provision("pod")
     found = cluster.allocator.disks.find(DiskQuestion(name, f"{name}-r-1"), SECONDS)
     assert ["n1", "n2"] == nodes(found)
     assert [0, 0] == [entry.promised_bytes for entry in found.disks]
+    assert found.preferred is not None and "n1" == found.preferred.node
 
 
 def test_a_replica_that_the_figures_do_not_list_yet_counts() -> None:
@@ -101,7 +102,7 @@ def test_a_growth_that_was_granted_counts() -> None:
     assert {"n1": (Reason.INSUFFICIENT_STORAGE, 10)} == reasons(found)
 
 
-def test_where_promises_close_the_first_group_of_nodes_the_next_one_is_tried() -> None:
+def test_where_holds_close_the_first_group_of_nodes_the_next_one_is_tried() -> None:
     settings = replace(OPEN, soft_anti_affinity=True)
     cluster = TestCluster(settings=settings)
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
@@ -136,14 +137,14 @@ def test_the_backing_image_takes_its_bytes_whether_it_is_there_or_comes_along(
     assert ({} if reason is None else {"n1": (reason, 10)}) == reasons(found)
 
 
-def test_an_image_that_comes_with_another_volume_too_is_counted_once() -> None:
+def test_an_image_that_comes_with_another_volume_too_is_counted_for_each() -> None:
     cluster = TestCluster(settings=OPEN).add_nodes(n1=100)
     cluster.allocator.observe_backing_image("image", BackingImage("image", real_size_bytes=20 * GIB))
     cluster.add_class("image", dataLocality="best-effort", numberOfReplicas="1", backingImage="image")
     assert {"n1"} == cluster.ask("pod", 40, "n1", class_name="image")
-    show(cluster, "v", 40, backing_image="image")
+    show(cluster, "v", 20, backing_image="image")
     assert ["n1"] == nodes(find(cluster))
-    show(cluster, "v", 41, backing_image="image")
+    show(cluster, "v", 21, backing_image="image")
     assert [] == nodes(find(cluster))
 
 
@@ -185,20 +186,6 @@ def test_a_question_changes_nothing() -> None:
     before = cluster.allocator.snapshot()
     find(cluster)
     assert before == cluster.allocator.snapshot()
-
-
-def test_what_the_ledger_has_worked_out_already_says_the_same() -> None:
-    cluster = TestCluster(settings=OPEN).add_nodes(n1=100, n2=100)
-    cluster.ask("pod", 70, "n1")
-    show(cluster, "v", 40)
-    cold = find(cluster)
-    ledger = cluster.allocator._ledger
-    assert ["pod"] == [item.volume.removeprefix("uid-") for item in ledger.bound_items("n1").items]
-    assert {"n1"} == ledger.bound_known().keys()
-    assert cold == find(cluster)
-    cluster.drop_pod("pod")
-    cluster.let_doubts_pass()
-    assert ["n1", "n2"] == nodes(find(cluster))
 
 
 def test_nothing_is_promised_while_the_extender_lets_everything_pass() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.judge.budget import Budget
-from controller.allocator.judge.node import LATE, Judge
-from controller.allocator.judge.sets import NO_ROOM as NO_ROOM_IN_CLUSTER
-from controller.allocator.judge.verdict import SURE, Judgement, Verdict
-from controller.allocator.promises.ledger import Ledger
+from controller.allocator.choose.budget import Budget
+from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.pod_fit import PodFit
+from controller.allocator.choose.verdict import LATE, Verdict
+from controller.allocator.choose.wanted import NothingTaken
 from controller.allocator.verbs.fit import GivenPromise, NodeFit, fit_pod
 from controller.allocator.world.world import World
 from controller.model.longhorn import (
@@ -63,20 +63,34 @@ def test_volumes_that_fit_one_by_one_but_not_together_are_full() -> None:
 def test_a_placement_names_a_disk_for_every_volume() -> None:
     found = fit(world_of(room("d1", 60), room("d2", 50)), local(60, "a"), local(50, "b"))
 
-    assert (Verdict.CONTENDED, {"a": "d1", "b": "d2"}) == (found.verdict, found.placement)
-    assert {("", Reason.OWN_VOLUMES)} == reasons(found)  # b may take d1
-    assert fit(world_of(room("d1", 110), room("d2", 50)), local(60, "a"), local(50, "b")).is_robust
+    assert (Verdict.SURE, {"a": "d1", "b": "d2"}) == (found.verdict, found.placement)
 
 
 def test_promises_make_contended_what_is_not_full_without_them() -> None:
     world = world_of(room("d1", 50), room("d2", 50))
-    one, two = GivenPromise("n1", "x", 10), GivenPromise("n1", "y", 10)
+    promises = [GivenPromise("n1", name, size) for name, size in (("x", 10), ("y", 40), ("z", 11))]
 
-    assert Verdict.SURE is fit(world, local(40), promises=[one]).verdict
-    found = fit(world, local(40), promises=[one, two])
+    assert Verdict.SURE is fit(world, local(40), promises=promises[:2]).verdict  # both are put on one disk
+    found = fit(world, local(40), promises=promises)
     assert (Verdict.CONTENDED, {("", Reason.CONTENDED)}) == (found.verdict, reasons(found))
-    assert {"v"} == set(found.placement)
-    assert Verdict.FULL is fit(world, local(51), promises=[one, two]).verdict
+    assert "n1: 61 bytes are promised on this node" == found.refusals[0].rejection.message
+    assert {} == found.placement
+    assert Verdict.FULL is fit(world, local(51), promises=promises).verdict
+
+
+def test_a_replica_without_a_disk_is_put_where_the_leader_would_place_it() -> None:
+    """Not on the disk that a promise takes. Copies of the pod's own volumes, and those that nobody places yet, are not
+    in its way."""
+    world = world_of(room("d1", 60), room("d2", 50))
+    for name, locality, size in (("x", "disabled", 50), ("waits", "best-effort", 60), ("v", "disabled", 60)):
+        world.put_volume(name, replace(volume(name, locality=locality), size_bytes=size))
+        world.put_replica(f"{name}-r", replica(f"{name}-r", name, size))
+
+    assert {"v": "d2"} == fit(world, local(50)).placement
+    assert Verdict.CONTENDED is fit(world, local(60)).verdict
+    found = fit(world, local(50), promises=[GivenPromise("n1", "other", 60)])
+    assert Verdict.CONTENDED is found.verdict
+    assert {"v": "d2"} == fit(world, local(50), promises=[GivenPromise("n1", "x", 60)]).placement
 
 
 @pytest.mark.parametrize(
@@ -122,7 +136,7 @@ def test_a_rule_other_than_room_makes_a_node_unsuitable(
 ) -> None:
     found = fit(world_of(room("d1", 2 * EXT_LIMIT_BYTES, size=2 * EXT_LIMIT_BYTES), **fields), local(1, **asks))
 
-    assert (Verdict.UNSUITABLE, False, {}) == (found.verdict, found.is_robust, found.placement)
+    assert (Verdict.UNSUITABLE, False, {}) == (found.verdict, found.is_bounded, found.placement)
     assert reason in {entry.rejection.reason for entry in found.refusals}
 
 
@@ -221,7 +235,7 @@ def test_a_backing_image_that_is_not_on_the_node_needs_room_as_well(
 
     assert expected is found.verdict
     assert ({("", Reason.BACKING_IMAGE)} if expected is Verdict.CONTENDED else set()) == reasons(found)
-    assert {"v": "d1"} == found.placement
+    assert ({"v": "d1"} if expected is Verdict.SURE else {}) == found.placement
 
 
 def test_two_volumes_of_one_image_bring_it_once() -> None:
@@ -243,28 +257,20 @@ def test_the_whole_set_decides_on_every_node() -> None:
     found = fit_pod(world, [roaming(51, copies=2)], nodes)
     assert {Verdict.FULL} == {entry.verdict for entry in found.values()}
     assert {("", Reason.NO_ROOM_IN_CLUSTER)} == reasons(found["n1"])
-    assert Verdict.UNSUITABLE is fit_pod(world, [roaming(50, copies=3)], nodes)["n1"].verdict
+    assert Verdict.FULL is fit_pod(world, [roaming(50, copies=3)], nodes)["n1"].verdict
     world.put_settings(OPEN)
     assert Verdict.SURE is fit_pod(world, [roaming(50, copies=3)], nodes)["n1"].verdict
 
 
-def test_a_roaming_and_a_local_volume_share_a_node_where_neither_takes_the_others_room() -> None:
+def test_a_local_volume_is_packed_first_where_another_one_would_take_its_disk() -> None:
     world = world_of(room("d1", 100), room("d2", 60))
 
-    found = fit(world, local(40, "a"), roaming(61, "b"))
-    assert (Verdict.CONTENDED, {("", Reason.OWN_VOLUMES)}) == (found.verdict, reasons(found))
-    assert Verdict.SURE is fit(world, local(39, "a"), roaming(61, "b")).verdict
-    assert fit(world, local(20, "a"), roaming(30, "b")).is_robust
-
-
-def test_volumes_that_fit_in_every_order_are_offered_at_longhorns_discretion() -> None:
-    """Two of 100 on two disks of 150: from late figures Longhorn may put both on one."""
-    world = world_of(room("d1", 150, size=150), room("d2", 150, size=150))
-
-    found = fit(world, local(100, "a"), local(100, "b"))
-    assert (Verdict.SURE, False) == (found.verdict, found.is_robust)
-    beside = fit(world, local(100, "a"), local(100, "b"), promises=[GivenPromise("n1", "x", 1)])
-    assert (Verdict.CONTENDED, {("", Reason.OWN_VOLUMES)}) == (beside.verdict, reasons(beside))
+    assert {"a": "d1"} == fit(world, local(70, "a"), roaming(60, "b")).placement
+    found = fit(world, local(70, "a"), roaming(61, "b"))
+    assert Verdict.FULL is found.verdict
+    assert (
+        "n1: the node's disks cannot take these together: a 70 bytes, b 61 bytes" == found.refusals[0].rejection.message
+    )
 
 
 # Time
@@ -272,29 +278,17 @@ def test_volumes_that_fit_in_every_order_are_offered_at_longhorns_discretion() -
 
 def test_a_spent_budget_leaves_the_rest_unevaluated() -> None:
     world = world_of(room("d1", 50), names=tuple(f"n{index}" for index in range(40)))
-    needs = DiskNeeds(disk_selector=("ssd",))
     clock = VirtualClock()
-    judge = Judge(world, Ledger(), [local(10, needs=needs)], 0.0, budget=Budget.of(clock, 50))
-    first = judge.judge("n0")
+    demands = [local(10, needs=DiskNeeds(disk_selector=("ssd",)))]
+    asked = PodFit(world, Chooser(world), demands, NothingTaken(), budget=Budget.of(clock, 50))
+    first = asked.judge("n0")
     clock.advance(0.051)
 
-    _, refused = judge.sure_among(sorted(world.nodes))
-    late = list(refused.values())
+    late = list(asked.judge_all(sorted(world.nodes)).values())
 
     assert Verdict.UNSUITABLE is first.verdict
     assert 40 == late.count(LATE)
-    assert LATE is judge.judge("n0")  # once over, it stays over
-
-
-@pytest.mark.parametrize(("free", "verdict"), [(15, SURE), (5, NO_ROOM_IN_CLUSTER)])
-def test_a_spent_budget_matters_to_no_set_that_a_summary_decides(free: int, verdict: Judgement) -> None:
-    world = world_of(room("d1", free), names=tuple(f"n{index}" for index in range(40)))
-    clock = VirtualClock()
-    budget = Budget.of(clock, 50)
-    clock.advance(1)
-    judge = Judge(world, Ledger(), [roaming(10)], 0.0, budget=budget)
-
-    assert [verdict] == [judgement for _, judgement in judge.judge_sets(["n1"])]
+    assert LATE is asked.judge("n0")  # once over, it stays over
 
 
 def test_a_class_that_binds_volumes_to_a_zone_is_judged_zone_by_zone() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from controller.allocator.outcome import Due
-from controller.allocator.promises.growths import GROWTH, HOLD_SECONDS
+from controller.allocator.plans.ends import GROWTH
+from controller.allocator.plans.growths import HOLD_SECONDS
 from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Claim, PersistentVolume
@@ -147,7 +148,12 @@ class Growth(RaceMachine):
     @precondition(lambda self: not self.admitted)
     @rule()
     def change_leader(self) -> None:
-        super().change_leader()
+        """Plans and holds are handed over; growth that the cluster does not ask for yet is not."""
+        for kind in self.kinds:
+            while self.queues[kind]:
+                self.deliver(kind)
+        table = self.allocator._table
+        self.allocator.begin_term(plans=table.plans(), holds=table.holds())
 
     @precondition(lambda self: self.admitted)
     @rule(is_written=st.booleans())

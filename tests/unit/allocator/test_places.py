@@ -76,15 +76,35 @@ def test_nobody_else_gets_planned_bytes() -> None:
     assert f"wait: {Why.NO_ROOM}" == site.where(first)
 
 
-def test_a_copy_avoids_what_is_promised_elsewhere_where_there_is_a_choice() -> None:
+def test_a_first_copy_without_a_plan_never_takes_what_is_held() -> None:
     site = PlacedCluster().add_nodes(n1=100, n2=60)
     site.ask("a", 80, "n1")  # offered, and not chosen yet
 
     (first,) = add_free_volume(site, "v", 50)
     assert "n2-d1" == site.where(first)
-
     (second,) = add_free_volume(site, "w", 50)
+    assert f"wait: {Why.NO_ROOM}" == site.where(second)
+
+    site.drop_pod("a")
     assert "n1-d1" == site.where(second)
+
+
+@pytest.mark.parametrize(("beside", "expected"), [(70, ["n2-d1"]), (50, [])])
+def test_a_further_copy_takes_what_is_held_after_eight_seconds(beside: float, expected: list[str]) -> None:
+    """The pod has another disk once its node is chosen, or is told that there is none."""
+    site = PlacedCluster().add_nodes(n1=100, n2=[100, beside])
+    site.ask("a", 60, "n2")
+    second = add_second_copy(site, 90, first_on="n1")
+    assert f"wait: {Why.NO_ROOM}" == site.where(second)
+
+    turn = site.wait(second, BESIDE_SECONDS)
+    assert turn.write is not None
+    assert ("n2-d0", How.DISPLACED) == (turn.write.place.disk_uuid, turn.write.how)
+
+    site.select_node("a", "n2")
+    assert expected == site.plans().get("pvc-uid-a", [])
+    tales = [(str(one.tale), one.name) for one in site.allocator.drain_tales()]
+    assert ([] if expected else [("place-lost", "a")]) == tales
 
 
 def test_a_disk_that_closes_has_its_plans_moved_in_the_same_step() -> None:
@@ -129,7 +149,7 @@ def test_a_new_leader_goes_on_with_the_stored_plans_of_what_is_still_chosen() ->
     site.chosen("a", 80, "n1")
     ((disk,),) = site.plans().values()
     other = {"n1-d0": "n1-d1", "n1-d1": "n1-d0"}[disk]
-    stored = [made_plan("pvc-uid-a", "uid-a", [Place("n1", other, 80 * GIB)]), made_plan("gone", "uid-gone", [])]
+    stored = [made_plan("pvc-uid-a", "uid-a", [Place("n1", other, 80 * GIB)], "pod-a"), made_plan("gone", "u", [])]
 
     site.allocator.end_term()
     site.allocator.begin_term(plans=stored)
@@ -139,13 +159,13 @@ def test_a_new_leader_goes_on_with_the_stored_plans_of_what_is_still_chosen() ->
 
 
 def test_a_stored_plan_of_a_former_volume_of_that_name_is_none() -> None:
-    site = PlacedCluster().add_nodes(n1=[100, 100])
+    site = PlacedCluster().add_nodes(n1=[200, 100])
     site.chosen("a", 80, "n1")
     ((disk,),) = site.plans().values()
     other = {"n1-d0": "n1-d1", "n1-d1": "n1-d0"}[disk]
 
     site.allocator.end_term()
-    site.allocator.begin_term(plans=[made_plan("pvc-uid-a", "uid-before", [Place("n1", other, 80 * GIB)])])
+    site.allocator.begin_term(plans=[made_plan("pvc-uid-a", "before", [Place("n1", other, 80 * GIB)], "pod-a")])
 
     site.provision("a")
     assert disk == site.where("pvc-uid-a-r-1")
@@ -233,6 +253,15 @@ def test_a_further_copy_takes_planned_bytes_at_once_where_the_plan_can_move() ->
     assert turn.write is not None
     assert ("n2-d1", How.MOVED) == (turn.write.place.disk_uuid, turn.write.how)
     assert {"pvc-uid-a": ["n2-d2"]} == site.plans()
+
+
+def test_a_plan_beside_its_pod_does_not_leave_that_node_for_a_further_copy() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=100, n3=70)
+    site.chosen("a", 60, "n2")
+    second = add_second_copy(site, 90, first_on="n1")
+
+    assert f"wait: {Why.NO_ROOM}" == site.where(second)
+    assert {"pvc-uid-a": ["n2-d1"]} == site.plans()
 
 
 def test_a_further_copy_takes_any_planned_bytes_after_eight_seconds_and_who_loses_them_is_told() -> None:
@@ -434,16 +463,20 @@ def test_a_replica_that_is_marked_as_left_is_left() -> None:
         LiveSettings(enabled=True, allocation_authority="disk-scheduler"),
     ],
 )
-def test_nothing_is_placed_where_the_settings_say_so(live: LiveSettings) -> None:
+def test_nothing_is_placed_where_the_settings_say_so_and_plans_stand_until_it_is(live: LiveSettings) -> None:
     site = PlacedCluster().add_nodes(n1=100)
     site.chosen("a", 60, "n1")
-    (first,) = add_free_volume(site, "v", 20)
+    (first,) = add_free_volume(site, "v", 50)
     site.plans()
 
     site.allocator.configure(live, LonghornSettings())
+    site.provision("a")
+    assert [TurnStep.NOTHING] * 2 == [site.turn(name).step for name in (first, "pvc-uid-a-r-1")]
+    assert set() == site.ask("b", 50, "n1")
+    assert {} == site.plans()
 
-    assert TurnStep.NOTHING is site.turn(first).step
-    assert {"pvc-uid-a": []} == site.plans()
+    site.allocator.configure(site.live, LonghornSettings())
+    assert ["n1-d1", f"wait: {Why.NO_ROOM}"] == [site.where(name) for name in ("pvc-uid-a-r-1", first)]
 
 
 def test_nothing_is_placed_in_bypass_or_by_a_follower() -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.allocator.outcome import Decision, Mode
-from controller.allocator.promises.memory import APPROVAL_SECONDS, MOST_APPROVALS
+from controller.allocator.plans.nominations import APPROVAL_SECONDS, MOST_APPROVALS
 from controller.allocator.waiting.refusals import MOST_UNSEEN, UNSEEN_SECONDS
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
@@ -32,16 +32,6 @@ def with_high(**free_gib: float) -> TestCluster:
 
 
 # The same rules as filter's
-
-
-def test_where_no_node_is_sure_those_at_discretion_may_have_pods_evicted_and_one_is_offered() -> None:
-    """Two volumes for two disks of each node: Longhorn may put both on one, from late figures."""
-    cluster = TestCluster()
-    for name in ("n1", "n2"):
-        cluster.add_node(name, disk("d1", 150, node=name), disk("d2", 150, node=name))
-    cluster.add_pod("p", "one", "two", gib=100)
-    assert {"n1", "n2"} == kept(cluster, "p", "n1", "n2")
-    assert {"n1"} == cluster.offered("p", "n1", "n2")
 
 
 def away_from_home(created: str = LATEST, priority: int = 0) -> TestCluster:
@@ -83,14 +73,15 @@ def test_nothing_is_reserved_for_a_pod_that_runs_away_from_its_data() -> None:
     assert {"busy"} == cluster.offered("small", "busy")
 
 
-def test_a_node_that_stands_chosen_is_kept_whatever_is_there() -> None:
+@pytest.mark.parametrize(("scheduled_gib", "expected"), [(0, {"n1"}), (90, set())])
+def test_a_chosen_node_is_kept_as_long_as_its_places_stand(scheduled_gib: int, expected: set[str]) -> None:
     cluster = TestCluster().add_nodes(n1=100)
     cluster.add_pod("a")
     cluster.offered("a", "n1")
     cluster.select_node("a", "n1")
-    cluster.add_node("n1", replace(disk(free_gib=100), scheduled_bytes=90 * GIB))
+    cluster.add_node("n1", replace(disk(free_gib=100), scheduled_bytes=scheduled_gib * GIB))
 
-    assert {"n1"} == kept(cluster, "a", "n1") == cluster.offered("a", "n1")
+    assert expected == kept(cluster, "a", "n1") == cluster.offered("a", "n1")
 
 
 NODES = ("n1", "n2", "n3")
@@ -222,7 +213,7 @@ def test_the_next_filter_call_begins_a_new_attempt_whose_victims_are_not_known_y
     assert [] == cluster.woken()
 
 
-def test_a_preemption_refused_for_other_pods_promises_begins_the_back_off_anew() -> None:
+def test_a_preemption_refused_for_what_others_hold_begins_the_back_off_anew() -> None:
     cluster = with_high(busy=500, idle=50)
     for _ in range(6):  # up to ten seconds between wake-ups
         cluster.filter("high", "idle")
@@ -381,8 +372,8 @@ CUTS: dict[str, Callable[[TestCluster], None]] = {
 def test_nothing_stays_behind(nominated: TestCluster, end: str) -> None:
     (ENDS | CUTS)[end](nominated)
 
-    assert not nominated.allocator._memory.approvals
-    assert not nominated.allocator._ledger.limited()
+    assert "pod-high" not in nominated.allocator._settler.approvals
+    assert not nominated.allocator._table.limited()
 
 
 @pytest.mark.parametrize(
@@ -437,7 +428,7 @@ def test_what_has_ended_by_time_goes_with_the_next_approval(nominated: TestClust
     nominated.add_pod("next")
     assert {"n1"} == kept(nominated, "next", "n1")
 
-    assert {"pod-next"} == nominated.allocator._memory.approvals.keys()
+    assert "pod-high" not in nominated.allocator._settler.approvals
 
 
 def test_others_are_woken_when_it_ends_by_time(nominated: TestCluster) -> None:
@@ -528,6 +519,6 @@ def test_no_more_than_so_many_are_remembered() -> None:
     for name in names:
         cluster.add_pod(name, gib=1)
         assert {"n1"} == kept(cluster, name, "n1")
-    approvals = cluster.allocator._memory.approvals
+    approvals = cluster.allocator._settler.approvals
 
     assert names[1:] == [name for name in names if f"pod-{name}" in approvals]

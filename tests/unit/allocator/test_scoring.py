@@ -1,29 +1,33 @@
-"""Scores of the nodes that passed: data first, then certainty, preferred room, and the strategy."""
+"""Scores of the nodes that passed: data first, then the strategy, and preferred room."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.judge.budget import Budget
-from controller.allocator.judge.node import Judge
-from controller.allocator.judge.verdict import SURE, Judgement, Verdict
+from controller.allocator.choose.budget import Budget
+from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.outcome import Mode
-from controller.allocator.promises.ledger import Ledger
-from controller.allocator.promises.promise import ANYWHERE, Roams, Verb
+from controller.allocator.plans.plan import Hold, Plan, Source
+from controller.allocator.plans.table import Table
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
 from controller.allocator.world.world import World
 from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds
+from controller.model.places import Place
 from controller.model.workload import KubeNode
 from controller.rules.demand import VolumeDemand
 from controller.settings import LiveSettings
-from tests.fakes.builders import EPOCH, TestCluster, disk, node, promise, replica, volume
+from tests.fakes.builders import EPOCH, TestCluster, node, replica, volume
 from tests.fakes.clock import TickingClock
 from tests.fakes.rooms import local, roaming, room, world_of
+
+SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def scores(cluster: TestCluster, pod: str, *names: str) -> dict[str, int]:
@@ -39,40 +43,35 @@ def test_a_node_with_the_pods_data_is_better_than_one_with_room() -> None:
     cluster.add_pod("a")
     cluster.place(cluster.provision("a"), "n1")
 
-    assert scores(cluster, "a", "n2", "n1") == {"n2": 2, "n1": 6}  # both are robust
+    assert {"n2": 0, "n1": 4} == scores(cluster, "a", "n2", "n1")
 
     cluster.add_pod("half", "a", "b")
     cluster.place(cluster.provision("b"), "n2")
-    assert scores(cluster, "half", "n1", "n2") == {"n1": 4, "n2": 4}
+    assert {"n1": 2, "n2": 2} == scores(cluster, "half", "n1", "n2")
 
 
-def test_a_node_where_every_choice_fits_is_better_than_one_where_only_some_do() -> None:
-    """On n1 Longhorn may put the small volume on the large disk, and then the large one finds no room."""
-    cluster = made()
-    cluster.add_node("n1", disk("d1", 100, node="n1"), disk("d2", 50, node="n1"))
-    cluster.add_node("n2", disk("d1", 150, node="n2"), disk("d2", 150, node="n2"))
-    cluster.add_pod("a", ("large", 100), ("small", 50))
-
-    assert cluster.offered("a", "n1", "n2") == {"n2"}
-    assert scores(cluster, "a", "n1", "n2") == {"n1": 0, "n2": 2}
-
-
-def test_best_effort_volumes_of_several_copies_prefer_a_node_with_room_for_one() -> None:
+def test_best_effort_volumes_of_several_copies_prefer_a_node_with_a_place_for_one() -> None:
     cluster = made(n1=400, n2=400, n3=400, n4=50)
-    cluster.add_class("three", dataLocality="best-effort", numberOfReplicas="3")
-    cluster.add_pod("a", ("c", 100, "three"))
+    cluster.add_class("two", dataLocality="best-effort", numberOfReplicas="2")
+    cluster.add_pod("a", ("c", 100, "two"))
 
-    assert scores(cluster, "a", "n1", "n4") == {"n1": 2, "n4": 0}
+    offered = cluster.offered("a", "n1", "n2", "n3", "n4")
+    expected = {name: 2 if name in offered else 0 for name in ("n1", "n2", "n3", "n4")}
+
+    assert 2 == len(offered)
+    assert expected == scores(cluster, "a", *expected)
+    cluster.select_node("c", min(offered))  # what was held is planned
+    assert expected == scores(cluster, "a", *expected)
 
 
-@pytest.mark.parametrize(("strategy", "expected"), [("spread", (4, 3)), ("pack", (2, 3)), ("off", (2, 2))])
+@pytest.mark.parametrize(("strategy", "expected"), [("spread", (4, 2)), ("pack", (0, 2)), ("off", (0, 0))])
 def test_the_strategy_prefers_the_emptier_or_the_fuller_node(strategy: str, expected: tuple[int, int]) -> None:
     cluster = made(strategy, n1=1000, n2=1000)
     cluster.add_pod("other", gib=600)
     cluster.filter("other", "n2")
     cluster.add_pod("a")
 
-    assert tuple(scores(cluster, "a", "n1", "n2").values()) == expected
+    assert expected == tuple(scores(cluster, "a", "n1", "n2").values())
 
 
 def test_the_best_node_has_ten_points() -> None:
@@ -80,75 +79,65 @@ def test_the_best_node_has_ten_points() -> None:
     cluster.add_class("two", dataLocality="best-effort", numberOfReplicas="2")
     cluster.add_pod("a", "local", ("preferring", 100, "two"))
     cluster.place(cluster.provision("local"), "n1")
+    cluster.filter("a", "n1")
 
-    assert scores(cluster, "a", "n1") == {"n1": 10}
+    assert {"n1": 10} == scores(cluster, "a", "n1")
 
 
 def test_bypass_has_no_opinion_and_nothing_is_ever_held() -> None:
     cluster = made("spread", n1=400)
     cluster.add_pod("a")
-    assert scores(cluster, "a", "n1") == {"n1": 4}
-    assert cluster.pending() == {}
+    assert {"n1": 4} == scores(cluster, "a", "n1")
+    assert {} == cluster.pending()
 
     cluster.allocator.set_mode(Mode.BYPASS)
-    assert scores(cluster, "a", "n1") == {"n1": 0}
+    assert {"n1": 0} == scores(cluster, "a", "n1")
+
+
+def test_a_node_where_longhorn_will_rebuild_a_copy_is_less_free() -> None:
+    cluster = made("spread", n1=100, n2=100, n3=100)
+    cluster.allocator.observe_replica("v-r", replica("v-r", "v", 60, on="n3", healthy_at=EPOCH))
+    cluster.attach("v", "n1", 60, frontend="blockdev")  # its data is to follow the engine
+    cluster.add_pod("p", gib=10)
+    found = scores(cluster, "p", "n1", "n2")
+    assert found["n1"] < found["n2"]
+
+    cluster.allocator.observe_volume("v", None)
+    found = scores(cluster, "p", "n1", "n2")
+    assert found["n1"] == found["n2"]
 
 
 # As the plain computation, node by node
 
 
-def robust_plainly(judge: Judge, name: str) -> bool:
-    wanted = judge.wanted_on(name)
-    if isinstance(wanted, Judgement):
-        return False
-    if not wanted:
-        return True
-    shape = judge.shape(name, wanted)
-    if isinstance(shape, Judgement):
-        return False
-    own = judge.own_roaming_on(shape.room)
-    roaming = [(entry.item.size_bytes, disk) for _, entry, disks in own for disk in disks]
-    for index, free in enumerate(shape.free):
-        reach = shape.room.disks[index].reach_bytes
-        sizes = [item.size_bytes for item in shape.items if index in item.all_disks and item.size_bytes <= reach]
-        if sizes and sum(sizes) + sum(size for size, disk in roaming if disk == index) > free:
-            return False
-    return all(any(item.size_bytes <= shape.free[disk] for disk in item.all_disks) for item in shape.items)
-
-
-def free_share_plainly(world: World, ledger: Ledger, name: str) -> float:
+def free_share_plainly(world: World, table: Table, name: str) -> float:
     node_room = world.room(name)
     if node_room is None or node_room.rejection is not None:
         return 0.0
     usable = {entry.uuid for entry in node_room.disks}
     most = sum(max(0, at.maximum_bytes - at.reserved_bytes) for at in world.nodes[name].disks if at.uuid in usable)
-    free = sum(max(0, entry.free_bytes) for entry in node_room.disks) - ledger.pending_bytes(name)
+    taken = sum(table.taken_bytes(name, at.uuid) for at in world.nodes[name].disks)
+    free = sum(max(0, entry.free_bytes) for entry in node_room.disks) - taken
     return min(1.0, max(0, free) / most) if most else 0.0
 
 
-def alone(judge: Judge, demand: VolumeDemand) -> Judge:
-    return judge.of(replace(demand, is_roaming=False))
-
-
-def score_plainly(judge: Judge, ledger: Ledger, name: str, strategy: Strategy) -> int:
-    placed = [demand for demand in judge.demands if demand.usable_nodes]
+def score_plainly(world: World, table: Table, demands: list[VolumeDemand], name: str, strategy: Strategy) -> int:
+    placed = [demand for demand in demands if demand.usable_nodes]
     points = 4.0 * (sum(name in demand.usable_nodes for demand in placed) / len(placed)) if placed else 0.0
-    if any(demand.is_local for demand in judge.demands) and robust_plainly(judge, name):
-        points += 2
-    preferring = [demand for demand in judge.demands if demand.prefers_local]
-    suits = [
-        name in demand.usable_nodes or alone(judge, demand).judge_room(name, (demand,)).verdict is Verdict.SURE
-        for demand in preferring
-    ]
+    wants_one = [demand for demand in demands if demand.prefers_local]
+    given = {(one.volume, place.node) for one in table.plans() for place in one.places}
+    for hold in table.holds():
+        given.update((volume, place.node) for volume, place in hold.places() if hold.pod == "pod")
+    suits = [name in demand.usable_nodes or (demand.volume, name) in given for demand in wants_one]
     points += 2.0 * (sum(suits) / len(suits)) if suits else 0.0
-    if strategy is not Strategy.OFF and name in judge.world.nodes:
-        free = free_share_plainly(judge.world, ledger, name)
-        points += 2.0 * (free if strategy is Strategy.SPREAD else 1 - free)
+    if strategy is not Strategy.OFF and name in world.nodes:
+        free = free_share_plainly(world, table, name)
+        points += 4.0 * (free if strategy is Strategy.SPREAD else 1 - free)
     return min(10, int(points + 0.5))
 
 
 def preferring(size: int, name: str = "p", **fields: Any) -> VolumeDemand:
-    """A best-effort volume of three copies that Longhorn has not placed yet."""
+    """A best-effort volume of three copies that nobody has placed yet."""
     facts = replace(volume(name, replica_count=3), size_bytes=size)
     return replace(local(size, name), is_local=False, is_roaming=True, copies=3, facts=facts, **fields)
 
@@ -187,17 +176,18 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @st.composite
-def ledgers(draw: st.DrawFn) -> Ledger:
-    ledger = Ledger()
-    for number in range(draw(st.integers(0, 6))):
-        where, size = draw(st.sampled_from((*NODES, *NODES, ANYWHERE))), draw(st.integers(1, 25))
-        of, since = draw(st.sampled_from((f"other-{number}", "uid-v0"))), draw(st.sampled_from((0.0, 9.5)))
-        made = promise(of, where, f"uid-{number}", size=size, needs=draw(NEEDS), since=since)
-        if where == ANYWHERE:
-            barred, per_disk = draw(st.sampled_from(((), (), ("n1",)))), draw(st.sampled_from((1, 1, 1, 2)))
-            made = replace(made, places=Roams(frozenset(barred), per_disk, per_disk))
-        ledger.put(Verb.HOLD, made)
-    return ledger
+def tables(draw: st.DrawFn) -> Table:
+    """Plans and holds of others, and of the pod that is asked about."""
+    table, volumes = Table(), st.sampled_from(("v0", "v1", "other-1", "other-2", "other-3"))
+    place = st.builds(Place, st.sampled_from(NODES), st.just("d0"), st.integers(1, 25))
+    places = place.map(lambda one: (replace(one, disk_uuid=f"{one.node}-{one.disk_uuid}"),))
+    for name, at in draw(st.dictionaries(volumes, places, max_size=2)).items():
+        table.put(Plan(name, name, at, (), SINCE))
+    for pod in ("pod", "other"):
+        anywhere = draw(st.dictionaries(volumes, places, max_size=2))
+        nodes = {at[0].node: {"other-4": at[0]} for at in draw(st.lists(places, max_size=2))}
+        table.put_hold(Hold(pod, Source.FILTER, nodes, anywhere, 0.0, SINCE))
+    return table
 
 
 @st.composite
@@ -213,16 +203,7 @@ def pods(draw: st.DrawFn, world: World) -> list[VolumeDemand]:
             world.put_replica(f"{name}-{home}", replica(f"{name}-{home}", name, on=home))
         if homes:
             at, usable = frozenset(homes), frozenset(draw(st.sampled_from((homes, homes[1:], ()))))
-            written, soft = draw(st.sampled_from((0, 1, 11))), draw(st.sampled_from(("ignored", "enabled")))
-            demand = replace(
-                demand,
-                usable_nodes=usable,
-                placed_nodes=at,
-                home_nodes=usable,
-                required_bytes=written,
-                copies=1,
-                facts=replace(demand.facts, soft_anti_affinity=soft, disk_soft_anti_affinity=soft),
-            )
+            demand = replace(demand, usable_nodes=usable, placed_nodes=at, home_nodes=usable, copies=1)
         demands.append(demand)
     return demands
 
@@ -230,90 +211,41 @@ def pods(draw: st.DrawFn, world: World) -> list[VolumeDemand]:
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_the_points_are_those_of_the_plain_computation(data: st.DataObject) -> None:
-    world, ledger = data.draw(worlds()), data.draw(ledgers())
+    world, table = data.draw(worlds()), data.draw(tables())
     demands = data.draw(pods(world))
     names = [*NODES, "unknown"]
     for strategy in Strategy:
-        found = score_nodes(Judge(world, ledger, demands, 10.0), ledger, demands, names, strategy)
-        judge = Judge(world, ledger, demands, 10.0)
-        assert {name: score_plainly(judge, ledger, name, strategy) for name in names} == found
+        found = score_nodes(world, table, "pod", demands, names, strategy, Budget())
+        assert {name: score_plainly(world, table, demands, name, strategy) for name in names} == found
 
 
 @settings(max_examples=400, deadline=None)
-@given(worlds(), ledgers(), st.lists(st.integers(1, 20), min_size=1, max_size=4))
-def test_many_nodes_are_judged_as_each_of_them_alone(world: World, ledger: Ledger, sizes: list[int]) -> None:
-    judge = Judge(world, ledger, [local(size, f"v{index}") for index, size in enumerate(sizes)], 10.0)
+@given(worlds(), tables(), st.lists(st.integers(1, 20), min_size=1, max_size=4))
+def test_many_nodes_are_judged_as_each_of_them_alone(world: World, table: Table, sizes: list[int]) -> None:
+    fit = PodFit(world, Chooser(world), [local(size, f"p{index}") for index, size in enumerate(sizes)], table)
 
-    expected = {name: judge.judge(name) for name in NODES}
+    expected = {name: fit.judge(name) for name in NODES}
 
-    sure, refused = judge.sure_among(NODES)
-    assert expected == {**dict.fromkeys(sure, SURE), **refused}
+    assert expected == fit.judge_all(NODES)
 
 
 # The budget
 
 
-def many(count: int, *frees: int) -> World:
-    return world_of(
-        *(room(f"d{index}", free, size=max(100, free)) for index, free in enumerate(frees)),
-        names=[f"n{i}" for i in range(count)],
-    )
-
-
-SLOW = [
-    pytest.param([local(40, "a"), local(30, "b")], Strategy.OFF, (70, 29), id="robustness"),
-    pytest.param([preferring(40)], Strategy.OFF, (50,), id="preferred room"),
-    pytest.param([local(40)], Strategy.SPREAD, (90,), id="the strategy"),
-    pytest.param([local(40, "a"), preferring(40, "b")], Strategy.SPREAD, (90,), id="all of them"),
-]
-
-
-@pytest.mark.parametrize(("demands", "strategy", "frees"), SLOW)
-def test_what_there_is_no_time_for_counts_for_no_node(
-    demands: list[VolumeDemand], strategy: Strategy, frees: tuple[int, ...]
-) -> None:
-    world = many(60, *frees)
+def test_what_there_is_no_time_for_counts_for_no_node() -> None:
+    world = world_of(room("d1", 90), names=[f"n{number}" for number in range(300)])
     found: set[int] = set()
-    for looks in range(0, 300, 3):
+    for looks in range(6):
         budget = Budget.of(TickingClock(1), looks * 1000)
-        judge = Judge(world, Ledger(), demands, 0.0, budget=budget)
-        scores = score_nodes(judge, Ledger(), demands, list(world.nodes), strategy)
-        assert list(world.nodes) == list(scores)
-        assert len(set(scores.values())) == 1, looks
-        found.update(scores.values())
-    assert len(found) > 1, "the budget never mattered"
-
-
-def test_nothing_is_looked_at_closely_once_the_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many nodes and volumes are left."""
-    seen: list[str] = []
-    for method in ("is_robust", "judge_room", "shape"):
-        monkeypatch.setattr(Judge, method, lambda *_, method=method: seen.append(method))
-    clock = TickingClock(1)
-    demands = [local(40, "a"), *(preferring(40, f"p{index}") for index in range(4))]
-    judge = Judge(many(200, 50), Ledger(), demands, 0.0, budget=Budget.of(clock, 0))
-
-    score_nodes(judge, Ledger(), demands, list(judge.world.nodes), Strategy.SPREAD)
-    assert not seen
-    assert clock.looks == 2  # when the budget was made, and when it was found spent
+        points = score_nodes(world, Table(), "", [local(40)], list(world.nodes), Strategy.SPREAD, budget)
+        assert list(world.nodes) == list(points)
+        assert len(set(points.values())) == 1, looks
+        found.update(points.values())
+    assert {0, 4} == found
 
 
 def test_data_counts_however_little_time_there_is() -> None:
-    demand = local(40, usable_nodes=frozenset({"n1"}))
-    judge = Judge(many(3, 50), Ledger(), [demand], 0.0, budget=Budget.of(TickingClock(1), 0))
-    judge.budget.is_spent()
+    world, demand = world_of(room("d1", 50), names=("n0", "n1")), local(40, usable_nodes=frozenset({"n1"}))
+    budget = Budget.of(TickingClock(1), 0)
 
-    assert {"n0": 0, "n1": 4} == score_nodes(judge, Ledger(), [demand], ["n0", "n1"], Strategy.SPREAD)
-
-
-def test_a_node_where_longhorn_will_rebuild_a_copy_is_less_free() -> None:
-    cluster = made("spread", n1=100, n2=100, n3=100)
-    cluster.allocator.observe_replica("v-r", replica("v-r", "v", 60, on="n3", healthy_at=EPOCH))
-    cluster.attach("v", "n1", 60, frontend="blockdev")  # its data is to follow the engine
-    cluster.add_pod("p", gib=10)
-    found = scores(cluster, "p", "n1", "n2")
-    assert found["n1"] < found["n2"]
-
-    cluster.allocator.observe_volume("v", None)
-    found = scores(cluster, "p", "n1", "n2")
-    assert found["n1"] == found["n2"]
+    assert {"n0": 0, "n1": 4} == score_nodes(world, Table(), "", [demand], ["n0", "n1"], Strategy.SPREAD, budget)

@@ -199,7 +199,7 @@ CASES = (
     TriggerCase("Longhorn is back", longhorn_is_away, LARGE),
     TriggerCase("the extender is switched on again", SMALL, switched_on_again),
     TriggerCase("a contention was resolved", held, lambda cluster: cluster.select_node("other", "n2")),
-    TriggerCase("a promise was withdrawn", chosen, other_goes),
+    TriggerCase("a choice was withdrawn", chosen, other_goes),
     TriggerCase("a hold ended by time", held, time_passes),
     TriggerCase("an answer was lost", held, lambda cluster: cluster.allocator.end_holds("pod-other", 1)),
     TriggerCase("a pod with a hold went", held, other_goes),

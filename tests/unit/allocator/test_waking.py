@@ -102,20 +102,16 @@ def test_a_pod_that_needs_room_for_its_other_volume_beside_its_data_is_woken_for
     assert {"n2"} == cluster.offered("again", "n2")
 
 
-def test_a_pod_that_may_be_offered_at_discretion_alone_is_woken() -> None:
+def test_a_pod_whose_local_volume_needs_the_disk_that_its_other_one_would_get_is_woken() -> None:
+    """Alone, the volume that goes anywhere would lie on the larger disk."""
     cluster = TestCluster().add_nodes(n1=10)
-    cluster.add_pod("p", ("local", 60), ("roams", 30, "roaming"))
+    cluster.add_pod("p", ("local", 395), ("roams", 100, "roaming"))
     assert not cluster.offered("p", "n1")
 
-    cluster.put_node(node("n1", disk("d1", 80), disk("d2", 80)))
+    cluster.put_node(node("n1", disk("d1", 400), disk("d2", 390)))
 
+    assert ["p"] == cluster.woken()
     assert {"n1"} == cluster.offered("p", "n1")
-    cluster.add_pod("q", "local", "roams", created=LATER)
-    cluster.drop_pod("p")
-    cluster.put_node(node("n1", free_gib=10))
-    assert not cluster.offered("q", "n1")
-    cluster.put_node(node("n1", disk("d1", 80), disk("d2", 80)))
-    assert ["q"] == cluster.woken()
 
 
 def test_a_smaller_pod_is_woken_where_a_larger_one_found_nothing() -> None:
@@ -189,7 +185,7 @@ def test_a_pod_that_waits_in_the_schedulers_queue_is_not_woken_again_and_keeps_i
     assert ["w0"] == cluster.woken()
 
 
-def test_a_pod_with_data_takes_room_beside_it_even_where_more_is_promised() -> None:
+def test_a_pod_with_data_takes_room_beside_it_even_where_more_is_taken() -> None:
     cluster = TestCluster().add_nodes(n1=50, n2=50)
     cluster.add_pod("p", "data", gib=20)
     cluster.run("p", "data", "n2", gib=20)
@@ -224,20 +220,23 @@ def test_a_search_among_many_nodes_goes_on_where_the_last_slice_ended() -> None:
     assert ["w0"] == found
 
 
-def test_a_larger_pod_is_woken_where_a_smaller_ones_disk_is_promised() -> None:
-    """What is promised may come to the small disk, and so may the smaller pod; the larger one may not."""
-    cluster = TestCluster()
-    cluster.add_node("n1", disk("large", 200), disk("small", 50))
-    cluster.add_pod("promised", gib=50)
-    assert cluster.offered("promised", "n1")
-    cluster.select_node("promised", "n1")
-    cluster.add_pod("blocker", gib=120)
-    assert cluster.offered("blocker", "n1")
-    for name, gib, created in (("small", 50, LATER), ("large", 100, LATEST)):
-        cluster.add_pod(name, gib=gib, created=created)
+def test_a_new_leader_wakes_pods_that_the_one_before_refused_and_none_that_it_answered() -> None:
+    cluster = waiting(2)
+    cluster.put_node(node("n1", free_gib=200))
+    assert cluster.offered("w1", "n1")
+    cluster.change_leader()
+
+    assert ["w0"] == cluster.woken()
+
+
+def test_a_pod_whose_volume_has_its_place_by_another_pod_is_woken_where_its_likes_find_no_room() -> None:
+    cluster = TestCluster().add_nodes(n1=50)
+    cluster.add_pod("like", ("like", 100, "roaming"))
+    cluster.add_pod("second", ("shared", 100, "roaming"), created=LATER)
+    for name in ("like", "second"):
         assert not cluster.offered(name, "n1")
-    cluster.drop_pod("blocker")
-    cluster.drop_claim("blocker")
-    cluster.let_doubts_pass()
-    cluster.clock.advance(10)
-    assert ["large"] == cluster.woken()
+    cluster.put_node(node("n1", free_gib=100))
+    cluster.add_pod("first", "shared")
+    assert {"n1"} == cluster.offered("first", "n1")
+
+    assert ["second"] == cluster.woken()

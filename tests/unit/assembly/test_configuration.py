@@ -39,17 +39,33 @@ def test_settings_are_known_by_their_names_alone_and_only_when_all_were_seen() -
 
 
 def test_an_upgrade_of_longhorn_changes_the_next_decision() -> None:
-    """Longhorn 1.9 places a new best-effort replica anywhere; from 1.10 on it needs room on the pod's own node."""
+    """Longhorn 1.9 places a new best-effort replica anywhere; from 1.10 on it goes to the pod's own node."""
     config_maps, longhorn = stores()
     read = SettingsReader(config_maps, longhorn)
     cluster = TestCluster()
     cluster.add_node("small", free_gib=50)
     cluster.add_node("large")
     cluster.add_pod("p")
-    for text, expected in (("v1.9.3", {"small", "large"}), ("v1.10.0", {"large"}), ("v1.9.3", {"small", "large"})):
+    for text, expected in (("v1.9.3", {"small"}), ("v1.10.0", set()), ("v1.9.3", {"small"})):
         longhorn.apply("MODIFIED", version(text))
         cluster.allocator.configure(cluster.live, read().longhorn)
-        assert expected == cluster.offered("p", "small", "large")
+        assert expected == cluster.offered("p", "small")
+
+
+def test_a_line_that_does_nothing_is_noted_for_as_long_as_it_is_there_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config_maps, longhorn = stores()
+    read, name = SettingsReader(config_maps, longhorn), "scheduler-extender-namespace-cap-percent"
+    raw = {"metadata": {"name": "settings"}, "data": {"scheduler-extender-enabled": "true", name: "10"}}
+    config_maps.apply("ADDED", raw)
+    configured, again = read(), read()
+    assert ({}, [name]) == (configured.problems, list(configured.notes))
+    assert configured == again
+    assert [f"setting {name}: {configured.notes[name]}"] == [record.getMessage() for record in caplog.records]
+    del raw["data"][name]
+    config_maps.apply("MODIFIED", raw)
+    assert {} == read().notes
 
 
 # The whole process, on an API server in memory

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from controller.allocator.outcome import Mode, Wakeup
-from controller.allocator.plans.plan import Plan
 from controller.assembly.lifecycle import RULE_OUT_SECONDS, Configured, Lifecycle, Parts, mode_of
 from controller.errors import NotLeaderError, SchedulerError, UnavailableError
 from controller.model.longhorn import LonghornSettings
+from controller.placement.plan_objects import Loaded
 from controller.process.common_metrics import StoreState
 from controller.process.worker import Worker
 from controller.settings import LiveSettings
@@ -95,15 +95,15 @@ class Parted:
         if self.fence_failure is not None:
             raise self.fence_failure
 
-    def load(self, term: int) -> Sequence[Plan]:
+    def load(self, term: int) -> Loaded:
         self.said.append(f"load {term}")
-        return ()
+        return Loaded()
 
     def changed(self) -> None:
         """The gate looks again."""
 
     def end(self) -> None:
-        self.said.append("store plans")
+        self.said.append("store plans and holds")
 
     def point_here(self) -> None:
         self.said.append("point here")
@@ -440,8 +440,8 @@ def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours() -> Non
     ending = parted.said[parted.said.index("waker start") :]
     assert [line for line in ending if line != "point here"] == [
         "waker start",
-        "store plans",
         "gate close",
+        "store plans and holds",
         "clear",
         "elector stop",
         "waker stop",
@@ -451,9 +451,9 @@ def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours() -> Non
     ]
 
 
-def test_a_ledger_that_could_not_be_rebuilt_ends_the_process() -> None:
+def test_a_table_that_could_not_be_rebuilt_ends_the_process() -> None:
     parted = Parted().leading()
-    parted.cluster.allocator._failure = "the ledger could not be rebuilt"
+    parted.cluster.allocator._failure = "the table could not be rebuilt"
     assert ["gate close", "end"] == parted.step()
 
 

@@ -14,18 +14,18 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.allocator.outcome import Decision
-from controller.allocator.promises.ends import OWN_SECONDS
-from controller.allocator.promises.growths import HOLD_SECONDS
-from controller.allocator.promises.journal import NODE_RESERVATION, SCHEDULING_WAIT
-from controller.allocator.promises.memory import APPROVAL_SECONDS, KEPT_SECONDS
+from controller.allocator.plans.growths import HOLD_SECONDS
+from controller.allocator.plans.journal import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.allocator.plans.nominations import APPROVAL_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest
+from controller.allocator.waiting.kept_room import KEPT_SECONDS
 from controller.assembly.metrics import LeaderMetrics, LeaderSources
 from controller.canary.proof import Finding, Wiring
 from controller.errors import ConfigError
 from controller.process.common_metrics import PREFIX, StoreState
 from controller.process.status_port import StatusServer, create_metrics_app, create_status_app
 from controller.rules.reasons import Reason
-from tests.fakes.builders import GIB, TestCluster, replica, volume
+from tests.fakes.builders import GIB, TestCluster
 
 PROPOSAL = {
     f"{PREFIX}_heartbeat": ("gauge", {"node"}),
@@ -123,7 +123,7 @@ def test_holds_are_counted_with_their_bytes_and_their_age(page: Page) -> None:
     page.cluster.change_pod("a", node_name="n1")
 
     assert page.value("holds", state="held") == 0
-    assert page.value("hold_bytes", state="assumed") == 100 * GIB
+    assert page.value("hold_bytes", state="planned") == 100 * GIB
     assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="true") == 1
     assert page.value("pod_scheduling_wait_duration_seconds_sum", pod_scheduled="true") == 1.5
     assert page.value("choice_lag_seconds") == 1.5
@@ -192,17 +192,6 @@ def test_a_nomination_that_came_to_nothing_is_counted(page: Page) -> None:
     page.cluster.clock.advance(APPROVAL_SECONDS)
     page.cluster.allocator.sweep()
     assert page.value("nominations_expired_total") == 1
-
-
-def test_a_copy_that_longhorn_does_not_place_is_given_up_and_counted(page: Page) -> None:
-    page.cluster.allocator.observe_volume("v", volume("v", locality="disabled", replica_count=1))
-    page.cluster.allocator.observe_replica("v-r-1", replica("v-r-1", "v"))
-    assert page.value("holds", state="assumed") == 1
-
-    page.cluster.clock.advance(OWN_SECONDS)
-    page.cluster.allocator.sweep()
-    assert page.value("longhorn_copies_given_up_total") == 1
-    assert page.value("holds", state="assumed") == 0
 
 
 def test_durations_are_counted_once_however_they_are_taken(page: Page) -> None:

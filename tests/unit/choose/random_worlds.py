@@ -26,15 +26,12 @@ GIB = 1024**3
 
 @dataclass(frozen=True)
 class TakenOf:
-    """Bytes by node and UUID, all of them planned; nothing elsewhere."""
+    """Bytes by node and UUID; nothing elsewhere."""
 
     bytes_by_disk: Mapping[tuple[str, str], int]
 
     def taken_bytes(self, node: str, disk_uuid: str) -> int:
         return self.bytes_by_disk.get((node, disk_uuid), 0)
-
-    def planned_bytes(self, node: str, disk_uuid: str) -> int:
-        return self.taken_bytes(node, disk_uuid)
 
 
 def worlds(seed: int, count: int) -> Iterator[tuple[random.Random, World, Volume]]:

@@ -269,26 +269,12 @@ def test_where_longhorn_leaves_it_to_chance_it_spreads_all_the_same() -> None:
     assert "n1" == node_of(Chooser(world).choose(wanted_in(world), NOTHING))
 
 
-class MayCome(TakenOf):
-    """Nothing of it is planned: it may come to other disks just as well."""
-
-    def planned_bytes(self, node: str, disk_uuid: str) -> int:
-        return 0
-
-
-def test_what_may_come_has_to_fit_beside_it_and_does_not_move_it_elsewhere() -> None:
-    world = world_with(900, 800)
-    wanted = wanted_in(world)
-    assert "n0" == node_of(Chooser(world).choose(wanted, MayCome({("n0", "n0-d1"): 890 * GIB})))
-    assert "n1" == node_of(Chooser(world).choose(wanted, MayCome({("n0", "n0-d1"): 891 * GIB})))
-
-
 def test_what_is_compared_has_a_limit() -> None:
-    """Among hundreds of nodes with something planned it is one of the best, and few are asked about."""
+    """Among hundreds of nodes with something taken it is one of the best, and few are asked about."""
     world, looked = world_with(*(900 - number for number in range(300))), set()
 
     class LookedAt(NothingTaken):
-        def planned_bytes(self, node: str, disk_uuid: str) -> int:
+        def taken_bytes(self, node: str, disk_uuid: str) -> int:
             looked.add(node)
             return 400 * GIB
 

@@ -213,3 +213,10 @@ def test_where_there_is_to_be_none_it_is_skipped(extender: Extender, settings: d
 
 def test_where_nobody_says_whether_the_extender_is_on_it_is_skipped(extender: Extender) -> None:
     assert "skipped" == check(FakeApiServer(), extender)["gate"].outcome
+
+
+def test_a_setting_that_does_nothing_any_more_is_noted_beside(extender: Extender) -> None:
+    found = check(GuardedSite(allow_stranding="true").server, extender, seconds=0.0)
+    assert found["settings"].line.startswith("noted: settings: scheduler-extender-allow-stranding: 'true' has no")
+    assert found["settings"].is_well
+    assert "settings" not in check(GuardedSite().server, extender, seconds=0.0)

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
-from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.plan import Hold, Plan
 from controller.allocator.verbs.place import How, Why
 from controller.errors import SchedulerError
 from controller.kube.resources import LONGHORN_REPLICAS, Resource
@@ -18,6 +18,7 @@ from controller.model.longhorn import Replica
 from controller.model.places import Place
 from controller.placement.objects import ReplicaObjects
 from controller.placement.placer import PlacementFigures, Placer, status_of
+from controller.placement.plan_entries import Entry, key_of
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, replica
 from tests.fakes.clock import VirtualClock
@@ -60,6 +61,8 @@ class ScriptedPlaces:
     asked: list[str] = field(default_factory=list)
     ended: list[tuple[str, str, str | None]] = field(default_factory=list)
     plans: dict[str, Plan | None] = field(default_factory=dict)
+    holds: dict[str, Hold | None] = field(default_factory=dict)
+    on_take_holds: Callable[[], None] = lambda: None  # what happens right after they were taken
     is_freed: bool = False
     foreign: list[Replica] = field(default_factory=list)  # that others have placed
     late_seconds: float = 0.0
@@ -90,6 +93,11 @@ class ScriptedPlaces:
         plans, self.plans = self.plans, {}
         return list(plans.items())
 
+    def take_holds(self) -> list[tuple[str, Hold | None]]:
+        holds, self.holds = self.holds, {}
+        self.on_take_holds()
+        return list(holds.items())
+
     def take_foreign(self) -> list[Replica]:
         foreign, self.foreign = self.foreign, []
         return foreign
@@ -110,16 +118,18 @@ class ScriptedReasons:
 
 
 class KeptPlans:
-    """What the placer hands over, in order; None: removed."""
+    """What the placer hands over, in order, by key; None: removed. `puts`: how many at a time."""
 
     def __init__(self) -> None:
-        self.changes: list[tuple[str, Plan | None]] = []
+        self.changes: list[tuple[str, Entry | None]] = []
+        self.puts: list[int] = []
 
-    def put(self, plan: Plan) -> None:
-        self.changes.append((plan.volume, plan))
+    def put(self, *entries: Entry) -> None:
+        self.changes += [(key_of(entry), entry) for entry in entries]
+        self.puts += [len(entries)] * bool(entries)
 
-    def remove(self, volume: str) -> None:
-        self.changes.append((volume, None))
+    def remove(self, *keys: str) -> None:
+        self.changes += [(key, None) for key in keys]
 
 
 class ScriptedWriters:

@@ -12,8 +12,10 @@ from controller.kube.resources import CONFIG_MAPS, LONGHORN_REPLICAS, SERVICE_AC
 from controller.model.names import GATE, RENEWED_ANNOTATION, SINCE_ANNOTATION, TERM_ANNOTATION
 from controller.model.places import Place
 from controller.placement.build import OTHERS
+from controller.placement.plan_objects import Loaded
 from controller.process.common_metrics import PREFIX
 from tests.fakes.builders import GIB
+from tests.unit.placement.plan_stage import hold
 from tests.unit.placement.stage import NAMESPACE, ReplicaCell
 from tests.unit.placement.whole_leader import WholeLeader
 
@@ -84,18 +86,18 @@ def test_who_does_not_hold_the_lease_fences_nobody(cell: ReplicaCell) -> None:
     assert "" == leader.annotation(TERM_ANNOTATION)
 
 
-def test_a_term_goes_on_with_the_plans_that_the_one_before_stored_at_its_end(cell: ReplicaCell) -> None:
+def test_a_term_goes_on_with_what_the_one_before_stored_at_its_end(cell: ReplicaCell) -> None:
     first = WholeLeader(cell)
     first.terms.fence(1)
-    assert [] == list(first.terms.load(1))
-    stored = plan(first)
-    first.parts.placer._plans.put(stored)
+    assert Loaded() == first.terms.load(1)
+    planned, held = plan(first), hold("pod", "n1")
+    first.parts.placer._plans.put(planned, held)
     first.terms.end()
 
     second = WholeLeader(cell)
     second.checks.term = 2
     second.terms.fence(2)
-    assert [stored] == list(second.terms.load(2))
+    assert Loaded((planned,), (held,)) == second.terms.load(2)
 
 
 def test_without_an_answer_it_does_not_begin(cell: ReplicaCell) -> None:
@@ -209,13 +211,11 @@ def test_the_gate_is_renewed_while_the_placer_lives(cell: ReplicaCell) -> None:
     assert last
 
 
-def test_what_is_planned_is_stored_and_goes_from_there_with_its_volume(cell: ReplicaCell) -> None:
+def test_what_is_held_and_then_planned_is_stored_and_goes_from_there_with_its_volume(cell: ReplicaCell) -> None:
     leader = WholeLeader(cell)
     leader.terms.fence(1)
     leader.terms.load(1)
     leader.see()
-    leader.cluster.ask("pod", 10, "n1")
-    leader.cluster.select_node("pod", "n1")
 
     def stored() -> str:
         leader.round()
@@ -223,6 +223,9 @@ def test_what_is_planned_is_stored_and_goes_from_there_with_its_volume(cell: Rep
         maps = cell.api.list_page(CONFIG_MAPS, NAMESPACE).items
         return "".join(one["data"]["plans"] for one in maps)
 
+    leader.cluster.ask("pod", 10, "n1")
+    assert '"volumes":[["pvc-uid-pod",' in stored()
+    leader.cluster.select_node("pod", "n1")
     assert '"volume":"pvc-uid-pod"' in stored()
     leader.cluster.drop_pod("pod")
     leader.cluster.drop_claim("pod")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -46,11 +47,13 @@ from controller.placement.placer import (
     PlacementOutcome,
     Placer,
 )
+from controller.placement.plan_entries import Entry
 from controller.process.common_metrics import PREFIX
 from controller.rules.placing import Wait
 from tests.fakes.builders import replica, volume
 from tests.fakes.clock import TickingClock
 from tests.unit.placement.placer_stage import NAMESPACE, PlacerStage, place_write, put_replica, turn, volume_of
+from tests.unit.placement.plan_stage import hold, plan
 from tests.waiting import wait_until
 
 NO_ROOM = turn(TurnStep.WAIT, "v-r-1")
@@ -111,14 +114,18 @@ def test_nothing_is_decided_or_written_while_it_may_not(
     assert (is_on, problem) == (stage.status["is_on"], stage.status["problem"])
 
 
-@pytest.mark.parametrize("spoil", [follows, is_switched_off, has_old_stores])
-def test_it_takes_up_all_that_came_meanwhile(stage: PlacerStage, spoil: Callable[[PlacerStage], None]) -> None:
+@pytest.mark.parametrize(
+    ("spoil", "pause"), [(follows, IDLE_SECONDS), (is_switched_off, EVERY_SECONDS), (has_old_stores, EVERY_SECONDS)]
+)
+def test_it_takes_up_all_that_came_meanwhile(
+    stage: PlacerStage, spoil: Callable[[PlacerStage], None], pause: float
+) -> None:
     stage.add("v-r-1")
     spoil(stage)
-    assert IDLE_SECONDS == stage.round()
+    assert pause == stage.round()
     stage.add("w-r-1")
     stage.checks.is_leading = stage.checks.is_fresh = stage.decides.is_on = True
-    stage.round(IDLE_SECONDS)
+    stage.round(pause)
     assert ["v-r-1", "w-r-1"] == stage.decides.asked
     assert ("", True) == (stage.status["problem"], stage.status["is_on"])
 
@@ -572,7 +579,7 @@ def test_a_mark_that_could_not_be_written_is_counted_and_tried_again(stage: Plac
     assert {"failed": 1, "held": 1} == stage.outcomes
 
 
-# Plans
+# Plans and holds
 
 
 def test_plans_that_changed_are_handed_over_before_and_after_the_decisions(stage: PlacerStage) -> None:
@@ -586,7 +593,7 @@ def test_plans_that_changed_are_handed_over_before_and_after_the_decisions(stage
     stage.decides.costs = displaced
     stage.add("x-r-1")
     stage.round()
-    assert [("v", one), ("v", None), ("w", other)] == stage.plans.changes
+    assert [("plan:v", one), ("plan:w", other), ("plan:v", None)] == stage.plans.changes
 
 
 def test_a_plan_that_changed_has_its_volumes_replicas_looked_at(stage: PlacerStage) -> None:
@@ -598,8 +605,70 @@ def test_a_plan_that_changed_has_its_volumes_replicas_looked_at(stage: PlacerSta
     assert ["v-r-1"] == stage.decides.asked
 
 
+@pytest.mark.parametrize("spoil", [is_switched_off, has_old_stores, is_closed])
+def test_a_leader_hands_plans_and_holds_over_at_its_pace_also_while_nothing_is_placed(
+    stage: PlacerStage, spoil: Callable[[PlacerStage], None]
+) -> None:
+    """An answer holds room whoever places the copies."""
+    spoil(stage)
+    stage.add("v-r-1")
+    stage.round()
+    stage.decides.plans, stage.decides.holds = {"v": None}, {"pod": (one := hold("pod", "n1")), "gone": None}
+    stage.go_on(EVERY_SECONDS)
+    assert [("hold:pod", one), ("hold:gone", None), ("plan:v", None)] == stage.plans.changes
+
+
+def test_what_a_choice_makes_of_a_hold_is_handed_over_at_one_time(stage: PlacerStage) -> None:
+    """What is stored in between would have its places in neither."""
+    before, after = hold("pod", "n1"), plan("v0")
+    stage.decides.holds = {"pod": before.narrowed("n1")}
+    stage.decides.plans = {"v0": after}
+    stage.round()
+    assert ([2], {"hold:pod", "plan:v0"}) == (stage.plans.puts, {key for key, _ in stage.plans.changes})
+
+
+def test_nor_is_what_a_choice_leaves_of_a_hold_handed_over_before_the_plan(stage: PlacerStage) -> None:
+    before, after = hold("pod", "n1"), plan("v0")
+
+    def choose() -> None:
+        if stage.decides.holds or stage.plans.changes:
+            return
+        stage.decides.holds, stage.decides.plans = {"pod": before.narrowed("n1")}, {"v0": after}
+
+    stage.decides.holds, stage.decides.on_take_holds = {"pod": before}, choose
+    stage.placer.store_plans()
+    assert [("hold:pod", before), ("plan:v0", after)] == stage.plans.changes
+    stage.placer.store_plans()
+    assert ("hold:pod", before.narrowed("n1")) == stage.plans.changes[-1]
+
+
+def test_none_that_is_handed_over_overtakes_a_later_one(stage: PlacerStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a clean stop another thread hands over, too; what it then stores is all there is."""
+    put, is_in, may_go_on = stage.plans.put, threading.Event(), threading.Event()
+
+    def slow(*entries: Entry) -> None:
+        if not is_in.is_set():
+            is_in.set()
+            assert may_go_on.wait(10)
+        put(*entries)
+
+    monkeypatch.setattr(stage.plans, "put", slow)
+    former, later = plan("v0"), plan("v0", "d2")
+    threads = [threading.Thread(target=stage.placer.store_plans) for _ in range(2)]
+    stage.decides.plans = {"v0": former}
+    threads[0].start()
+    assert is_in.wait(10)
+    stage.decides.plans = {"v0": later}
+    threads[1].start()
+    threads[1].join(0.05)
+    may_go_on.set()
+    for thread in threads:
+        thread.join(10)
+    assert [("plan:v0", former), ("plan:v0", later)] == stage.plans.changes
+
+
 def test_none_are_handed_over_by_a_follower(stage: PlacerStage) -> None:
-    stage.decides.plans = {"v": None}
+    stage.decides.plans, stage.decides.holds = {"v": None}, {"pod": None}
     follows(stage)
     stage.round()
     assert [] == stage.plans.changes

@@ -33,7 +33,7 @@ def test_plans_that_end_with_placement_are_removed() -> None:
 
     stage.round()
 
-    assert [("v", None)] == stage.plans.changes
+    assert [("plan:v", None)] == stage.plans.changes
 
 
 def test_a_placer_that_may_not_decide_for_long_is_no_sign_of_life() -> None:
@@ -67,4 +67,4 @@ def test_a_config_map_that_the_cluster_does_not_take_keeps_no_leader_from_its_te
     leader.terms.fence(1)
     leader.cell.api.fail_with(ClusterError("HTTP 422: denied"), "create")
 
-    assert () == leader.terms.load(1)
+    assert () == leader.terms.load(1).plans

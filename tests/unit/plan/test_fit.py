@@ -1,8 +1,8 @@
 """`fit` questions: saved objects on the way in, verdicts on the way out.
 
 `cases.jsonl` has one case a line: `case`, `because`, `document` (the question as docs/plan-format.md has it) and
-`expected`, by node the verdict, or verdict, `robust`, `placement` and `reasons` that are among its refusals'. They were
-written from the rules, by hand, before the answers were seen.
+`expected`, by node the verdict, or verdict, `placement` and `reasons` that are among its refusals'. They were written
+from the rules, by hand, before the answers were seen.
 """
 
 from __future__ import annotations
@@ -91,8 +91,7 @@ def test_every_verdict_with_what_goes_with_it() -> None:
     assert ["a", "b", "c", "d"] == list(found)
     assert ["sure", "contended", "full", "unsuitable"] == [entry["verdict"] for entry in found.values()]
     assert [[], ["Contended"], ["InsufficientStorage"], ["NodeUnschedulable"]] == list(map(reasons, found.values()))
-    assert [{"pvc-uid-data": "d1"}] * 2 + [{}] * 2 == [entry["placement"] for entry in found.values()]
-    assert [True, True, False, False] == [entry["robust"] for entry in found.values()]
+    assert [{"pvc-uid-data": "d1"}, {}, {}, {}] == [entry["placement"] for entry in found.values()]
     assert not any(entry["bounded"] for entry in found.values())
 
 
@@ -156,7 +155,7 @@ def test_settings_are_those_of_the_question() -> None:
 
 def test_a_pod_without_longhorn_volumes_fits_everywhere() -> None:
     found = fit([node("a"), pod()], "a")
-    assert {"verdict": "sure", "robust": True, "bounded": False, "placement": {}, "refusals": []} == found["a"]
+    assert {"verdict": "sure", "bounded": False, "placement": {}, "refusals": []} == found["a"]
 
 
 def test_what_is_not_among_the_objects_counts_as_nothing_and_is_named() -> None:
@@ -219,14 +218,18 @@ def test_a_missing_backup_is_told() -> None:
 
 
 def test_a_promise_that_no_disk_of_its_node_has_room_for_counts_as_nothing_and_is_named() -> None:
+    """Those of the pod's own volumes never count."""
     objects = [node("a"), node("b"), pod("data"), claim("data"), CLASS]
-    promises = [promise("a", 99), promise("b", 101, "w")]
+    promises = [promise("a", 99), promise("b", 101, "w"), promise("a", 2, "v"), promise("b", 200, "pvc-uid-data")]
     question = {"fit": {"pod": "ns/p", "nodes": ["a", "b"], "promises": promises}}
     notes = Notes()
     found = plan.answer({"objects": objects, "question": question}, NOW, notes)["nodes"]
     assert ["contended", "sure"] == [found[name]["verdict"] for name in ("a", "b")]
-    where = "question.fit.promises[1]"
-    assert [f"{where}: no disk of b has room for 101 GiB, so that it counts as nothing"] == notes.lines()
+    where = "question.fit.promises"
+    assert [
+        f"{where}[1]: no disk of b has room for 101 GiB, so that it counts as nothing",
+        f"{where}[2]: no disk of a has room for 2 GiB, so that it counts as nothing",
+    ] == notes.lines()
 
 
 @pytest.mark.parametrize(

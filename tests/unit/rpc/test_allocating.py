@@ -15,7 +15,7 @@ import pytest
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
 from controller.allocator.outcome import Allotment
-from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.verbs.decisions import DOUBT_SECONDS
 from controller.errors import ConflictError, NotReadyError, TooManyReadsError, UnreadableRecordError
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.model.longhorn import BackingImage, Volume

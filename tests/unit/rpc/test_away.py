@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.verbs.decisions import DOUBT_SECONDS
 from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotReadyError, PreconditionError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.verbs.allocate import DOUBT_SECONDS
+from controller.allocator.verbs.decisions import DOUBT_SECONDS
 from controller.errors import NotReadyError, PreconditionError
 from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.model.allocations import Purpose
@@ -23,7 +23,6 @@ from tests.unit.rpc.late import (
     free,
     free_copy,
     free_gib,
-    late_beside_a_pod,
     let_pass,
     put_image,
     schedule,
@@ -130,16 +129,6 @@ def test_what_a_former_leader_gave_without_room_goes_when_it_is_deallocated(is_i
     else:
         free(leader, name)
         assert "n2" == leader.see().giving.place("v", name, SECONDS).allocations[0].node
-
-
-@pytest.mark.parametrize("locality", ["best-effort", "strict-local"])
-def test_nor_does_the_leader_after_that_tell_it(locality: str) -> None:
-    _, leader, name = late_beside_a_pod(locality)
-    leader.cluster.bind("pod", "n1")
-    leader.checks.term = 3
-    leader.cluster.allocator.begin_term(has_predecessor=True)
-    with pytest.raises(NotReadyError, match="not known yet whether the room there is taken"):
-        leader.see().giving.place("v", name, SECONDS)
 
 
 def test_nor_is_it_told_where_the_anti_affinity_keeps_it_from_there() -> None:

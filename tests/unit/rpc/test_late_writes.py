@@ -10,8 +10,8 @@ import pytest
 
 from controller.allocations.backends import LonghornNodeBackend
 from controller.allocations.writer import RecordWriter
-from controller.allocator.verbs.allocate import DOUBT_SECONDS
 from controller.allocator.verbs.closed import PASSED_SECONDS
+from controller.allocator.verbs.decisions import DOUBT_SECONDS
 from controller.errors import ClusterError, NotReadyError, PreconditionError, SchedulerError, UnavailableError
 from controller.settings import DISK_SCHEDULER, LONGHORN
 from tests.fakes.builders import GIB

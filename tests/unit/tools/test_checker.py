@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.checker import HistoryError
-from tests.e2e.explained import Recorded
+from tests.e2e.checker import HistoryError, ToldPods
 from tests.e2e.history_facts import DiskFacts, bytes_of, volume_bytes
 from tests.fakes.histories import GIB, history
 
@@ -107,6 +106,18 @@ def test_it_counts_what_is_promised(steps: str) -> None:
             {"node n1": [1]},
             id="the node answers for the sum",
         ),
+        pytest.param(
+            (100, 100),
+            "replica a va n1 n1-d0 150; pod p c; claim c 100 selected=n1; replica b vb n1 n1-d1 1",
+            {"disk n1-d0 of n1": [50], "node n1": [1]},
+            id="but not for what one of its disks has too much",
+        ),
+        pytest.param(
+            (100, 100),
+            "replica a va n1 n1-d0 80; replica b vb n1 n1-d1 80; node n1 50 100; replica c vc n1 n1-d1 20",
+            {},
+            id="nor for a disk that has become smaller",
+        ),
     ],
 )
 def test_it_finds_the_places_that_are_promised_too_much(
@@ -178,13 +189,53 @@ def test_it_complains_of_pods_whose_data_is_elsewhere_or_nowhere(steps: str, exp
     assert [] == made.check(no_disk_seconds=300).without_disk, "not for so long"
 
 
-@pytest.mark.parametrize("told", ["remote", "at_discretion"])
-def test_a_pod_that_was_told_may_run_away_from_its_replica(told: str) -> None:
+def test_a_pod_that_was_told_may_run_away_from_its_replica() -> None:
     made = history(steps=f"{BOUND}replica r v n2 n2-d0; ready_pod p c node=n1")
-    uids = frozenset({made.uid("Pod", "p")})
-    report = made.check(recorded=Recorded(remote=uids) if told == "remote" else Recorded(at_discretion=uids))
+    report = made.check(told=ToldPods(remote=frozenset({made.uid("Pod", "p")})))
     assert ([], ["ns/p"]) == (report.complaints(), [pod.key for pod in report.misses])
-    assert [AWAY] == made.check(recorded=Recorded(remote=frozenset({"another"}))).complaints()
+    assert [AWAY] == made.check(told=ToldPods(remote=frozenset({"another"}))).complaints()
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param("replica r v n1 n1-d0 80; node n1 50", [], id="it falls below what is there"),
+        pytest.param("replica r v n1 n1-d0 80; setting storage-over-provisioning-percentage 50", [], id="of all disks"),
+        pytest.param("replica r v n1 n1-d0 80; node n1 50; node n1 40; node n1 60", [], id="more than once"),
+        pytest.param("replica r v n1 n1-d0 80; node n1 50; replica s w n1 n1-d0 1", [31], id="and something comes"),
+        pytest.param("replica r v n1 n1-d0 80; node n1 50; pod p c; claim c 1 selected=n1", [31], id="is chosen"),
+        pytest.param(
+            "replica r v n1 n1-d0 80; node n1 50; gone Replica r; replica r v n1 n1-d0 80", [30], id="what has gone"
+        ),
+        pytest.param(
+            "replica r v n1 n1-d0 60; replica s w n1 n1-d0 40; node n1 50; gone Replica s; replica s w n1 n1-d0 30",
+            [40],
+            id="less than what has gone",
+        ),
+    ],
+)
+def test_a_limit_that_falls_is_nobodys_fault_unless_something_comes_then(steps: str, expected: list[int]) -> None:
+    found = history(100, steps=steps).check().violations
+    assert expected == [violation.over_bytes // GIB for violation in found]
+
+
+LOST = "pod p c; claim c 60 selected=n1; {}replica r v n1 n1-d0 50"
+
+
+@pytest.mark.parametrize(
+    ("steps", "told", "is_wrong"),
+    [
+        pytest.param(LOST.format(""), "ns/c", False, id="it was told"),
+        pytest.param(LOST.format(""), "ns/d", True, id="another one was told"),
+        pytest.param(LOST.format("pod q d; claim d 60 selected=n1; "), "ns/c", True, id="more than what was told"),
+    ],
+)
+def test_what_was_told_that_it_lost_its_place_counts_no_more(steps: str, told: str, *, is_wrong: bool) -> None:
+    made = history(100, steps=steps)
+    assert ["node n1"] == [violation.place for violation in made.check().violations]
+    report = made.check(told=ToldPods(lost=frozenset({told})))
+    assert is_wrong is bool(report.complaints())
+    assert is_wrong is not bool(report.lost)
 
 
 def test_pods_are_counted_with_the_times_when_they_first_were_and_their_refusals() -> None:

@@ -162,12 +162,13 @@ def test_once_it_is_told_to_end_it_is_not_ready_and_answers_all_the_same(started
 
 
 def test_live_settings_are_followed_and_what_does_not_fit_is_told(started: WebhookStage) -> None:
-    started.configure(opt_in_only_marked="true", strategy="upwards")
+    started.configure(opt_in_only_marked="true", strategy="upwards", allow_stranding="true")
     wait_until(lambda: started.webhook.live.current.only_marked)
     assert not started.opts_in(pod("c"))
     assert 1 == started.sample("settings_problems")
     status = started.webhook.status()
     assert ["scheduler-extender-strategy"] == list(status["settings_problems"])
+    assert ["scheduler-extender-allow-stranding"] == list(status["settings_notes"])
     kinds = {store["kind"] for store in status["stores"]}
     assert {"claim", "pv", "class", "namespace", "config_map", "setting"} == kinds
     started.api.delete(resources.CONFIG_MAPS, NAMESPACE, CONFIG_MAP)

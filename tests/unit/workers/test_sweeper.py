@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.promises.growths import HOLD_SECONDS
+from controller.allocator.plans.growths import HOLD_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.allocator.world.backups import READ_AGAIN_SECONDS
 from controller.errors import ClusterError, UnavailableError
 from controller.model.longhorn import Backup
-from controller.settings import LiveSettings
+from controller.rules.demand import Missing
 from controller.workers.sweeper import Sweeper
 from tests.fakes.builders import GIB, ONE_LOCAL, TestCluster, observe
 from tests.fakes.edges import FakeReads
@@ -21,7 +21,7 @@ from tests.fakes.edges import FakeReads
 
 class SweeperBench:
     def __init__(self) -> None:
-        self.cluster = TestCluster(live=LiveSettings(enabled=True, namespace_cap_pct=0))
+        self.cluster = TestCluster()
         self.reads = FakeReads()
         self.cluster.add_node("n1")
         self.is_leading = True
@@ -86,7 +86,7 @@ def test_what_is_read_last_may_show_that_a_choice_was_made() -> None:
     bench.sweeper.run_once()
 
     assert bench.cluster.pending() == {"n1": 100}
-    assert bench.held == 0  # it is assumed
+    assert bench.held == 0  # it is planned
 
 
 def test_a_hold_stays_before_its_time() -> None:
@@ -144,16 +144,14 @@ def test_what_was_never_seen_ends_after_its_time_and_a_live_read(
         pytest.param(growing, {"requested_bytes": 200 * GIB}, id="an expansion"),
     ],
 )
-def test_what_only_the_live_read_shows_keeps_the_promise(
-    make: Callable[[], SweeperBench], shown: dict[str, Any]
-) -> None:
+def test_what_only_the_live_read_shows_keeps_the_room(make: Callable[[], SweeperBench], shown: dict[str, Any]) -> None:
     bench = make()
     bench.reads.shows["claim"] = lambda: bench.cluster.set_claim(replace(bench.cluster.claims["a"], **shown))
 
     bench.sweeper.run_once()
 
     snapshot = bench.cluster.allocator.snapshot()
-    assert (snapshot.held_count, snapshot.assumed_count) == (0, 1)
+    assert (snapshot.held_count, snapshot.planned_count) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -208,26 +206,29 @@ URL = "s3://bucket/?backup=backup-1&volume=vol-1"
 
 
 def chosen_and_restored() -> SweeperBench:
-    """The leader before has answered; this one has read no backup."""
+    """The leader before has answered, and no backup was read."""
     bench = SweeperBench()
     bench.reads.allocator = bench.cluster.allocator
     bench.cluster.add_class("restored", **ONE_LOCAL, fromBackup=URL)
     bench.cluster.add_pod("a", ("a", 100, "restored"))
+    bench.cluster.allocator.confirm_absent(Missing("backup", "", "backup-1"))
+    bench.cluster.filter("a", "n1")
     bench.cluster.select_node("a", "n1")
+    bench.cluster.change_leader()
     return bench
 
 
-def promised_gib(bench: SweeperBench) -> list[int]:
+def planned_gib(bench: SweeperBench) -> list[int]:
     return [view.size_bytes // GIB for view in bench.cluster.allocator.snapshot().promises]
 
 
 def test_a_new_leader_reads_the_backup_of_a_volume_that_is_chosen_already() -> None:
     bench = chosen_and_restored()
-    assert [100] == promised_gib(bench)
+    assert [100] == planned_gib(bench)
     bench.reads.objects["backup", "backup-1"] = Backup("backup-1", URL, 300 * GIB)
     for _ in range(3):
         bench.sweeper.run_once()
-    assert ([300], [("backup", "backup-1")]) == (promised_gib(bench), bench.reads.reads)
+    assert ([300], [("backup", "backup-1")]) == (planned_gib(bench), bench.reads.reads)
 
 
 def test_a_backup_that_is_not_there_is_read_again_after_a_while_as_long_as_a_class_names_it() -> None:
@@ -235,7 +236,7 @@ def test_a_backup_that_is_not_there_is_read_again_after_a_while_as_long_as_a_cla
     bench.reads.fails["backup"] = ClusterError("forbidden")
     for _ in range(3):
         bench.sweeper.run_once()
-    assert ([100], 1) == (promised_gib(bench), len(bench.reads.reads))
+    assert ([100], 1) == (planned_gib(bench), len(bench.reads.reads))
     bench.cluster.clock.advance(READ_AGAIN_SECONDS)
     bench.sweeper.run_once()
     assert 2 == len(bench.reads.reads)

@@ -1,0 +1,255 @@
+"""Whether a volume may grow beside all that others have: on every disk that holds it or will hold it, or on none.
+
+Longhorn checks a growth with the disks' figures of that moment (controller/rules/growth.py). Here a disk's figure is
+what its copies may become by growths that were granted already. Beside that, the growth of the copies on a disk, and
+the larger copies that are to come there, have to fit in what plans and holds of other volumes leave.
+
+A volume that lies nowhere, and has no place planned, may have any size that some disk of the cluster takes: the leader
+will place it, wherever Longhorn attaches it to grow.
+
+What is refused is refused at every larger size too, so the largest size is looked for by bisection. The allocator's
+lock is held meanwhile, so time is bounded: the largest size may then be the largest one that was proved.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, Protocol
+
+from controller.allocator.choose.budget import Budget
+from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.wanted import Taken, Wanted, image_bytes, replica_to_come
+from controller.allocator.outcome import Obstacle
+from controller.allocator.world.world import World
+from controller.clock import Clock
+from controller.model.longhorn import SHARDED, Disk, LonghornNode
+from controller.model.places import Place
+from controller.model.quantity import bytes_text
+from controller.rules.eligibility import file_system_limit, unlisted_bytes
+from controller.rules.expandable import Route, Unexpandable
+from controller.rules.growth import GRANULE_BYTES, DiskGrowth, ExpansionPlan, largest_growth, plan_expansion
+from controller.rules.reasons import Reason, Rejection
+
+SEARCH_MILLISECONDS: Final = 50.0  # for the largest size, which is for people
+_LACKS_BYTES: Final = (Reason.INSUFFICIENT_STORAGE, Reason.PHYSICAL_SPACE)
+
+
+class GrantedGrowths(Protocol):
+    """What was granted so far."""
+
+    def granted(self, name: str) -> int: ...  # the size that the volume may grow to at any moment
+    def growing_by(self, disk_uuid: str) -> Iterable[tuple[str, int]]: ...  # volumes, with bytes on that disk
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthQuestion:
+    """Whether the volume of that name, which is there, may have `new_bytes`, a multiple of 2 MiB above what it was
+    granted. `taken`: by plans and holds of other volumes. `planned`: places for its own copies that no object shows
+    yet, as many on a disk as copies may come there."""
+
+    name: str
+    new_bytes: int
+    taken: Taken
+    planned: tuple[Place, ...] = ()
+    route: Route = Route.CLAIM
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthPlan:
+    """`obstacles` empty: the volume may grow, once everything that is `not_yet` in order has passed. `largest_bytes`:
+    the largest size that would be granted now, at least what was granted already. `is_largest` False: the largest one
+    that was proved in time; more may fit."""
+
+    obstacles: tuple[Obstacle, ...]
+    largest_bytes: int
+    is_largest: bool = True
+    not_yet: tuple[Obstacle, ...] = ()
+
+
+def plan_growth(
+    world: World,
+    chooser: Chooser,
+    growths: GrantedGrowths,
+    question: GrowthQuestion,
+    clock: Clock,
+    now_utc: datetime | None = None,
+) -> GrowthPlan:
+    """The verdict. Nothing changes.
+
+    Costs: a look at each disk of the volume; without any, as `Chooser.choose`. For a refusal as often as sizes are
+    tried, within `SEARCH_MILLISECONDS`, which one try may overrun."""
+    growing, new = _Growing(world, chooser, growths, question, now_utc), question.new_bytes
+    obstacles = growing.obstacles(new)
+    if not obstacles:
+        return GrowthPlan((), new, not_yet=tuple(map(_space_aside, growing.by_longhorn(new).not_now)))
+    budget = Budget.of(clock, SEARCH_MILLISECONDS)
+    largest = growing.largest(new, budget)
+    return GrowthPlan(tuple(_filled_in(entry, new - largest) for entry in obstacles), largest, not budget.is_over)
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnDisk:
+    """A disk on which as many copies of the volume are `placed` and `planned`. `free_bytes` without this volume's
+    growth; `image_bytes`, of its backing image, come along; a copy stays below `limit_bytes` there."""
+
+    node: str
+    name: str
+    placed: int
+    planned: int
+    free_bytes: int
+    taken_bytes: int
+    image_bytes: int
+    limit_bytes: int | None
+
+    def check(self, old_bytes: int, new_bytes: int) -> Obstacle | None:
+        """Why the copies there cannot have that size beside what others have."""
+        if self.limit_bytes is not None and new_bytes >= self.limit_bytes:
+            text = f"{bytes_text(new_bytes)} is not below {bytes_text(self.limit_bytes)}, the limit of its file system"
+            return Obstacle(self.node, self.name, 0, Rejection(Reason.INCOMPATIBLE_SIZE, f"{self.name}: {text}"))
+        growth, to_come = self.placed * (new_bytes - old_bytes), self.planned * new_bytes + self.image_bytes
+        missing = growth + to_come + self.taken_bytes - self.free_bytes
+        if missing <= 0:
+            return None
+        sums = ((growth, "growth"), (to_come, "to come"), (self.taken_bytes, "planned for other volumes"))
+        text = " + ".join(f"{bytes_text(size)} {what}" for size, what in sums if size)
+        text = f"{self.name}: {text} exceed the {bytes_text(max(0, self.free_bytes))} that are free"
+        reason = Reason.CONTENDED if missing <= self.taken_bytes else Reason.INSUFFICIENT_STORAGE
+        return Obstacle(self.node, self.name, missing, Rejection(reason, text))
+
+
+class _Growing:
+    """One volume's growth in one state of the world; made anew for each question."""
+
+    def __init__(
+        self, world: World, chooser: Chooser, growths: GrantedGrowths, asked: GrowthQuestion, now_utc: datetime | None
+    ) -> None:
+        self._world, self._chooser, self._growths, self._now_utc = world, chooser, growths, now_utc
+        self._asked, self._volume = asked, world.volumes[asked.name]
+        self._replicas = world.replicas_of(asked.name).values()
+        self._placed = Counter((one.node, one.disk_uuid) for one in self._replicas if one.node)
+        # What the disks have scheduled of this volume: their figures and the replicas, before they grow.
+        shown = (one.size_bytes for one in self._replicas if one.node and one.size_bytes > 0)
+        self._base_bytes = min((self._volume.size_bytes, *shown))
+        nodes = ((name, world.nodes.get(name)) for name in {name for name, _ in self._placed})
+        self._nodes = {name: self._without_growth(node) for name, node in nodes if node is not None}
+        self._figures = {(name, disk.uuid): disk for name, node in self._nodes.items() for disk in node.disks}
+        self._disks = list(self._own_disks())
+        self._lies_nowhere = not self._placed and not self._disks and self._volume.data_layout != SHARDED
+
+    def obstacles(self, new_bytes: int) -> list[Obstacle]:
+        """Why the volume may not have that size; empty: it may, if only later."""
+        plan = self.by_longhorn(new_bytes)
+        if plan.never:
+            return [_space_aside(entry) for entry in plan.never]
+        found = [
+            Obstacle(entry.node, entry.disk, self._missing(entry), self._explained(entry, entry.rejection))
+            for entry in plan.disks
+            if entry.rejection is not None
+        ]
+        return found or list(self._in_the_way(new_bytes))
+
+    def largest(self, refused_bytes: int, budget: Budget) -> int:
+        """The largest size that would be granted, below `refused_bytes`; once the budget is over, that was proved."""
+        granted = self._growths.granted(self._asked.name)
+        top = min(self.by_longhorn(refused_bytes).largest_later_bytes, refused_bytes - GRANULE_BYTES)
+        low, high = granted // GRANULE_BYTES, top // GRANULE_BYTES
+        if high > low and self._fits(high * GRANULE_BYTES):  # usual: nobody else is in the way
+            return high * GRANULE_BYTES
+        while low < high and not budget.is_spent():
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self._fits(middle * GRANULE_BYTES) else (low, middle - 1)
+        return max(granted, low * GRANULE_BYTES)
+
+    def _fits(self, new_bytes: int) -> bool:
+        """As `obstacles`, up to the first."""
+        plan = self.by_longhorn(new_bytes)
+        is_refused = plan.never or any(entry.rejection is not None for entry in plan.disks)
+        return not is_refused and next(self._in_the_way(new_bytes), None) is None
+
+    # Longhorn's rule
+
+    def by_longhorn(self, new_bytes: int) -> ExpansionPlan:
+        """With the disks as full as growths that were granted make them."""
+        space, behaviour = self._world.settings.space, self._world.settings.behaviour
+        volume = replace(self._volume, size_bytes=self._base_bytes)
+        return plan_expansion(self._nodes, volume, self._replicas, new_bytes, space, behaviour, self._asked.route)
+
+    def _missing(self, growth: DiskGrowth) -> int:
+        """Bytes that the disk lacks by Longhorn's rule; 0 if more room would not help."""
+        if growth.rejection is None or growth.rejection.reason not in _LACKS_BYTES:
+            return 0
+        disk, settings = self._figures[growth.node, growth.uuid], self._world.settings
+        return growth.growth_bytes - largest_growth(disk, settings.space, settings.behaviour)
+
+    def _explained(self, growth: DiskGrowth, rejection: Rejection) -> Rejection:
+        """With the part of what is scheduled that Longhorn does not show yet."""
+        granted = sum(more for name, more in self._growths.growing_by(growth.uuid) if name != self._asked.name)
+        if rejection.reason is not Reason.INSUFFICIENT_STORAGE or not granted:
+            return rejection
+        text = f"{rejection.message}; {bytes_text(granted)} of what is scheduled are for other expansions"
+        return replace(rejection, message=text)
+
+    def _without_growth(self, node: LonghornNode) -> LonghornNode:
+        """The node, with all that was granted to other volumes in its disks' figures. A disk that shares its UUID is
+        left out."""
+        disks = (self._figure_of(disk) for disk in node.disks if not self._world.is_shared_disk(disk.uuid))
+        return replace(node, disks=tuple(disks))
+
+    def _figure_of(self, disk: Disk) -> Disk:
+        listed = disk.scheduled_replicas
+        total = disk.scheduled_bytes + unlisted_bytes(disk, self._world.extra_on(disk.uuid))
+        for replica in self._world.counted_on(disk.uuid):
+            counted = listed.get(replica.name, 0)
+            if replica.volume == self._asked.name:
+                total += (self._base_bytes if replica.node else replica.size_bytes) - counted
+            else:
+                total += max(0, replica.size_bytes - counted)
+        return replace(disk, scheduled_bytes=total)
+
+    # What others have
+
+    def _own_disks(self) -> Iterator[_OwnDisk]:
+        """A disk that takes nothing now is left out: nothing stays planned there."""
+        world, planned = self._world, Counter((place.node, place.disk_uuid) for place in self._asked.planned)
+        engine, image = self._volume.needs.data_engine, world.backing_image(self._volume.backing_image)
+        for node, uuid in sorted(self._placed.keys() | planned.keys()):
+            room, figure = world.room(node), self._figures.get((node, uuid))
+            disk = next((one for one in room.disks if one.uuid == uuid), None) if room is not None else None
+            if disk is None:
+                continue
+            free = disk.free_bytes if figure is None else disk.limit_bytes - figure.scheduled_bytes
+            taken, more = self._asked.taken.taken_bytes(node, uuid), image_bytes(world, image, (), uuid)
+            counts, limit = (self._placed[node, uuid], planned[node, uuid]), file_system_limit(engine, disk.filesystem)
+            yield _OwnDisk(node, disk.name, *counts, free, taken, more, limit)
+
+    def _in_the_way(self, new_bytes: int) -> Iterator[Obstacle]:
+        """Records that nobody can read, and what others have."""
+        for name in sorted(self._nodes.keys() | {disk.node for disk in self._disks}):
+            closed = self._world.allocated.check_closed(name)
+            if closed is not None:
+                yield Obstacle(name, "", 0, closed)
+        for disk in self._disks:
+            obstacle = disk.check(self._base_bytes, new_bytes)
+            if obstacle is not None:
+                yield obstacle
+        if self._lies_nowhere and not self._has_a_disk(new_bytes):
+            text = f"no disk in the cluster takes a replica of {bytes_text(new_bytes)} beside what others have"
+            yield Obstacle("", "", 0, Rejection(Reason.NO_ROOM_IN_CLUSTER, text))
+
+    def _has_a_disk(self, new_bytes: int) -> bool:
+        volume = replace(self._volume, size_bytes=new_bytes)
+        asked = next((one for one in self._replicas if one.active and not one.failed_at), replica_to_come(volume))
+        return self._chooser.choose(Wanted(volume, asked), self._asked.taken, self._now_utc).place is not None
+
+
+def _space_aside(entry: Unexpandable) -> Obstacle:
+    return Obstacle(entry.node, entry.disk, 0, entry.rejection)
+
+
+def _filled_in(obstacle: Obstacle, growth_bytes: int) -> Obstacle:
+    """With the missing bytes: where no disk takes the volume, all that is more than the largest size."""
+    is_nowhere = obstacle.rejection.reason is Reason.NO_ROOM_IN_CLUSTER
+    return replace(obstacle, missing_bytes=growth_bytes) if is_nowhere else obstacle

@@ -1,0 +1,353 @@
+"""Where all volumes of a pod find disks: those that follow it on each node, the others once, wherever the pod goes.
+
+*Sure*: its volumes fit beside all that is taken. *Contended*: they would if nothing were. A sure node comes with a disk
+for each volume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
+from operator import itemgetter
+from typing import Final
+
+from controller.allocator.choose.budget import Budget
+from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.packing import AMPLE_PCT, PACK_STEPS, Packed, Steps, pack
+from controller.allocator.choose.shape import Shape, shape_of
+from controller.allocator.choose.verdict import (
+    BACKING_IMAGE,
+    CONTENDED,
+    FULL,
+    GAVE_UP,
+    KEPT,
+    LATE,
+    NO_ROOM,
+    SURE,
+    Judgement,
+    Verdict,
+    unsuitable,
+)
+from controller.allocator.choose.wanted import NothingTaken, Plus, Taken, Wanted, replica_to_come
+from controller.allocator.world.suitable import is_plain_demand
+from controller.allocator.world.world import World
+from controller.model.longhorn import TopologyTerm
+from controller.model.places import Place
+from controller.rules.demand import VolumeDemand
+from controller.rules.placing import is_longhorns
+from controller.rules.reasons import Reason
+
+MOST_TOGETHER: Final = 16  # nodes on which local volumes are packed before the others are planned
+
+Places = Mapping[str, tuple[Place, ...]]  # by volume
+
+
+class PodFit:
+    """One question about one pod's demands in one state of world and table; make a new one for each.
+
+    `taken`: what others have. `without_kept`: the same without room that is kept for single pods. `known`: places that
+    volumes of the pod have already, as others claim them; they are part of what is taken. When the `budget` is spent,
+    what is asked from then on is not evaluated. `now_utc` is for Longhorn's rules that compare timestamps.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        chooser: Chooser,
+        demands: Sequence[VolumeDemand],
+        taken: Taken,
+        *,
+        without_kept: Taken | None = None,
+        known: Places | None = None,
+        planned: Collection[str] = (),
+        budget: Budget | None = None,
+        now_utc: datetime | None = None,
+    ) -> None:
+        world.refresh()
+        self.world, self.chooser, self.now_utc = world, chooser, now_utc
+        self.taken, self._without_kept = taken, without_kept
+        self.budget = budget or Budget()
+        self.demands = tuple(demands)
+        self.local = [demand for demand in demands if demand.is_local]
+        self._known, self._planned = known or {}, planned
+        self.anywhere: Places = {}  # places of the volumes that are bound to no node
+        self._beside: Taken = taken  # with these
+        self._bound = list[VolumeDemand]()  # those volumes, as they are made when the pod goes to the nodes in question
+        is_plain = all(is_plain_demand(world, one) and not (one.is_pinned or one.home_nodes) for one in self.local)
+        self._largest_plain = max((demand.size_bytes for demand in self.local), default=0) if is_plain else 0
+        self._gaps = frozenset[str]().union(*(world.engine_gaps(demand.needs) for demand in self.local))
+
+    # Volumes that are bound to no node
+
+    def open_among(self, names: Sequence[str]) -> tuple[Sequence[str], dict[str, Judgement]]:
+        """Those of `names` that the pod's other volumes allow, and the verdict on the others; `anywhere` has places for
+        those volumes then. To be asked once, before the nodes are judged."""
+        if any(demand.never for demand in self.demands):
+            return [], dict.fromkeys(names, unsuitable(Reason.NEVER_PLACED))
+        judged = self.judged()
+        if not judged:
+            return names, {}
+        closed = dict[str, Judgement]()
+        for zone, region, members in self._by_topology(names, judged):
+            self._bound = bound = [_bind(demand, zone, region) for demand in judged]
+            found = self._plan(bound, members, self.taken)
+            if found is NO_ROOM and not isinstance(self._plan(bound, members, NothingTaken()), Judgement):
+                found = CONTENDED
+            if isinstance(found, Judgement):
+                closed.update(dict.fromkeys(members, found))
+                continue
+            self._use(found)
+            left = self._next_to_engine(judged, members, found)
+            closed.update(dict.fromkeys(set(names).difference(closed, left), CONTENDED))
+            return left, closed
+        return [], closed
+
+    def judged(self) -> list[VolumeDemand]:
+        """The volumes that are bound to no node and of which a copy has to find a disk before the pod may start."""
+        degraded = self.world.settings.degraded_availability
+        return [demand for demand in self.demands if demand.is_roaming and not (degraded and demand.placed_nodes)]
+
+    def _use(self, places: Places) -> None:
+        self.anywhere = places
+        new = self._new_places()
+        self._beside = Plus(self.taken, new) if new else self.taken
+
+    def _new_places(self) -> list[Place]:
+        """Of the volumes that are bound to no node, as found by this call."""
+        return [place for volume, of in self.anywhere.items() if volume not in self._known for place in of]
+
+    def _by_topology(
+        self, names: Sequence[str], judged: Iterable[VolumeDemand]
+    ) -> list[tuple[str, str, Sequence[str]]]:
+        """Groups of `names` for which a new volume is made alike; the largest first."""
+        follows = {demand.follows for demand in judged if demand.follows}
+        if not follows:
+            return [("", "", names)]
+        groups = dict[tuple[str, str], list[str]]()
+        for name in names:
+            node = self.world.nodes.get(name)
+            zone, region = ("", "") if node is None else (node.zone, node.region)
+            groups.setdefault((zone if "zone" in follows else "", region), []).append(name)
+        rows = [(zone, region, members) for (zone, region), members in groups.items()]
+        return sorted(rows, key=lambda row: -len(row[2]))
+
+    def _plan(self, demands: Sequence[VolumeDemand], names: Sequence[str], taken: Taken) -> Places | Judgement:
+        """A place for each copy that these volumes need, large ones first; or why there is none."""
+        names_of = {demand.volume for demand in demands}
+        found = {volume: places for volume, places in self._known.items() if volume in names_of}
+        for demand in sorted(demands, key=lambda one: (-one.size_bytes, one.volume)):
+            if demand.volume in found:
+                if not self._suffice(demand, found[demand.volume]):
+                    return NO_ROOM  # a planned one is lost
+                continue
+            if self.budget.is_spent():
+                return LATE
+            new = (place for volume, places in found.items() if volume not in self._known for place in places)
+            beside = Plus(taken, new)
+            places = self.copies_of(demand, names, beside)
+            if not self._suffice(demand, places):
+                return NO_ROOM
+            found[demand.volume] = places
+        return found
+
+    def _suffice(self, demand: VolumeDemand, places: Sequence[Place]) -> bool:
+        return len(places) >= (1 if self.world.settings.degraded_availability else demand.copies)
+
+    def copies_of(self, demand: VolumeDemand, names: Sequence[str], taken: Taken) -> tuple[Place, ...]:
+        """Places for as many of the volume's missing copies as find one; of a volume that likes to lie next to its
+        engine the first on one of `names`, if any of these takes it."""
+        volume, found = demand.facts, tuple[Place, ...]()
+        near = frozenset(names) if demand.prefers_local and not demand.placed_nodes else None
+        for _ in range(demand.copies):
+            only = near if near is not None and not found else None
+            wanted = Wanted(volume, replica_to_come(volume), found, only)
+            place = self.chooser.choose(wanted, Plus(taken, found), self.now_utc).place
+            if place is None and only is not None:
+                wanted = replace(wanted, only=None)
+                place = self.chooser.choose(wanted, Plus(taken, found), self.now_utc).place
+            if place is None:
+                break
+            found = (*found, place)
+        return found
+
+    def _next_to_engine(self, judged: Iterable[VolumeDemand], names: Sequence[str], places: Places) -> Sequence[str]:
+        """The nodes that may be offered: those of the places, for volumes that like to lie next to their engine; all
+        where none of them is in question."""
+        left = list(names)
+        for demand in judged:
+            if demand.prefers_local and not demand.placed_nodes and not self.local:
+                there = {place.node for place in places.get(demand.volume, ())}
+                left = [name for name in left if name in there] or left
+        return left
+
+    # Nodes
+
+    def restart_among(self, names: Iterable[str]) -> dict[str, Judgement]:
+        """Those of `names` that hold usable replicas of all the pod's placed local volumes and have room for the
+        rest."""
+        placed = [demand.usable_nodes for demand in self.local if demand.usable_nodes]
+        if not placed:
+            return {}
+        home = frozenset.intersection(*placed)
+        judged = ((name, self.judge(name)) for name in names if name in home)
+        return {name: judgement for name, judgement in judged if judgement.is_sure}
+
+    def judge_all(self, names: Iterable[str]) -> dict[str, Judgement]:
+        """The verdict on each."""
+        alone = self._alone()
+        if alone is None:
+            return {name: FULL if self._is_too_small(name) else self.judge(name) for name in dict.fromkeys(names)}
+        found = dict[str, Judgement]()
+        for name in dict.fromkeys(names):
+            if self.budget.is_spent():
+                found[name] = LATE
+            else:
+                found[name] = self._judge_new(name, alone) or self.judge(name)
+        return found
+
+    def _alone(self) -> VolumeDemand | None:
+        """The only local volume, if it is new and asks for nothing but room: the usual pod's, for which nodes are
+        quickly told."""
+        if len(self.local) != 1:
+            return None
+        (demand,) = self.local
+        is_new = not (demand.is_pinned or demand.home_nodes or demand.volume in self._known)
+        return demand if is_new and is_plain_demand(self.world, demand) and not is_longhorns(demand.facts) else None
+
+    def _judge_new(self, name: str, demand: VolumeDemand) -> Judgement | None:
+        """As `judge`, by the node's room alone; None where that does not tell."""
+        room, size = self.world.room(name), demand.size_bytes
+        if room is None or room.rejection is not None or name in self._gaps or not self.world.has_node(name):
+            return None
+        left = limits = 0
+        is_full, best = True, list[tuple[int, str]]()
+        for disk in room.plain_disks:
+            free = disk.free_bytes - self._beside.taken_bytes(name, disk.uuid)
+            left, limits, is_full = left + max(0, free), limits + disk.limit_bytes, is_full and disk.free_bytes < size
+            if free >= size:
+                best.append((free, disk.uuid))
+        if best:
+            is_ample = (left - size) * 100 > (100 - AMPLE_PCT) * limits
+            _, uuid = max(best, key=itemgetter(0)) if is_ample else min(best, key=itemgetter(0))
+            return Judgement(Verdict.SURE, places={demand.volume: Place(name, uuid, size)})
+        if not limits or self._without_kept is not None or self.anywhere or self._known:
+            return None
+        return FULL if is_full else CONTENDED
+
+    def _is_too_small(self, name: str) -> bool:
+        """Whether a summary says that no disk there has room for the pod's largest local volume. That is so on most
+        nodes of a full cluster, and every pod that waits for room asks about all of them again."""
+        return self.world.best.get(name, self._largest_plain) < self._largest_plain and name not in self._gaps
+
+    def judge(self, name: str) -> Judgement:
+        """The verdict on node `name` for all local volumes of the pod together."""
+        if self.budget.is_spent():
+            return LATE
+        wanted = self.wanted_on(name)
+        if isinstance(wanted, Judgement):
+            return wanted
+        known = {one.volume: place for one in self.local if (place := self._known_on(name, one.volume)) is not None}
+        if not wanted:
+            return Judgement(Verdict.SURE, places=known) if known else SURE
+        shape = shape_of(self.world, name, wanted, self.now_utc)
+        found = shape if isinstance(shape, Judgement) else self._judge_shape(shape)
+        return replace(found, places={**known, **found.places}) if known and found.is_sure else found
+
+    def _known_on(self, name: str, volume: str) -> Place | None:
+        """The place on that node that the volume has already."""
+        return next((place for place in self._known.get(volume, ()) if place.node == name), None)
+
+    def wanted_on(self, name: str) -> list[VolumeDemand] | Judgement:
+        """The local volumes that need room on that node; a judgement when one of them is bound to another."""
+        wanted = []
+        for demand in self.local:
+            if name in demand.home_nodes or self._known_on(name, demand.volume) is not None:
+                continue
+            if demand.is_pinned:
+                return unsuitable(Reason.REPLICA_ELSEWHERE)
+            wanted.append(demand)
+        return wanted
+
+    def shape_on(self, name: str) -> Shape | Judgement | None:
+        """What the local volumes that need room mean on that node's disks; None when none does."""
+        wanted = self.wanted_on(name)
+        if isinstance(wanted, Judgement):
+            return wanted
+        return shape_of(self.world, name, wanted, self.now_utc) if wanted else None
+
+    def _judge_shape(self, shape: Shape) -> Judgement:
+        steps = Steps(PACK_STEPS, self.budget)
+        found = self._packed(shape, self._beside, steps)
+        if found is not None:
+            return Judgement(Verdict.SURE, places=_places_of(shape, found))
+        if self._without_kept is not None and self._packed(shape, self._without_kept, steps) is not None:
+            return KEPT
+        if self._fits_alone(shape, steps):
+            return CONTENDED
+        if steps.exhausted:
+            return GAVE_UP
+        if any(item.image_bytes for item in shape.items):
+            bare = [replace(item, image_bytes={}) for item in shape.items]
+            if pack(bare, shape.free, steps) is not None:
+                return BACKING_IMAGE
+        return FULL
+
+    def _fits_alone(self, shape: Shape, steps: Steps) -> bool:
+        """Whether the pod would fit there if nobody else took anything: what is planned for its other volumes stays;
+        what is held, or found in this call, may lie elsewhere then."""
+        own = Plus(NothingTaken(), [place for volume in self._planned for place in self._known[volume]])
+        packed = self._packed(shape, own, steps)
+        if packed is None or not self.anywhere:
+            return packed is not None
+        if self._packed(shape, Plus(own, self._new_places()), steps) is not None:
+            return True
+        beside = Plus(own, _places_of(shape, packed).values())
+        return not isinstance(self._plan(self._bound, [shape.room.name], beside), Judgement)
+
+    def _packed(self, shape: Shape, taken: Taken, steps: Steps) -> Packed | None:
+        room = shape.room
+        free = [disk.free_bytes - taken.taken_bytes(room.name, disk.uuid) for disk in room.disks]
+        return pack(shape.items, free, steps, shape.limits)
+
+    def together(self, names: Iterable[str]) -> tuple[str, Judgement] | None:
+        """The first of `names` that is sure when its local volumes are packed before the others are planned: those may
+        have been given the very disk. `anywhere` has the places of the others then."""
+        judged = self.judged()
+        for name in islice(names, MOST_TOGETHER) if judged and self.local else ():
+            if self.budget.is_spent():
+                break
+            self._beside = self.taken
+            judgement = self.judge(name)
+            node = self.world.nodes.get(name)
+            if not judgement.is_sure or node is None:
+                continue
+            bound = [_bind(demand, node.zone, node.region) for demand in judged]
+            found = self._plan(bound, [name], Plus(self.taken, judgement.places.values()))
+            if not isinstance(found, Judgement):
+                self._use(found)
+                return name, judgement
+        return None
+
+
+def _places_of(shape: Shape, found: Packed) -> dict[str, Place]:
+    """By volume. What is Longhorn's alone to place has room there, and no place."""
+    rows = zip(shape.wanted, found.disks, found.size_bytes, strict=True)
+    return {
+        demand.volume: Place(shape.room.name, shape.room.disks[disk].uuid, size)
+        for demand, disk, size in rows
+        if not is_longhorns(demand.facts)
+    }
+
+
+def _bind(demand: VolumeDemand, zone: str, region: str) -> VolumeDemand:
+    """The volume as it will be made when the pod's node lies in that zone and region."""
+    if demand.follows == "zone" and zone:
+        term = TopologyTerm(zone, region)
+    elif demand.follows and region:
+        term = TopologyTerm("", region)
+    else:
+        return demand
+    needs, facts = replace(demand.needs, topology=(term,)), demand.facts
+    return replace(demand, needs=needs, facts=replace(facts, needs=replace(facts.needs, topology=(term,))))

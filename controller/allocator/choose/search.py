@@ -1,0 +1,104 @@
+"""The one loop over nodes: in which order they are looked at, in which lots, and within which budget.
+
+Filter, preempt and the wake-up look at nodes in this way. What is likely to serve and cheap to judge comes first: nodes
+with data of the pod, nodes that an earlier question of the pod did not reach, nodes on which nothing is taken, then the
+others, the least taken first. Prioritize, which has points for each node, takes lots in the caller's order; the account
+of a refusal looks at the first nodes of the refusal, on a copy and without a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from controller.allocator.choose.budget import Budget
+from controller.allocator.choose.pod_fit import PodFit
+from controller.allocator.choose.verdict import LATE, Judgement
+from controller.rules.demand import VolumeDemand
+
+LOT: Final = 32  # nodes that are judged at once; enough offers may make the rest needless
+
+
+def in_order(
+    names: Sequence[str],
+    demands: Sequence[VolumeDemand],
+    taken: Mapping[str, int],
+    *,
+    unreached: Collection[str] = (),
+) -> Sequence[str]:
+    """`taken`: bytes by node. `unreached`: what a budget kept from an earlier question of the same pod."""
+    near = frozenset[str]().union(*(demand.home_nodes for demand in demands if demand.is_local))
+    if not (near or unreached or taken):
+        return names
+    first, late, quiet, occupied = [], [], [], list[tuple[int, str]]()
+    for name in names:
+        if name in near:
+            first.append(name)
+        elif name in unreached:
+            late.append(name)
+        elif bytes_taken := taken.get(name, 0):
+            occupied.append((bytes_taken, name))
+        else:
+            quiet.append(name)
+    if not occupied and not first and not late:
+        return names
+    occupied.sort(key=lambda entry: entry[0])
+    return [*first, *late, *quiet, *(name for _, name in occupied)]
+
+
+@dataclass(slots=True)
+class NodeSearch:
+    """How far the loop has come; it goes on where it stopped, in another slice of time with another `PodFit`."""
+
+    names: Sequence[str]
+    rest: Sequence[str] = ()
+    sure: dict[str, Judgement] = field(default_factory=dict)
+    refused: dict[str, Judgement] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rest = self.names
+
+    def go_on(
+        self,
+        fit: PodFit,
+        is_enough: Callable[[Collection[str]], bool],
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Whether it is complete: enough was found (asked after each lot, with what is sure of it), or every node was
+        looked at. False: `is_over` said so before. At least one lot is looked at."""
+        begin = 0
+        while begin < len(self.rest):
+            if begin and is_over():
+                self.rest = self.rest[begin:]
+                return False
+            judged = fit.judge_all(self.rest[begin : begin + LOT])
+            begin += LOT
+            sure = {name: one for name, one in judged.items() if one.is_sure}
+            self.sure.update(sure)
+            self.refused.update((name, one) for name, one in judged.items() if name not in sure)
+            if is_enough(sure):
+                break
+        self.rest = self.rest[begin:]
+        return True
+
+    def unreached(self) -> list[str]:
+        """Nodes that the question's budget kept from being looked at."""
+        return [name for name, judgement in self.refused.items() if judgement is LATE]
+
+
+def look(
+    fit: PodFit, names: Sequence[str], is_enough: Callable[[Collection[str]], bool] = lambda _sure: False
+) -> NodeSearch:
+    """A whole search."""
+    search = NodeSearch(names)
+    search.go_on(fit, is_enough)
+    return search
+
+
+def within(budget: Budget, names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """Lots of `names`, as long as the budget lasts."""
+    for begin in range(0, len(names), size):
+        if budget.is_spent():
+            return
+        yield names[begin : begin + size]

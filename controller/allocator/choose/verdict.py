@@ -1,0 +1,52 @@
+"""What is said of one node: the verdict, why, and the places that a yes names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from controller.model.places import Place
+from controller.rules.reasons import Reason
+
+_NO_PLACE: Final[Mapping[str, Place]] = {}
+
+
+class Verdict(Enum):
+    """SURE: the pod's volumes fit beside all that is taken; CONTENDED: they would, were nothing taken; FULL: not even
+    then; UNSUITABLE: a rule other than room."""
+
+    SURE = auto()
+    CONTENDED = auto()
+    FULL = auto()
+    UNSUITABLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`is_bounded`: a search stopped at its limit. `places`: of a sure node, by the volumes that need room there."""
+
+    verdict: Verdict
+    reason: Reason | None = None
+    is_bounded: bool = False
+    places: Mapping[str, Place] = field(default_factory=lambda: _NO_PLACE, hash=False)
+
+    @property
+    def is_sure(self) -> bool:
+        return self.verdict is Verdict.SURE
+
+
+SURE: Final = Judgement(Verdict.SURE)
+FULL: Final = Judgement(Verdict.FULL, Reason.INSUFFICIENT_STORAGE)
+CONTENDED: Final = Judgement(Verdict.CONTENDED, Reason.CONTENDED)
+BACKING_IMAGE: Final = Judgement(Verdict.CONTENDED, Reason.BACKING_IMAGE)
+NO_ROOM: Final = Judgement(Verdict.FULL, Reason.NO_ROOM_IN_CLUSTER)
+GAVE_UP: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED, is_bounded=True)
+KEPT: Final = Judgement(Verdict.CONTENDED, Reason.KEPT)
+IN_USE: Final = Judgement(Verdict.UNSUITABLE, Reason.IN_USE_ELSEWHERE)
+LATE: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED)  # the call's time is up
+
+
+def unsuitable(reason: Reason) -> Judgement:
+    return Judgement(Verdict.UNSUITABLE, reason)

@@ -1,1 +1,0 @@
-"""Does it fit, surely?"""

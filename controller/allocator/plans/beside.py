@@ -1,0 +1,121 @@
+"""What others have, as one question sees it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from controller.allocator.plans.plan import Hold, Source
+from controller.allocator.plans.table import Table
+from controller.model.places import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """Who asks, as far as holds that do not keep out everybody go. `serial` orders approvals of preemption;
+    `is_planning`: the wake-up plans several pods together."""
+
+    pod_uid: str
+    priority: int
+    serial: float = math.inf
+    is_planning: bool = False
+
+    def meets(self, hold: Hold, *, is_local: bool) -> bool:
+        """Whether that hold limits this newcomer."""
+        against = hold.against
+        if against is None:
+            return True
+        if hold.pod == self.pod_uid or (against.is_for_local and not is_local):
+            return False
+        if hold.source is Source.WAKE_PLAN:
+            return self.is_planning
+        if against.priority == self.priority:
+            return against.serial < self.serial
+        return against.priority > self.priority
+
+
+class Beside:
+    """What plans and holds take but for the volumes `own`, with what stands in this newcomer's way alone.
+
+    `leaving`: by disk UUID, bytes that go soon, as far as room is kept there: it is kept on those first.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        own: Collection[str] = (),
+        newcomer: Newcomer | None = None,
+        *,
+        is_local: bool = True,
+        leaving: Callable[[str], int] = lambda _disk: 0,
+        keeps_room: bool = True,
+    ) -> None:
+        """`newcomer` None: nobody in particular asks, and what does not keep out everybody keeps out nobody.
+        `keeps_room` False: room that is kept for pods that have waited for long counts as free."""
+        self._table = table
+        self._own = tuple(own)
+        self._more = Counter[tuple[str, str]]()
+        met = [one for one in table.limited() if newcomer is not None and newcomer.meets(one, is_local=is_local)]
+        kept = [one for one in met if one.source is Source.KEPT_ROOM]
+        self.keeps_room = keeps_room and bool(kept)
+        others = self._rooms(one for one in met if one.source is not Source.KEPT_ROOM)
+        for disk, volumes in others.items():
+            self._more[disk] += sum(volumes.values())
+        for disk, volumes in self._rooms(kept).items() if self.keeps_room else ():
+            size = sum(size for volume, size in volumes.items() if volume not in others.get(disk, ()))
+            self._more[disk] += max(0, size - leaving(disk[1]))
+
+    def _rooms(self, holds: Iterable[Hold]) -> Mapping[tuple[str, str], Mapping[str, int]]:
+        """Bytes by disk and volume that these take beside the table; each volume once, however many hold it."""
+        found: dict[tuple[str, str], dict[str, int]] = {}
+        for hold in holds:
+            for volume, place in hold.places():
+                if volume not in self._own:
+                    disk = place.node, place.disk_uuid
+                    more = place.size_bytes - self._table.bytes_of(volume, *disk)
+                    volumes = found.setdefault(disk, {})
+                    volumes[volume] = max(0, more, volumes.get(volume, 0))
+        return found
+
+    def add(self, places: Iterable[Place]) -> None:
+        """These as well."""
+        for place in places:
+            self._more[place.node, place.disk_uuid] += place.size_bytes
+
+    def taken_bytes(self, node: str, disk_uuid: str) -> int:
+        taken = self._table.taken_bytes(node, disk_uuid, self._own)
+        return taken + self._more[node, disk_uuid] if self._more else taken
+
+
+_ALL_BYTES: Final = 2**62  # more than any disk has
+
+
+class PlansBeside:
+    """What plans and holds of other volumes take, and the `planned` places of this one. Nothing goes to the disk
+    `shut`. `holds` False: plans alone."""
+
+    def __init__(
+        self,
+        table: Table,
+        volume: str,
+        planned: Iterable[Place] = (),
+        shut: tuple[str, str] = ("", ""),
+        *,
+        holds: bool = True,
+    ) -> None:
+        self._table, self._volume, self._shut, self._holds = table, volume, shut, holds
+        self._planned = Counter[tuple[str, str]]()
+        for place in planned:
+            self._planned[place.node, place.disk_uuid] += place.size_bytes
+
+    def taken_bytes(self, node: str, disk_uuid: str) -> int:
+        if (node, disk_uuid) == self._shut:
+            return _ALL_BYTES
+        if self._holds:
+            taken = self._table.taken_bytes(node, disk_uuid, (self._volume,))
+        else:
+            taken = self._table.planned_bytes(node, disk_uuid, self._volume)
+        return taken + self._planned[node, disk_uuid] if self._planned else taken

@@ -1,0 +1,105 @@
+"""What time ends.
+
+A hold ends when its pod was answered long ago and choices of pods answered later have been seen; a plan, when its pods
+were not bound for long. Whoever asks looks at the API server once more before. What is kept for a pod carries its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from itertools import chain, islice
+from typing import Final
+
+from controller.allocator.outcome import Due
+from controller.allocator.plans.answers import Answers
+from controller.allocator.plans.growths import MOST_HELD_SECONDS, Growths
+from controller.allocator.plans.journal import Journal
+from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.table import Table
+from controller.allocator.world.absences import missing_for
+from controller.allocator.world.world import World
+from controller.model.workload import Claim, Pod
+from controller.rules.demand import Missing
+from controller.settings import LiveSettings
+
+GROWTH: Final = "growth:"  # the claimant of what grows
+PLAN: Final = "plan:"  # the same of a plan
+BIND_SECONDS: Final = 600.0  # that kube-scheduler waits for a volume to be provisioned, before it asks again
+MOST_DUE: Final = 100  # that are told at a time
+MOST_GROWTHS_DUE: Final = 10  # among them: strangers may have many read
+
+
+class Ends:
+    """Threads: none of its own; the allocator's lock guards it."""
+
+    def __init__(self, world: World, table: Table, growths: Growths, answers: Answers, journal: Journal) -> None:
+        self._world, self._table, self._growths = world, table, growths
+        self._answers, self._journal = answers, journal
+
+    def sweep(self, now: float) -> bool:
+        """End what needs no further look; whether there was anything."""
+        over = [hold for hold in self._table.limited() if hold.until is not None and hold.until <= now]
+        for hold in over:
+            self._table.end_hold(hold.pod, hold.source)
+            self._journal.counters[f"ended_{hold.source}"] += 1
+        return bool(over)
+
+    def due(self, now: float, now_utc: datetime, live: LiveSettings, later: Collection[str] = ()) -> tuple[Due, ...]:
+        """What has reached its end by time, unless a last look at the API server shows more: `MOST_DUE` at a time,
+        those of the claimants and volumes named in `later` last."""
+        growths = islice(self._due_growths(now, later), MOST_GROWTHS_DUE)
+        return tuple(islice(chain(growths, self._due_holds(now, live, later), self._due_plans(now_utc)), MOST_DUE))
+
+    def _due_holds(self, now: float, live: LiveSettings, later: Collection[str]) -> Iterator[Due]:
+        """Pods that were answered and not chosen."""
+        over = self._answers.due(now, live.pod_scheduling_timeout_seconds, live.hold_cap_seconds)
+        for uid, is_capped in sorted(over, key=lambda entry: entry[0] in later) if later else over:
+            yield Due(uid, "", self._reads(uid, now), is_capped)
+
+    def _reads(self, pod_uid: str, now: float) -> tuple[tuple[str, str], ...]:
+        pod, claims = self._world.pods.get(pod_uid), self._claims(pod_uid)
+        reads = [("pod", pod.key)] if pod is not None else []
+        reads += [("claim", claim.key) for claim in claims]
+        return (*reads, *((one.kind, one.name) for one in self.unseen(pod_uid, now)))
+
+    def _claims(self, pod_uid: str) -> list[Claim]:
+        pod = self._world.pods.get(pod_uid)
+        return self._world.claims_of(pod) if pod is not None else []
+
+    def unseen(self, pod_uid: str, now: float) -> list[Missing]:
+        """What the pod's claims name and our stores lack, unless a live read just said that it is not there."""
+        return list(missing_for(self._claims(pod_uid), self._world, now))
+
+    def _due_plans(self, now_utc: datetime) -> Iterator[Due]:
+        """Plans of pods that nothing has bound for long."""
+        for plan in self._table.plans():
+            if self.is_unbound(plan, now_utc):
+                pods = [self._world.pods[uid] for uid in plan.pods if uid in self._world.pods]
+                claims = self._world.claims_of_volume(plan.volume)
+                reads = [*(("pod", pod.key) for pod in pods), *(("claim", claim.key) for claim in claims)]
+                yield Due(PLAN, plan.volume, tuple(reads), False)
+
+    def is_unbound(self, plan: Plan, now_utc: datetime) -> bool:
+        """Whether all of its pods should have been bound by now, and none is."""
+        answers = (hold for uid in plan.pods if (hold := self._table.hold(uid)) is not None)
+        since = max((plan.since_utc, *(hold.since_utc for hold in answers)))
+        if (now_utc - since).total_seconds() < BIND_SECONDS:
+            return False
+        pods: list[Pod] = [self._world.pods[uid] for uid in plan.pods if uid in self._world.pods]
+        return bool(pods) and all(pod.is_pending for pod in pods)
+
+    def is_due(self, pod_uid: str, now: float, live: LiveSettings) -> bool:
+        """Whether the pod's hold may end now. Nothing happens to one that is not due."""
+        limits = live.pod_scheduling_timeout_seconds, live.hold_cap_seconds
+        return self._answers.is_due(pod_uid, now, *limits) and not self.unseen(pod_uid, now)
+
+    def _due_growths(self, now: float, later: Collection[str]) -> Iterator[Due]:
+        """Expansions that the cluster has not asked for since they were admitted."""
+        growths = self._growths.held()
+        for growth in sorted(growths, key=lambda one: one.volume in later) if later else growths:
+            if growth.until is not None and now >= growth.until:
+                claim = self._world.claim_of_volume(growth.volume)
+                reads = (("claim", claim.key),) if claim is not None else ()
+                is_capped = now >= growth.since + MOST_HELD_SECONDS
+                yield Due(GROWTH, growth.volume, (*reads, ("volume", growth.volume)), is_capped)

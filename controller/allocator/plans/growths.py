@@ -1,0 +1,261 @@
+"""Growth of volumes on the disks that hold them: what was admitted, and what the cluster asks for; on all or on none.
+
+HELD: an expansion was admitted, and the cluster does not ask for that size yet. ASKED: the cluster asks for it (the
+claim's request is beyond the volume, or the volume beyond its replicas), so Longhorn takes it when it can. The second
+is worked out of the facts whenever they change, so that a follower and a new leader know it as well.
+
+Nothing in a review proves who sent it. What is asked for in earnest is stored, nearly always in a moment. So a hold
+has one end, counted from its first review; who asks again changes nothing. After a hold that ended in vain the volume
+is judged as ever, and for a while nothing is held for it: a forged review takes room once, and never keeps an owner
+from growing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from controller.allocator.plans.journal import Journal, Tale
+from controller.allocator.world.world import World
+from controller.model.longhorn import Disk, Volume
+from controller.rules.expandable import GrowthCase, Lasting, check_expandable
+from controller.rules.growth import most_if_empty
+
+STORE_SECONDS: Final = 5.0  # within which nearly every growth that was admitted is stored; then comes a first look
+HOLD_SECONDS: Final = 60.0  # from the first review; longer than the API server's own deadline for a request
+MOST_HELD_SECONDS: Final = 300.0  # after which it ends although the API server cannot be asked
+UNSTORED_SECONDS: Final = 600.0  # that an expansion is remembered that was admitted and never stored
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A volume that is to have `size_bytes`, and the bytes by which its copies grow: node, disk UUID, bytes.
+
+    `is_held`: the cluster does not ask for it yet; a live read is due at `until`. `was_admitted`: by this leader.
+    """
+
+    volume: str
+    size_bytes: int
+    on_disks: tuple[tuple[str, str, int], ...]
+    is_held: bool
+    since: float
+    until: float | None = None
+    was_admitted: bool = False
+
+    @property
+    def more_bytes(self) -> int:
+        """On all disks together."""
+        return sum(more for _, _, more in self.on_disks)
+
+
+class Growths:
+    """All growth, a volume once. Threads: none of its own; the allocator's lock guards it."""
+
+    world: World  # whose volumes grow; it asks this book as well, so it is set once both are made
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._growths: dict[str, Growth] = {}
+        self._on_disk: dict[str, dict[str, int]] = {}  # disk UUID -> volume -> bytes more
+        self._unstored: dict[str, tuple[int, float]] = {}  # volume -> size, until when it is remembered; in that order
+
+    def copy(self) -> Growths:
+        """For questions on a copy of the world, which is to be set."""
+        other = Growths(Journal())
+        other._growths = self._growths.copy()
+        other._on_disk = {uuid: members.copy() for uuid, members in self._on_disk.items()}
+        return other
+
+    # As the world asks
+
+    def target_of(self, volume: str) -> int:
+        """The size that the volume is to have; 0 if it does not grow."""
+        growth = self._growths.get(volume)
+        return 0 if growth is None else growth.size_bytes
+
+    def grows_on(self, disk_uuid: str) -> bool:
+        return disk_uuid in self._on_disk
+
+    # Questions
+
+    def all(self) -> list[Growth]:
+        return list(self._growths.values())
+
+    def held(self) -> list[Growth]:
+        """What was admitted and the cluster does not ask for yet."""
+        return [growth for growth in self._growths.values() if growth.is_held]
+
+    def get(self, name: str) -> Growth | None:
+        return self._growths.get(name)
+
+    def granted(self, name: str) -> int:
+        """The size that the volume may grow to at any moment; 0 for a volume that is not there."""
+        volume = self.world.volumes.get(name)
+        return 0 if volume is None else max(volume.size_bytes, self.target_of(name))
+
+    def growing_by(self, disk_uuid: str) -> Iterable[tuple[str, int]]:
+        """Volumes whose copies on that disk grow, and by how many bytes."""
+        return self._on_disk.get(disk_uuid, {}).items()
+
+    # Reviews
+
+    def hold(self, name: str, size_bytes: int, now: float) -> bool:
+        """An expansion to that size was admitted. Whether anything is granted that was not."""
+        if size_bytes <= self.granted(name):
+            return False
+        volume, held = self.world.volumes[name], self._held(name)
+        if self._is_unstored(name, now):
+            self._tell(Tale.GROWTH_NOT_HELD, volume, size_bytes, 0, "")
+            return False
+        since, until = (now, now + STORE_SECONDS) if held is None else (held.since, held.until)  # its time goes on
+        return self._put(Growth(name, size_bytes, self._more(volume, size_bytes), True, since, until, True))
+
+    def look(self, name: str, now: float) -> bool:
+        """A live read showed that what is held has reached an end of its time and is not stored. Whether it ended."""
+        held = self._held(name)
+        if held is None or held.until is None or now < held.until:
+            return False
+        end = held.since + HOLD_SECONDS
+        if now < end:
+            self._growths[name] = replace(held, until=end)
+        return now >= end
+
+    def _held(self, name: str) -> Growth | None:
+        growth = self._growths.get(name)
+        return growth if growth is not None and growth.is_held else None
+
+    def _is_unstored(self, name: str, now: float) -> bool:
+        """Whether the last expansion of that volume, not long ago, was held and never stored."""
+        while self._unstored and self._unstored[first := next(iter(self._unstored))][1] <= now:
+            del self._unstored[first]
+        return name in self._unstored
+
+    def _note_stored(self, name: str, size_bytes: int) -> None:
+        """The cluster asks for that size, so the expansion was meant."""
+        if self._unstored.get(name, (math.inf, 0.0))[0] <= size_bytes:
+            del self._unstored[name]
+
+    # Facts
+
+    def settle(self, name: str, now: float, *, ends_hold: bool = False) -> bool:
+        """Bring the volume's growth in line with the facts; whether its size as it was granted changed. `ends_hold`:
+        what was admitted and never shown ends."""
+        volume, old = self.world.volumes.get(name), self.get(name)
+        if volume is None:
+            return self._drop(name)
+        asked = self.world.asked_bytes(volume)
+        if asked > volume.size_bytes and not self._can_be(volume, asked, old):
+            asked = volume.size_bytes
+        self._note_stored(name, asked)
+        if old is not None and old.is_held and old.size_bytes > asked:
+            if not ends_hold:
+                return self._put(replace(old, on_disks=self._more(volume, old.size_bytes)))
+            self._unstored[name] = old.size_bytes, now + UNSTORED_SECONDS
+        is_behind = any(entry.size_bytes < asked for entry in self.world.replicas_of(name).values())
+        if asked > volume.size_bytes or (is_behind and self._can_be(volume, asked, old)):
+            since = old.since if old is not None and not old.is_held else now
+            more, was_admitted = self._more(volume, asked), _was_admitted(old, asked)
+            return self._put(Growth(name, asked, more, False, since, was_admitted=was_admitted))
+        return self._drop(name)
+
+    def clear(self) -> bool:
+        """End all, as if nothing had been admitted. Whether anything was held that the cluster does not ask for."""
+        is_unseen = bool(self.held())
+        for name in list(self._growths):
+            self._drop(name)
+        self._unstored.clear()
+        return is_unseen
+
+    def _can_be(self, volume: Volume, size_bytes: int, old: Growth | None) -> bool:
+        """Whether every disk that holds the volume could take that size, which the cluster asks for: if it was admitted
+        by us, were the disk otherwise empty; else by the figures that Longhorn goes by. Longhorn does not grow it while
+        it cannot, so that such a growth takes no room from anybody; nor does one of a volume that never grows. What its
+        state forbids for now is waited for. Who asks for it is told."""
+        if size_bytes > volume.size_bytes and self._is_barred(volume, size_bytes):
+            return False
+        was_admitted = _was_admitted(old, size_bytes)
+        by_disk: dict[tuple[str, str], list[int]] = {}
+        for entry in self.world.replicas_of(volume.name).values():
+            if entry.node:
+                by_disk.setdefault((entry.node, entry.disk_uuid), []).append(entry.size_bytes)
+        for (node, uuid), sizes in by_disk.items():
+            disk = self._disk(node, uuid)
+            limit = most_if_empty(disk, self.world.settings.space) if disk is not None else None
+            if disk is None or limit is None:
+                continue
+            where, count = f"{node}, {disk.name}", len(sizes)
+            if count * size_bytes > limit:
+                self._tell(Tale.GROWS_TOO_FAR, volume, size_bytes, limit // count, where)
+                return False
+            most = max(0, limit - disk.scheduled_bytes) + sum(sizes)
+            if not was_admitted and count * size_bytes > most:
+                self._tell(Tale.GROWS_LATER, volume, size_bytes, most // count, where)
+                return False
+        return True
+
+    def _is_barred(self, volume: Volume, size_bytes: int) -> bool:
+        """Whether Longhorn never gives it that size, for another reason than room."""
+        replicas = tuple(self.world.replicas_of(volume.name).values())
+        disks = {(entry.node, entry.disk_uuid) for entry in replicas if entry.node}
+        shown = ((node, self._disk(node, uuid)) for node, uuid in sorted(disks))
+        known = tuple((node, disk) for node, disk in shown if disk is not None)
+        found = check_expandable(GrowthCase(volume, replicas, known, size_bytes, self.world.settings.behaviour))
+        if found is None or found.lasting is not Lasting.NEVER:
+            return False
+        self._tell(Tale.NEVER_GROWS, volume, size_bytes, volume.size_bytes, found.rejection.message)
+        return True
+
+    def _disk(self, node: str, uuid: str) -> Disk | None:
+        facts = self.world.nodes.get(node)
+        return next((disk for disk in facts.disks if disk.uuid == uuid), None) if facts is not None else None
+
+    def _tell(self, tale: Tale, volume: Volume, asked_bytes: int, most_bytes: int, where: str) -> None:
+        claim = self.world.claim_of_volume(volume.name)
+        if claim is not None:
+            self._journal.tell(tale, claim, asked_bytes, most_bytes, where)
+
+    # The book
+
+    def _more(self, volume: Volume, size_bytes: int) -> tuple[tuple[str, str, int], ...]:
+        """Bytes more of each copy that has a disk, with node and disk."""
+        return tuple(
+            (entry.node, entry.disk_uuid, size_bytes - entry.size_bytes)
+            for entry in self.world.replicas_of(volume.name).values()
+            if entry.node and entry.size_bytes < size_bytes
+        )
+
+    def _put(self, growth: Growth) -> bool:
+        """Enter it; whether the volume's size as it was granted changed."""
+        old = self._growths.get(growth.volume)
+        if growth == old:
+            return False
+        before = self._unlink(growth.volume)
+        self._growths[growth.volume] = growth
+        for _, uuid, more in growth.on_disks:
+            members = self._on_disk.setdefault(uuid, {})
+            members[growth.volume] = members.get(growth.volume, 0) + more
+        self.world.growth_changed(growth.volume, before | {uuid for _, uuid, _ in growth.on_disks})
+        return old is None or old.size_bytes != growth.size_bytes
+
+    def _drop(self, name: str) -> bool:
+        """End it; whether there was any."""
+        if name not in self._growths:
+            return False
+        self.world.growth_changed(name, self._unlink(name))
+        return True
+
+    def _unlink(self, name: str) -> set[str]:
+        """Take it out; the disks that it was on."""
+        old = self._growths.pop(name, None)
+        uuids = {uuid for _, uuid, _ in old.on_disks} if old is not None else set[str]()
+        for uuid in uuids:
+            del self._on_disk[uuid][name]
+            if not self._on_disk[uuid]:
+                del self._on_disk[uuid]
+        return uuids
+
+
+def _was_admitted(growth: Growth | None, size_bytes: int) -> bool:
+    return growth is not None and growth.was_admitted and size_bytes <= growth.size_bytes

@@ -1,0 +1,74 @@
+"""What is recorded of holds and plans for the metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from controller.model.workload import Claim
+
+MAX_RECORDS: Final = 10_000
+MAX_TALES: Final = 1_000  # that wait to be told
+
+SCHEDULING_WAIT: Final = "pod_scheduling_wait"
+NODE_RESERVATION: Final = "node_reservation"
+
+
+class Tale(StrEnum):
+    """What the owner of a claim is to be told."""
+
+    GROWTH_NOT_HELD = "growth-not-held"  # what is asked for is not stored, or was not the last time
+    GROWS_TOO_FAR = "grows-too-far"  # no disk of it can ever have that size
+    GROWS_LATER = "grows-later"  # what lies there leaves no room for it now
+    NEVER_GROWS = "never-grows"  # Longhorn does not expand it, whatever room there is
+    PLACE_LOST = "place-lost"  # the disk that was planned for it takes it no more, and no other does
+
+
+_COUNTED_AS: Final = {Tale.NEVER_GROWS: Tale.GROWS_TOO_FAR}  # what no room helps counts as one
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTale:
+    """`asked_bytes` is what the claim asks for, `most_bytes` what there is; `where` names a disk, if one decides, or
+    says why."""
+
+    tale: Tale
+    namespace: str
+    name: str
+    uid: str
+    asked_bytes: int
+    most_bytes: int
+    where: str = ""
+
+
+class Journal:
+    """Counters, durations as (name, seconds, success), and what is to be told of claims, until somebody drains them."""
+
+    def __init__(self) -> None:
+        self.counters: Counter[str] = Counter()
+        self._records: list[tuple[str, float, bool]] = []
+        self._tales: dict[tuple[str, Tale], ClaimTale] = {}  # by the claim's uid
+
+    def tell(self, tale: Tale, claim: Claim, asked_bytes: int, most_bytes: int, where: str = "") -> None:
+        """Have the claim's owner told; the same of the same claim once, until it is drained."""
+        if (claim.uid, tale) not in self._tales:
+            self.counters[f"claims_{_COUNTED_AS.get(tale, tale)}"] += 1
+        if len(self._tales) < MAX_TALES:
+            found = ClaimTale(tale, claim.namespace, claim.name, claim.uid, asked_bytes, most_bytes, where)
+            self._tales[claim.uid, tale] = found
+
+    def drain_tales(self) -> tuple[ClaimTale, ...]:
+        tales, self._tales = tuple(self._tales.values()), {}
+        return tales
+
+    def record(self, name: str, seconds: float, success: bool) -> None:
+        if len(self._records) < MAX_RECORDS:
+            self._records.append((name, max(0.0, seconds), success))
+        else:
+            self.counters["records_dropped"] += 1
+
+    def drain(self) -> tuple[tuple[str, float, bool], ...]:
+        records, self._records = tuple(self._records), []
+        return records

@@ -1,0 +1,120 @@
+"""One claim, several pods: on which nodes its volume may come to lie next to its engine.
+
+A volume is attached to one node at a time, and to a second one only while it migrates (a claim of several nodes). So
+however many pods use the claim, and whichever nodes they name themselves, there is a place for a volume that follows
+its engine where it is attached, where it goes next, and where we have said that there is room; not on every pod's node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from controller.allocator.plans.table import Table
+from controller.allocator.world.world import World
+from controller.model.workload import Claim, Pod
+from controller.rules.demand import VolumeDemand
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimit:
+    """Which nodes other pods leave to a pod that shares a claim with them. `nodes`: those where a volume of it is in
+    use, None for any. `waits`: another pod was offered nodes, and it is not seen yet which one was chosen."""
+
+    nodes: frozenset[str] | None = None
+    waits: bool = False
+
+    def includes(self, node: str) -> bool:
+        return not self.waits and (self.nodes is None or node in self.nodes)
+
+
+NO_LIMIT: Final = NodeLimit()
+
+
+class SharedClaims:
+    """Threads: none of its own; the allocator's lock guards it."""
+
+    def __init__(self, world: World, table: Table) -> None:
+        self._world, self._table = world, table
+
+    def is_used_by_others(self, claim: Claim, pod: Pod) -> bool:
+        """Whether another pod that has not ended, and was bound or answered, uses the claim, so that its selected node
+        may speak of that one."""
+        users = (one for one in self._world.pods_of_claim(claim.key) if one.uid != pod.uid and not one.is_over)
+        return any(one.node_name or self._table.hold(one.uid) is not None for one in users)
+
+    def may_follow(self, pod: Pod, demand: VolumeDemand, node: str) -> bool:
+        """Whether the volume may come to that node, which the pod is bound to, before another user's pod has gone.
+
+        What we had offered the pod stays its own. Of pods that nobody asked us about the oldest counts: the others
+        wait for it, since only one node attaches the volume.
+        """
+        claim = self._world.claim_by_uid(demand.key)
+        plan = self._table.plan(demand.volume)
+        if claim is None or not demand.is_local or (plan is not None and pod.uid in plan.pods):
+            return True
+        volume = self._world.volume(demand.volume)
+        if volume is not None and node in (volume.node_id, volume.migration_node_id):
+            return True
+        return node in self._nodes(self._bound(claim))[: _at_once(claim)]
+
+    def limit_of(self, pod: Pod, demands: Collection[VolumeDemand]) -> NodeLimit:
+        """What the other users of its claims mean for a pod that asks. A terminating pod restricts nobody."""
+        tied: frozenset[str] | None = None
+        waits = False
+        for demand in demands:
+            claim = self._world.claim_by_uid(demand.key)
+            if claim is None or not demand.is_local or demand.is_pinned:
+                continue
+            found = self._limit_by(claim, demand, pod)
+            waits = waits or found.waits
+            if found.nodes is not None:
+                tied = found.nodes if tied is None else tied & found.nodes
+        return NO_LIMIT if tied is None and not waits else NodeLimit(tied, waits)
+
+    def _limit_by(self, claim: Claim, demand: VolumeDemand, pod: Pod) -> NodeLimit:
+        used = self._nodes([one for one in self._bound(claim) if one.uid != pod.uid and not one.is_deleting])
+        if len(used) >= _at_once(claim):
+            return NodeLimit(frozenset(used[: _at_once(claim)]))
+        if claim.is_shared:
+            return NO_LIMIT
+        plan = self._table.plan(demand.volume)
+        for other in self._pending_users(claim, pod):
+            hold = self._table.hold(other.uid)
+            if hold is None or (not hold.chosen and demand.volume not in hold.volumes):
+                continue
+            if hold.chosen and plan is not None and other.uid in plan.pods:
+                return NodeLimit(frozenset((hold.chosen,)))
+            if not hold.chosen:
+                nodes = frozenset(hold.nodes or ())
+                return NodeLimit(nodes) if len(nodes) == 1 else NodeLimit(waits=True)
+        return NO_LIMIT
+
+    def _pending_users(self, claim: Claim, pod: Pod) -> list[Pod]:
+        users = self._world.pods_of_claim(claim.key)
+        return [one for one in users if one.uid != pod.uid and one.is_pending]
+
+    def _bound(self, claim: Claim) -> list[Pod]:
+        """Bound pods that have not ended: those that stay before those that go, the oldest first."""
+        users = [
+            pod
+            for pod in self._world.pods_of_claim(claim.key)
+            if pod.node_name and not pod.is_finished and self._world.has_node(pod.node_name)
+        ]
+        return sorted(users, key=lambda pod: (pod.is_deleting, pod.created_utc, pod.uid))
+
+    def next_of(self, claim: Claim) -> list[Pod]:
+        """The pods whose nodes the volume may come to, where it has several users."""
+        users = self._bound(claim)
+        nodes = self._nodes(users)[: _at_once(claim)]
+        return [pod for pod in users if pod.node_name in nodes]
+
+    @staticmethod
+    def _nodes(users: Collection[Pod]) -> list[str]:
+        return list(dict.fromkeys(pod.node_name for pod in users))
+
+
+def _at_once(claim: Claim) -> int:
+    """To how many nodes its volume is attached at a time, at most."""
+    return 2 if claim.is_shared else 1

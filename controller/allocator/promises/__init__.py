@@ -1,1 +1,0 @@
-"""The one form in which room is claimed."""

@@ -1,0 +1,125 @@
+"""Room for one pod: what others have, as that pod sees it, and what is found as a hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from controller.allocator.choose.budget import Budget
+from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.pod_fit import Places, PodFit
+from controller.allocator.plans.beside import Beside, Newcomer
+from controller.allocator.plans.nominations import Approvals
+from controller.allocator.plans.plan import NO_PLACES, Against, Hold, Source
+from controller.allocator.plans.table import Table
+from controller.allocator.waiting.kept_room import leaving_bytes
+from controller.allocator.world.world import World
+from controller.clock import Clock
+from controller.model.places import Place
+from controller.model.workload import Pod
+from controller.rules.demand import VolumeDemand
+
+
+class PodRoom:
+    """Threads: none of its own; the allocator's lock guards what it is made of, unless that is a copy."""
+
+    def __init__(self, world: World, table: Table, chooser: Chooser, clock: Clock, approvals: Approvals) -> None:
+        self.world, self.table, self.chooser = world, table, chooser
+        self._clock, self._approvals = clock, approvals
+
+    def newcomer(self, pod: Pod, *, is_planning: bool = False) -> Newcomer:
+        return Newcomer(pod.uid, pod.priority, self._approvals.serial_of(pod.uid), is_planning)
+
+    def fit(
+        self,
+        pod: Pod,
+        demands: Sequence[VolumeDemand],
+        budget: Budget | None = None,
+        *,
+        is_planning: bool = False,
+        adds_to: Places = NO_PLACES,
+    ) -> PodFit:
+        """A question about these volumes of the pod. `adds_to`: places of an answer that stands, of its volumes that
+        are bound to no node."""
+        known, is_local = self._known(pod, demands, adds_to), any(demand.is_local for demand in demands)
+        own = {demand.volume for demand in demands} - known.keys()
+        asks = self.newcomer(pod, is_planning=is_planning)
+        taken = Beside(self.table, own, asks, is_local=is_local, leaving=self._leaving)
+        bare = Beside(self.table, own, asks, is_local=is_local, keeps_room=False) if taken.keeps_room else None
+        return PodFit(
+            self.world,
+            self.chooser,
+            demands,
+            taken,
+            without_kept=bare,
+            known=known,
+            planned=[volume for volume in known if self.table.plan(volume) is not None],
+            budget=budget,
+            now_utc=self._clock.now_utc(),
+        )
+
+    def taken_by_node(self, *, is_planning: bool = False) -> Mapping[str, int]:
+        """Bytes that are taken on each node, of those with any."""
+        table = self.table
+        found = Counter({node: sum(table.taken_on(node).values()) for node in table.nodes()})
+        for hold in table.limited() if is_planning else ():
+            if hold.source is Source.WAKE_PLAN:
+                for _, place in hold.places():
+                    found[place.node] += place.size_bytes
+        return found
+
+    def _leaving(self, disk_uuid: str) -> int:
+        return leaving_bytes(self.world, disk_uuid)
+
+    def _known(self, pod: Pod, demands: Collection[VolumeDemand], adds_to: Places) -> Places:
+        """Places of the pod's volumes that are planned, or held for others that claim them as well."""
+        found = dict[str, tuple[Place, ...]]()
+        for demand in demands:
+            plan = self.table.plan(demand.volume)
+            others = (one for one in self.table.holding(demand.volume) if one.pod != pod.uid)
+            held = next((tuple(place for name, place in one.places() if name == demand.volume) for one in others), ())
+            places = plan.places if plan is not None else adds_to.get(demand.volume, held)
+            if places:
+                found[demand.volume] = places
+        return found
+
+    def find_on(
+        self, pod: Pod, demands: Sequence[VolumeDemand], node: str
+    ) -> tuple[Mapping[str, Place], Places] | None:
+        """Places for all of the pod's volumes if it goes to that node, or None."""
+        fit = self.fit(pod, demands)
+        passed, _ = fit.open_among((node,))
+        judgement = fit.judge(node) if passed else None
+        return (judgement.places, fit.anywhere) if judgement is not None and judgement.is_sure else None
+
+    def hold(
+        self,
+        pod_uid: str,
+        source: Source,
+        nodes: Mapping[str, Mapping[str, Place]] | None,
+        anywhere: Places,
+        *,
+        older: frozenset[tuple[str, str]] = frozenset(),
+        chosen: str = "",
+        is_bare: bool = False,
+        until: float | None = None,
+        against: Against | None = None,
+    ) -> Hold | None:
+        """The pod holds these from now on; None where there is nothing to hold. `is_bare`: no places, and yet it is to
+        be known which nodes were offered."""
+        found = Hold(
+            pod_uid,
+            source,
+            nodes,
+            anywhere,
+            self._clock.now(),
+            self._clock.now_utc().replace(microsecond=0),
+            older,
+            chosen,
+            until=until,
+            against=against,
+        )
+        if not (found.size_bytes or is_bare or chosen):
+            return None
+        self.table.put_hold(found)
+        return found

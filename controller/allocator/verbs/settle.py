@@ -1,0 +1,403 @@
+"""Choices of the cluster, into the table: a node that is chosen turns what its pod holds into plans.
+
+Level-triggered: asked again at every event. Whatever order watches deliver in, whatever was missed, the same facts and
+the same answers lead to the same plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import replace
+from typing import Final
+
+from controller.allocator.outcome import PodKnowledge
+from controller.allocator.plans.answers import Answers
+from controller.allocator.plans.choice import choice_of
+from controller.allocator.plans.growths import Growths
+from controller.allocator.plans.journal import NODE_RESERVATION, SCHEDULING_WAIT, Journal
+from controller.allocator.plans.nominations import Approvals
+from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, Against, Hold, Plan, Source
+from controller.allocator.plans.shared_claims import SharedClaims
+from controller.allocator.plans.table import Table
+from controller.allocator.verbs.grow import resize_holds
+from controller.allocator.verbs.planning import Claimant, Planner
+from controller.allocator.verbs.room import PodRoom
+from controller.allocator.waiting.refusals import Refusals
+from controller.allocator.world.world import World
+from controller.clock import Clock
+from controller.model.workload import Claim, Pod
+from controller.rules.demand import VolumeDemand, demands_of_pod
+
+FORMER_SECONDS: Final = 30.0  # after a change of leader: longer than kube-scheduler needs to write a choice
+_KEPT: Final = (Source.KEPT_ROOM, Source.WAKE_PLAN, Source.NOMINATION)
+
+
+class Settler:
+    """Brings the table in line with the world. Threads: none of its own; the allocator's lock guards it."""
+
+    def __init__(
+        self,
+        world: World,
+        table: Table,
+        clock: Clock,
+        journal: Journal,
+        growths: Growths,
+        shared: SharedClaims,
+        room: PodRoom,
+        answers: Answers,
+        approvals: Approvals,
+    ) -> None:
+        self._world, self._table, self._clock, self._journal = world, table, clock, journal
+        self._growths, self._shared, self._room = growths, shared, room
+        self.answers, self.approvals = answers, approvals
+        self._former: dict[str, float] = {}  # uids of pods that the leader before may have answered, until when
+        self.planner: Planner  # set by whoever makes both: the planner asks `claimants` here
+
+    # Choices
+
+    def choice(self, pod: Pod) -> str:
+        """The node that is chosen for the pod now; "" for none."""
+        return choice_of(
+            pod,
+            self._world.claims_of(pod),
+            self._table.hold(pod.uid) or self._lost_answer(pod.uid),
+            self._world.pv,
+            is_used_by_others=lambda claim: self._shared.is_used_by_others(claim, pod),
+        )
+
+    def _lost_answer(self, pod_uid: str) -> Hold | None:
+        """What the leader before may have answered in its last moments, which it did not store: any node."""
+        now = self._clock.now()
+        if now >= self._former.get(pod_uid, now):
+            return None
+        return Hold(pod_uid, Source.FILTER, None, NO_PLACES, now, self._clock.now_utc())
+
+    def claimants(self, volume: str) -> list[Claimant]:
+        """Of the volume, the pods that wait for its copies, earlier ones first: those that are bound, those whose node
+        is chosen, and, of a volume that goes anywhere and exists or is requested, all that were told a place for it."""
+        found = dict[str, Claimant]()
+        for claim in self._world.claims_of_volume(volume):
+            demand = self._world.demand_of(claim.uid)
+            if demand is not None and demand.volume != volume:
+                continue
+            for pod in self._world.pods_of_claim(claim.key):
+                one = self._claimant(pod, claim, demand, volume)
+                if one is not None:
+                    found[pod.uid] = one
+        return sorted(found.values(), key=lambda one: self._rank(volume, one))
+
+    def _rank(self, volume: str, one: Claimant) -> tuple[bool, bool, bool, str, str]:
+        """The pod whose node decides comes first: one that stays, that was told a place, the earliest."""
+        pod, plan = self._world.pods[one.pod], self._table.plan(volume)
+        is_told = self._table.hold(one.pod) is not None or (plan is not None and one.pod in plan.pods)
+        return not one.node, pod.is_deleting, not is_told, pod.created_utc, pod.uid
+
+    def _claimant(self, pod: Pod, claim: Claim, demand: VolumeDemand | None, volume: str) -> Claimant | None:
+        hold = self._table.hold(pod.uid)
+        if pod.is_over:
+            return None
+        if pod.node_name:
+            return self._bound_claimant(pod, hold, demand, volume)
+        if hold is None:
+            return None
+        if hold.chosen:
+            return Claimant(pod.uid, hold.chosen, hold.at(hold.chosen).get(volume, ()))
+        is_asked_for = bool(claim.selected_node) or volume in self._world.volumes
+        offered = hold.anywhere.get(volume, ())
+        return Claimant(pod.uid, "", offered) if offered and is_asked_for else None
+
+    def _bound_claimant(self, pod: Pod, hold: Hold | None, demand: VolumeDemand | None, volume: str) -> Claimant | None:
+        plan = self._table.plan(volume)
+        is_told = hold is not None or (plan is not None and pod.uid in plan.pods) or self.planner.has_lost(volume)
+        if self._world.allocated.counts and not is_told:
+            return None  # who asks by name waits for nobody that never asked us
+        if not self._world.has_node(pod.node_name):
+            return None
+        if not is_told and demand is not None:
+            if not (demand.exists and self._shared.may_follow(pod, demand, pod.node_name)):
+                return None  # anybody may bind a pod whose claims ask for whatever they like
+        offered = hold.at(pod.node_name).get(volume, ()) if hold is not None else ()
+        return Claimant(pod.uid, pod.node_name, offered, is_told=is_told, is_leaving=pod.is_deleting)
+
+    # Pods
+
+    def pod_changed(self, pod: Pod) -> None:
+        """The pod came or changed: a claim that it uses may now be shared, or no longer."""
+        self.settle_pod(pod)
+        self._settle_users(pod)
+
+    def _settle_users(self, pod: Pod) -> None:
+        """Other pods of its claims, to whose nodes a volume may go now."""
+        for claim in self._world.claims_of(pod):
+            for other in self._world.pods_of_claim(claim.key):
+                if other.uid != pod.uid and not other.is_over:
+                    self.settle_pod(other)
+
+    def settle_pod(self, pod: Pod) -> None:
+        if pod.is_over:
+            self.pod_gone(pod)
+            return
+        if pod.node_name:  # perhaps by hand, while it waited to be let through
+            self.release(pod.uid, *_KEPT)
+            self.approvals.forget(pod.uid)
+        hold, node = self._table.hold(pod.uid), self.choice(pod)
+        self.settle_nomination(pod)
+        if hold is None and node and not pod.node_name:
+            hold = self._lost_answer(pod.uid)
+        if hold is not None and node and (node != hold.chosen or pod.node_name or hold.at(node)):
+            self._narrow(pod, hold, node)
+            return
+        if hold is not None and hold.chosen:
+            self._note_withdrawn(pod, hold, is_withdrawn=not node)
+        self.plan_for(pod)
+
+    def _note_withdrawn(self, pod: Pod, hold: Hold, *, is_withdrawn: bool) -> None:
+        """A choice that was seen stands no more, or again. A new one may be on its way: what is planned stays until
+        that would have been seen."""
+        if is_withdrawn and pod.uid not in self.answers:
+            self.answers.inherited(pod.uid, pod.namespace, self._clock.now())
+        elif not is_withdrawn and not hold.size_bytes:  # another node may have been answered beside the choice
+            self.answers.chosen(pod.uid, self._clock.now())
+
+    def _narrow(self, pod: Pod, hold: Hold, node: str) -> None:
+        """That node is chosen. The places there stay held until all of them are plans."""
+        if hold.includes(node):
+            nodes = hold.nodes
+            here = None if nodes is None else {node: nodes[node]}
+            self._table.put_hold(replace(hold, nodes=here, chosen=node))
+        self.plan_for(pod)
+        unknown = {volume for volume in hold.at(node) if hold.includes(node) and self.planner.awaits(volume)}
+        if unknown:
+            self._table.put_hold(hold.narrowed(node, unknown))
+            return
+        if pod.node_name:
+            self._table.end_hold(pod.uid)
+        else:
+            self._table.put_hold(hold.narrowed(node))
+        waited = self.answers.chosen(pod.uid, self._clock.now())
+        if waited is not None:
+            self._journal.record(SCHEDULING_WAIT, waited, True)
+
+    def _volumes_of(self, pod: Pod) -> list[str]:
+        return [self._world.volume_of(claim.uid) for claim in self._world.claims_of(pod)]
+
+    def plan_for(self, pod: Pod) -> None:
+        """What is planned for the pod's volumes is what their pods have been told by now."""
+        self._plan(self._volumes_of(pod))
+
+    def _plan(self, volumes: Iterable[str]) -> None:
+        for volume in volumes:
+            self.planner.settle(volume, self._clock.now_utc())
+
+    def expire(self, pod_uid: str) -> bool:
+        """Nobody acted on the pod's answer in time. Whether that changes anything."""
+        pod = self._world.pods.get(pod_uid)
+        if pod is not None and self._believe(pod):
+            return True
+        hold = self._table.hold(pod_uid)
+        is_chosen = hold is not None and bool(hold.chosen)
+        if pod is not None and hold is not None and is_chosen and self.choice(pod) == hold.chosen:
+            self.answers.chosen(pod_uid, self._clock.now())  # what was answered beside the choice ends
+            self._table.put_hold(hold.narrowed(hold.chosen))
+            return bool(hold.size_bytes)
+        has_ended = self.end_hold(pod_uid, "expired")
+        if pod is not None:
+            self.plan_for(pod)
+        return has_ended or is_chosen
+
+    def _believe(self, pod: Pod) -> bool:
+        """A choice that was older than the answer counts again; whether one stands."""
+        hold = self._table.hold(pod.uid)
+        if hold is None or hold.chosen or not hold.older:
+            return False
+        fresh = replace(hold, older=frozenset[tuple[str, str]]())
+        self._table.put_hold(fresh)
+        if not self.choice(pod):
+            self._table.put_hold(hold)
+            return False
+        self.settle_pod(pod)
+        return True
+
+    def pod_gone(self, pod: Pod) -> None:
+        """The pod left, finished, or goes without having been bound."""
+        self.end_hold(pod.uid, "pod_gone")
+        self.release(pod.uid, *_KEPT)
+        self.approvals.forget(pod.uid)
+        self.plan_for(pod)
+        self._settle_users(pod)
+
+    def end_hold(self, pod_uid: str, how: str) -> bool:
+        """End what the pod holds by an answer; whether it held anything that was not chosen."""
+        hold = self._table.end_hold(pod_uid)
+        waited = self.answers.ended(pod_uid, self._clock.now())
+        if waited is not None:
+            self._journal.record(SCHEDULING_WAIT, waited, False)
+            self._journal.counters[f"holds_ended_{how}"] += 1
+        return hold is not None and bool(hold.size_bytes)
+
+    def end_unbound(self, plan: Plan) -> None:
+        """Nothing has bound its pods."""
+        for uid in plan.pods:
+            self.end_hold(uid, "expired")
+        self._table.remove(plan.volume)
+        self._journal.record(NODE_RESERVATION, (self._clock.now_utc() - plan.since_utc).total_seconds(), False)
+        self._journal.counters["plans_expired"] += 1
+
+    def end_choice(self, pod: Pod) -> list[Plan]:
+        """The pod is asked about again, and its choice does not stand: what is planned for it alone, at its node, ends.
+        Returns those plans."""
+        ended = list[Plan]()
+        for volume in self._volumes_of(pod):
+            plan, demand = self._table.plan(volume), self.planner.demand_of(volume)
+            is_at_node = demand is None or demand.is_local or (demand.prefers_local and not demand.exists)
+            if plan is not None and plan.pods == (pod.uid,) and is_at_node:
+                self._table.remove(volume)
+                ended.append(plan)
+        return ended
+
+    def release(self, pod_uid: str, *sources: Source) -> bool:
+        """What is kept for the pod by these sources ends; whether there was anything."""
+        ended = [self._table.end_hold(pod_uid, source) for source in sources]
+        return any(hold is not None for hold in ended)
+
+    def restart(self) -> None:
+        """Nothing is remembered of answers and approvals."""
+        self.answers.clear()
+        self.approvals.clear()
+        self._former.clear()
+
+    def presume(self, refusals: Refusals, schedulers: Container[str] | None, *, has_predecessor: bool) -> None:
+        """Pods that wait without an answer: the leader before may have refused them, and they sleep; or it has let them
+        through, and could not store that any more. `schedulers`: ours, by name; None: any."""
+        now, now_utc = self._clock.now(), self._clock.now_utc()
+        for pod in self._world.pods.values():
+            known = PodKnowledge.of(pod, pod.uid, schedulers)
+            if pod.is_opted_in and known is PodKnowledge.PENDING and self._table.hold(pod.uid) is None:
+                refusals.presume(pod, list(self._world.nodes), now, now_utc)
+                if has_predecessor:
+                    self._former[pod.uid] = now + FORMER_SECONDS
+
+    def asked_about(self, pod_uid: str) -> None:
+        """From now on our own answers count."""
+        self._former.pop(pod_uid, None)
+
+    def inherit(self, holds: Iterable[Hold]) -> None:
+        """What the leader before has answered to pods that still wait counts on; its time begins now."""
+        now = self._clock.now()
+        for hold in holds:
+            pod = self._world.pods.get(hold.pod)
+            if pod is not None and not pod.is_over:
+                self._table.put_hold(replace(hold, since=now))
+                if not hold.chosen:
+                    self.answers.inherited(pod.uid, pod.namespace, now)
+        for plan in self._table.plans():
+            for uid in plan.pods:
+                self._inherit_choice(uid, plan)
+
+    def _inherit_choice(self, pod_uid: str, plan: Plan) -> None:
+        """A pod without an answer for which something is planned: its claim's node was chosen."""
+        pod, claim = self._world.pods.get(pod_uid), self._world.claim_of_volume(plan.volume)
+        if pod is None or not pod.is_pending or claim is None or self._table.hold(pod_uid) is not None:
+            return
+        if claim.selected_node:
+            nodes = {claim.selected_node: NO_PLACE}
+            since = self._clock.now()
+            self._table.put_hold(
+                Hold(pod_uid, Source.FILTER, nodes, NO_PLACES, since, plan.since_utc, chosen=claim.selected_node)
+            )
+
+    # Preemption
+
+    def settle_nomination(self, pod: Pod) -> None:
+        """What the pod needs on its nominated node, which was approved, counts for others from now on."""
+        node, now = pod.nominated_node, self._clock.now()
+        approval = self.approvals.of(pod.uid, node, now) if node else None
+        held = self._table.hold(pod.uid, Source.NOMINATION)
+        if approval is None or pod.node_name:
+            if held is not None and not held.includes(node):
+                self.end_nomination(pod.uid)
+            return
+        if held is not None and held.includes(node):
+            return
+        self.release(pod.uid, Source.NOMINATION)
+        demands, _ = demands_of_pod(pod, self._world, self._world.settings)
+        found = self._room.find_on(pod, demands, node)
+        if found is not None:
+            against = Against(pod.priority, approval.serial)
+            places, anywhere = found
+            self._room.hold(pod.uid, Source.NOMINATION, {node: places}, anywhere, until=approval.until, against=against)
+
+    def end_nomination(self, pod_uid: str) -> bool:
+        """The pod was offered room, refused on the nominated node, or is gone; whether that frees any."""
+        self.approvals.forget(pod_uid)
+        return self.release(pod_uid, Source.NOMINATION)
+
+    # Claims, volumes, nodes
+
+    def settle_claim(self, key: str) -> None:
+        """After a change of a claim, its volume or its replicas."""
+        claim = self._world.claims.get(key)
+        if claim is not None:
+            self._plan((self._world.volume_of(claim.uid),))
+        for pod in self._world.pods_of_claim(key):
+            self.settle_pod(pod)
+
+    def settle_growth(self, name: str, *, ends_hold: bool = False) -> None:
+        """How large the volume may become, and what that means for its plan."""
+        if self._growths.settle(name, self._clock.now(), ends_hold=ends_hold):
+            resize_holds(self._world, self._table, name)
+            self._plan((name,))
+
+    def settle_volume(self, name: str) -> None:
+        """The volume or its replicas are others now, or its claim is gone."""
+        holds = self._table.holding(name)
+        if holds:
+            self._end_held_places(name, holds)
+        if holds or self._table.plan(name) is not None or self.planner.has_lost(name):
+            self._plan((name,))
+
+    def _end_held_places(self, volume: str, holds: Iterable[Hold]) -> None:
+        """Where a copy of the volume lies by now nobody holds a place for one."""
+        here = {(one.node, one.disk_uuid) for one in self._world.replicas_of(volume).values() if one.is_placed}
+        for hold in holds:
+            if any((place.node, place.disk_uuid) in here for name, place in hold.places() if name == volume):
+                self._table.put_hold(hold.without(volume, here))
+
+    def settle_all(self) -> None:
+        """Everything, from the facts and what is held. What nobody waits for, and what is there by now, ends first and
+        makes room."""
+        for name in list(self._world.growing):
+            self.settle_growth(name)
+        for plan in self._table.plans():
+            here = {(one.node, one.disk_uuid) for one in self._world.replicas_of(plan.volume).values() if one.is_placed}
+            is_stale = any((place.node, place.disk_uuid) in here for place in plan.places)
+            if is_stale or not self.claimants(plan.volume):
+                self._plan((plan.volume,))
+        for pod in list(self._world.pods.values()):
+            hold = self._table.hold(pod.uid)
+            if pod.node_name or hold is not None or pod.uid in self._former:
+                self.settle_pod(pod)
+        for plan in self._table.plans():
+            self._plan((plan.volume,))
+
+    def claim_gone(self, volume: str) -> None:
+        """The claim of that volume is gone: nobody holds a place for it any more."""
+        for hold in self._table.holding(volume):
+            self._table.put_hold(hold.without(volume))
+        self.settle_volume(volume)
+
+    def node_came(self, node: str) -> None:
+        """Pods that were bound to a node before it could be seen."""
+        for pod in list(self._world.pods.values()):
+            if node == pod.node_name:
+                self.settle_pod(pod)
+
+    def node_gone(self, node: str) -> None:
+        """No volume goes there any more."""
+        for plan in self._table.plans():
+            if any(place.node == node for place in plan.places):
+                self._plan((plan.volume,))
+        for hold in self._table.holds():
+            if hold.nodes is not None and node in hold.nodes and not hold.chosen:
+                nodes = {name: places for name, places in hold.nodes.items() if name != node}
+                self._table.put_hold(replace(hold, nodes=nodes))

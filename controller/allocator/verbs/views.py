@@ -1,0 +1,107 @@
+"""The table and growth as people and metrics see them: one row for each volume, node and kind."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, TypeVar
+
+from controller.allocator.outcome import DiskOver, Mode, PromiseView, Snapshot
+from controller.allocator.plans.growths import Growth
+from controller.allocator.plans.plan import Hold, Plan, Source
+
+_T = TypeVar("_T")
+
+HELD: Final = "HELD"
+PLANNED: Final = "PLANNED"
+ANSWER: Final = "answer"
+_KINDS: Final = {Source.FILTER: ANSWER}  # other holds are called as their sources
+
+
+def rows_of(
+    plans: Iterable[Plan],
+    holds: Iterable[Hold],
+    growths: Iterable[Growth],
+    claims: Mapping[str, str],
+    now: float,
+    now_utc: datetime,
+) -> tuple[PromiseView, ...]:
+    """Rows sorted by volume, node and kind. What several pods hold for a volume is one row, at the largest size, with
+    the age of the oldest. `claims`: "namespace/name" by Longhorn volume."""
+    found = defaultdict[tuple[str, str, str], list[PromiseView]](list)
+    parts = (
+        (row for plan in plans for row in _of_plan(plan, now_utc)),
+        (row for hold in holds for row in _of_hold(hold, now)),
+        (row for growth in growths for row in _of_growth(growth, now)),
+    )
+    for row in itertools.chain(*parts):
+        found[row.volume, row.node, row.kind].append(row)
+    return tuple(
+        replace(
+            rows[0],
+            claim=claims.get(rows[0].volume, ""),
+            size_bytes=max(row.size_bytes for row in rows),
+            claimants=tuple(sorted({claimant for row in rows for claimant in row.claimants})),
+            age_seconds=max(row.age_seconds for row in rows),
+        )
+        for _, rows in sorted(found.items())
+    )
+
+
+def _of_plan(plan: Plan, now_utc: datetime) -> Iterator[PromiseView]:
+    age = max(0.0, (now_utc - plan.since_utc).total_seconds())
+    for node, size in _sums((place.node, place.size_bytes) for place in plan.places).items():
+        yield PromiseView(plan.volume, "", node, "plan", PLANNED, size, plan.pods, age)
+
+
+def _of_hold(hold: Hold, now: float) -> Iterator[PromiseView]:
+    kind, age = _KINDS.get(hold.source, str(hold.source)), now - hold.since
+    sizes = _sums(((volume, place.node), place.size_bytes) for volume, place in hold.places())
+    for (volume, node), size in sizes.items():
+        yield PromiseView(volume, "", node, kind, HELD, size, (hold.pod,), age)
+
+
+def _of_growth(growth: Growth, now: float) -> Iterator[PromiseView]:
+    """With the bytes that its copies there are to gain."""
+    state, age = HELD if growth.is_held else PLANNED, now - growth.since
+    for node, size in _sums((node, more) for node, _, more in growth.on_disks).items():
+        yield PromiseView(growth.volume, "", node, "growth", state, size, (), age)
+
+
+def _sums(sizes: Iterable[tuple[_T, int]]) -> dict[_T, int]:
+    found = dict[_T, int]()
+    for key, size in sizes:
+        found[key] = found.get(key, 0) + size
+    return found
+
+
+def snapshot_of(
+    rows: tuple[PromiseView, ...],
+    mode: Mode,
+    version: int,
+    refused_count: int,
+    quarantined: Iterable[str],
+    counters: Mapping[str, int],
+    over: Iterable[tuple[str, str, int]],
+) -> Snapshot:
+    """`over`: node, disk and bytes of disks that hold more than their limit."""
+    held = [row for row in rows if row.state == HELD]
+    planned = [row for row in rows if row.state == PLANNED]
+    return Snapshot(
+        mode=mode,
+        version=version,
+        promises=rows,
+        held_count=len(held),
+        held_bytes=sum(row.size_bytes for row in held),
+        planned_count=len(planned),
+        planned_bytes=sum(row.size_bytes for row in planned),
+        # What is held for longer on purpose (growth, nominations, kept room) is nothing that anybody has to look into.
+        oldest_hold_seconds=max((row.age_seconds for row in held if row.kind == ANSWER), default=0.0),
+        refused_count=refused_count,
+        quarantined=tuple(sorted(quarantined)),
+        counters=dict(counters),
+        disks_over=tuple(sorted(itertools.starmap(DiskOver, over), key=lambda one: (one.node, one.disk))),
+    )

@@ -1,0 +1,308 @@
+"""Holds beside the plans: what is written together with what, what the next leader finds, and what finds no room."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controller.allocator.plans.plan import Hold, Plan
+from controller.errors import ClusterError
+from controller.kube.resources import CONFIG_MAPS
+from controller.placement.plan_entries import KEY, MAX_LINE_BYTES, Entry, encode, hold_key, plan_key
+from controller.placement.plan_objects import GATHER_SECONDS, LOOK_SECONDS, REMOVE_SECONDS, Loaded, PlanObjects
+from controller.placement.plan_shard import COMPANY_BYTES
+from tests.unit.placement.plan_stage import FIRST, NAMES, NAMESPACE, PlanSite, Raw, hold, neighbours, plan
+
+NODES = tuple(f"n{number}" for number in range(100))
+
+
+@pytest.fixture
+def site() -> PlanSite:
+    return PlanSite()
+
+
+def chosen(pod: str, *nodes: str, volume: str = "v0") -> tuple[Hold, Plan]:
+    """What a choice of the first of these nodes makes of the hold, and the plan that it makes."""
+    one = hold(pod, *nodes, volume=volume)
+    return one.narrowed(nodes[0]), replace(plan(volume), places=one.at(nodes[0])[volume], pods=(pod,))
+
+
+def where(site: PlanSite, pod: str) -> str:
+    """The ConfigMap that has the pod's hold."""
+    (found,) = (name for name in NAMES if any(line.get("pod") == pod for line in site.lines_in(name)))
+    return found
+
+
+# What is written when
+
+
+def test_a_hold_is_written_as_soon_as_a_plan_and_with_plans(site: PlanSite) -> None:
+    leader = site.leader()
+    before = site.writes()
+    leader.put(hold("p", "n1", "n2"))
+    leader.put(plan("other"), hold("q", "n1"))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert before + 1 == site.writes()
+    assert ({"p", "q"}, {"other"}) == (site.pods(), site.volumes())
+    figures = leader.figures()
+    assert (1, 2, 0) == (figures.plans, figures.holds, figures.unwritten)
+
+
+def test_a_hold_that_has_ended_stands_a_while_or_until_the_next_write(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(hold("p", "n1"), hold("q", "n1"))
+    site.pass_time(leader, GATHER_SECONDS)
+    before = site.writes()
+    leader.remove(hold_key("p"))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert before == site.writes()
+    leader.put(hold("r", "n1"))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert (before + 1, {"q", "r"}) == (site.writes(), site.pods())
+    leader.remove(hold_key("q"), hold_key("r"))
+    site.pass_time(leader, REMOVE_SECONDS)
+    assert (before + 2, {}, 0) == (site.writes(), site.held(), leader.figures().holds)
+
+
+LATER = hold("p", "n1", "n2", volume="v0", far={"w": ("d1", "d2")})
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_news"),
+    [
+        (replace(LATER, since=5.0), None),
+        (LATER.narrowed("n1"), False),
+        (replace(LATER, anywhere={"w": LATER.anywhere["w"][:1]}), False),
+        (replace(LATER, nodes={"n1": LATER.nodes["n1"], "n2": {}}), False),  # type: ignore[index]
+        (hold("p", "n1", far={"w": ("d1", "d2")}), True),
+        (hold("p", "n1", "n2", "n3", far={"w": ("d1", "d2")}), True),
+        (hold("p", "n1", "n2", far={"w": ("d1", "d3")}), True),
+        (replace(LATER, nodes=None), True),
+        (replace(LATER, older=frozenset({("claim", "n1")})), True),
+        (replace(LATER, since_utc=LATER.since_utc + timedelta(seconds=1)), True),
+    ],
+    ids=[
+        "nothing",
+        "a-node-is-chosen",
+        "a-place-anywhere-has-ended",
+        "a-place-on-a-node-has-ended",
+        "fewer-nodes",
+        "more-nodes",
+        "another-place",
+        "whatever-node",
+        "older",
+        "another-answer",
+    ],
+)
+def test_less_of_a_hold_waits_for_company_and_all_else_is_written_at_once(
+    site: PlanSite, changed: Hold, is_news: bool | None
+) -> None:
+    leader = site.leader()
+    leader.put(LATER)
+    site.pass_time(leader, GATHER_SECONDS)
+    before = site.writes()
+    leader.put(changed)
+    site.pass_time(leader, GATHER_SECONDS)
+    assert before + bool(is_news) == site.writes()
+    site.pass_time(leader, REMOVE_SECONDS)
+    assert before + (is_news is not None) == site.writes()
+    assert [replace(changed, since=0.0)] == list(site.new().load(2).holds)
+
+
+def test_at_a_clean_stop_holds_are_written_and_ended_at_once(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(hold("p", "n1"), hold("q", "n1"))
+    leader.remove(hold_key("p"))
+    assert leader.flush(1.0)
+    assert {"q"} == site.pods()
+
+
+# A choice
+
+
+def crowded(site: PlanSite) -> PlanObjects:
+    """A leader with so many holds that they stand in several ConfigMaps, those of p0 and p1 in different ones."""
+    leader = site.leader()
+    leader.put(hold("p0", "n1", "n2", volume="v0"))
+    leader.put(*(hold(f"x{number}", *NODES) for number in range(3 * COMPANY_BYTES // 4_000)))
+    leader.put(hold("p1", "n1", "n2", volume="v1"))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert where(site, "p0") != where(site, "p1")
+    return leader
+
+
+def test_a_plan_goes_to_its_pods_hold_and_one_write_makes_it_of_that(site: PlanSite) -> None:
+    """So that whoever loads finds the places in one of the two, and not twice either."""
+    leader = crowded(site)
+    before, names = site.writes(), [where(site, "p0"), where(site, "p1")]
+    for number in (0, 1):
+        leader.put(*chosen(f"p{number}", "n1", "n2", volume=f"v{number}"))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert before + 2 == site.writes()
+    assert [["v0"], ["v1"]] == [site.volumes_in(name) for name in names]
+    assert [{"n1": {}, "n2": {}}] * 2 == [site.held()[pod]["nodes"] for pod in ("p0", "p1")]
+
+
+def test_a_plan_goes_there_too_when_the_hold_ends_in_the_same_moment_or_has_just_done_so(site: PlanSite) -> None:
+    leader = crowded(site)
+    names = [where(site, "p0"), where(site, "p1")]
+    leader.put(chosen("p0", "n1")[1])
+    leader.remove(hold_key("p0"), hold_key("p1"))
+    leader.put(chosen("p1", "n1", volume="v1")[1])
+    site.pass_time(leader, GATHER_SECONDS)
+    assert [["v0"], ["v1"]] == [site.volumes_in(name) for name in names]
+    assert set() == {"p0", "p1"} & site.pods()
+
+
+def test_whenever_the_leader_ends_the_places_of_a_choice_stand_in_hold_or_plan(site: PlanSite) -> None:
+    """Each write of the ConfigMaps may be the last one."""
+    leader = crowded(site)
+    pods = {f"p{number}": f"v{number}" for number in (0, 1)}
+    for pod, volume in pods.items():
+        leader.put(*chosen(pod, "n1", "n2", volume=volume))
+    send, one_by_one, found = site.api.replace, threading.Lock(), list[Loaded]()
+
+    def replace_(*args: Any, **more: Any) -> Raw:
+        with one_by_one:
+            raw: Raw = send(*args, **more)
+            found.append(stored(site))
+        return raw
+
+    site.api.replace = replace_  # type: ignore[method-assign]
+    site.pass_time(leader, REMOVE_SECONDS)
+    assert 2 == len(found)
+    for one, (pod, volume) in itertools.product(found, pods.items()):
+        places = [place for each in one.holds if each.pod == pod for place in each.at("n1").get(volume, ())]
+        places += [place for each in one.plans if each.volume == volume for place in each.places]
+        assert ["n1"] == [place.node for place in places]
+
+
+def stored(site: PlanSite) -> Loaded:
+    """What a leader would find now, without one."""
+    copy = PlanSite()
+    for name in NAMES:
+        copy.api.put(CONFIG_MAPS, NAMESPACE, {"metadata": {"name": name}, "data": dict(site.raw(name)["data"])})
+    return copy.new().load(1)
+
+
+def test_a_plan_stays_where_it_stands_and_goes_elsewhere_if_its_holds_config_map_is_refused(site: PlanSite) -> None:
+    leader = crowded(site)
+    refused = where(site, "p1")
+    leader.put(plan("v9"))
+    site.pass_time(leader, GATHER_SECONDS)
+    before = [name for name in NAMES if "v9" in site.volumes_in(name)]
+    send = site.api.replace
+
+    def replace_(resource: Any, namespace: Any, name: str, *args: Any, **more: Any) -> Raw:
+        if name == refused:
+            raise ClusterError("422: no")
+        return send(resource, namespace, name, *args, **more)
+
+    site.api.replace = replace_  # type: ignore[method-assign]
+    leader.put(replace(hold("p1", "n1", volume="v1"), older=frozenset({("claim", "n1")})))
+    site.pass_time(leader, GATHER_SECONDS)
+    leader.put(*chosen("p1", "n1", volume="v1"), replace(plan("v9"), pods=("p1",)))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert before == [name for name in NAMES if "v9" in site.volumes_in(name)]
+    assert "v1" in site.volumes() - set(site.volumes_in(refused))
+
+
+# The next leader
+
+
+def test_the_next_leader_finds_all_holds_and_plans(site: PlanSite) -> None:
+    holds = [hold(f"p{number}", *NODES[: number % 7], far={"w": ("d1", "d2")}) for number in range(100)]
+    plans = [plan(name) for name in neighbours(100)]
+    leader = site.leader()
+    leader.put(*holds, *plans)
+    assert leader.flush(1.0)
+    found = site.new().load(2)
+    assert {one.pod: one for one in holds} == {one.pod: one for one in found.holds}
+    assert {one.volume: one for one in plans} == {one.volume: one for one in found.plans}
+    assert () == found.problems
+
+
+def test_it_goes_on_with_them(site: PlanSite) -> None:
+    former = site.leader()
+    former.put(hold("p", "n1"), hold("q", "n1"))
+    former.flush(1.0)
+    leader = site.leader(2)
+    assert (2, 0) == (leader.figures().holds, leader.figures().unwritten)
+    leader.remove(hold_key("p"))
+    leader.put(*chosen("q", "n1"))
+    site.pass_time(leader, REMOVE_SECONDS)
+    assert ({"q"}, {"v0"}) == (site.pods(), site.volumes())
+
+
+# What others leave there
+
+
+@pytest.mark.parametrize("other", [hold("p", "n2"), hold("p", "n1")], ids=["another", "the-same"])
+@pytest.mark.parametrize("name", NAMES[:2], ids=["in-one", "in-two"])
+def test_of_a_pod_with_two_holds_neither_is_taken(site: PlanSite, other: Hold, name: str) -> None:
+    lines: dict[str, list[Entry]] = {FIRST: [hold("p", "n1"), plan("p"), hold("q", "n1")]}
+    lines.setdefault(name, []).append(other)
+    for one, entries in lines.items():
+        data = {KEY: "\n".join(map(encode, entries))}
+        site.api.put(CONFIG_MAPS, NAMESPACE, {"metadata": {"name": one}, "data": data})
+    objects = site.new()
+    found = objects.load(2)
+    assert ((hold("q", "n1"),), (plan("p"),)) == (found.holds, found.plans)
+    assert any("there are several entries for hold:p" in problem for problem in found.problems)
+    site.pass_time(objects, 0)
+    assert ({"q"}, {"p"}, 1) == (site.pods(), site.volumes(), objects.figures().overwritten)
+
+
+def test_a_damaged_hold_costs_its_line(site: PlanSite) -> None:
+    good = [encode(hold("p", "n1")), encode(plan("v0"))]
+    site.put("v0", data={KEY: "\n".join([good[0].replace('"p"', '"q"').replace("[0]", "[7]"), *good])})
+    found = site.new().load(2)
+    assert ((hold("p", "n1"),), (plan("v0"),)) == (found.holds, found.plans)
+    assert any(f"{FIRST}: line 1: there is no volume 7 for node n1" in problem for problem in found.problems)
+
+
+def test_what_others_change_of_a_hold_meanwhile_is_written_anew(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(hold("p", "n1"))
+    leader.flush(1.0)
+    expected = site.held()
+    site.spoil("v0", data={KEY: encode(hold("p", "n9"))})
+    site.pass_time(leader, LOOK_SECONDS)
+    assert (expected, 1) == (site.held(), leader.figures().overwritten)
+
+
+# What finds no room
+
+
+def test_a_hold_too_long_for_a_line_stands_in_memory_alone_and_is_told(site: PlanSite) -> None:
+    leader = site.leader()
+    large = hold("p", *(f"node-{number}" for number in range(5_000)))
+    assert len(encode(large)) > MAX_LINE_BYTES
+    leader.put(large, hold("q", "n1"))
+    site.pass_time(leader, GATHER_SECONDS)
+    figures = leader.figures()
+    assert ({"q"}, 2, 1) == (site.pods(), figures.holds, figures.unwritten)
+    assert "hold:p has " in figures.last_problem
+    before = site.writes()
+    site.pass_time(leader, REMOVE_SECONDS)
+    assert before == site.writes()
+    leader.put(hold("p", "n1"))
+    site.pass_time(leader, GATHER_SECONDS)
+    assert ({"p", "q"}, 0) == (site.pods(), leader.figures().unwritten)
+
+
+def test_holds_and_plans_of_one_name_are_two_entries(site: PlanSite) -> None:
+    leader = site.leader()
+    leader.put(hold("x", "n1"), plan("x"))
+    leader.flush(1.0)
+    leader.remove(hold_key("x"))
+    leader.flush(1.0)
+    assert ({}, {"x"}) == (site.held(), site.volumes())
+    leader.remove(plan_key("x"))
+    leader.flush(1.0)
+    assert set() == site.volumes()
