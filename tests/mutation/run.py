@@ -30,14 +30,17 @@ _FIT: Final = "unit/allocator/test_fit"
 _CANDIDATES: Final = "unit/allocator/test_candidates"
 _REUSE: Final = "unit/allocator/test_reuse"
 _PREFERENCE: Final = "unit/allocator/test_preference"
-_CLUSTER: Final = "unit/allocator/test_cluster"
+_SEARCH: Final = "unit/allocator/test_search"
+_POD_FIT: Final = "unit/allocator/test_pod_fit"
+_LEGAL: Final = "unit/choose/test_legal"
+_CHOOSE: Final = "unit/choose/test_choose"
 _EVERYDAY: Final = "unit/allocator/test_everyday"
 _SCORING: Final = "unit/allocator/test_scoring"
 _PLACING: Final = (_CANDIDATES, _CASES, _REUSE)
 _PACKING: Final = (
     "unit/allocator/test_effort",
     "unit/allocator/test_packing",
-    _CLUSTER,
+    _POD_FIT,
     _FIT,
     _TRANSCRIPTS,
     _EVERYDAY,
@@ -47,21 +50,25 @@ _PACKING: Final = (
 TESTS: Final[Mapping[str, Sequence[str]]] = {
     "controller.rules.eligibility": ("unit/rules/test_eligibility", *_PLACING, _FIT),
     "controller.rules.candidates": _PLACING,
-    "controller.rules.affinity": (*_PLACING, _CLUSTER),
+    "controller.rules.affinity": (*_PLACING, _CHOOSE, _LEGAL),
     "controller.rules.reuse": (_REUSE,),
     "controller.rules.schedule": (_PREFERENCE, _CASES, _CANDIDATES),
     "controller.rules.preference": (_PREFERENCE, _CASES),
     "controller.rules.growth": ("unit/allocator/test_expansion",),
-    "controller.allocator.judge.packing": _PACKING,
-    "controller.allocator.judge.node": (
-        "unit/allocator/test_judge",
+    "controller.allocator.choose.packing": _PACKING,
+    "controller.allocator.choose.pod_fit": (
+        _POD_FIT,
         *_PACKING,
-        "unit/allocator/test_every_disk",
+        "unit/allocator/test_pod_fit_worlds",
+        _SEARCH,
         _CASES,
         "unit/plan/test_fit",
     ),
-    "controller.allocator.judge.sets": (_CLUSTER, _FIT, _TRANSCRIPTS, _EVERYDAY),
-    "controller.allocator.judge.shape": (_FIT, _SCORING, *_PACKING),
+    "controller.allocator.choose.search": (_SEARCH, _POD_FIT, _FIT, _TRANSCRIPTS, _EVERYDAY),
+    "controller.allocator.choose.shape": (_FIT, _SCORING, *_PACKING),
+    "controller.allocator.choose.legal": (_LEGAL, _CHOOSE, "unit/allocator/test_places", _TRANSCRIPTS),
+    "controller.allocator.plans.choice": ("unit/allocator/test_choice", _TRANSCRIPTS, _EVERYDAY),
+    "controller.allocator.plans.table": ("unit/allocator/test_table", "unit/allocator/test_settle", _TRANSCRIPTS),
     "controller.election.elector": ("unit/election/test_elector",),
     "webhook.pod_opt_in": ("unit/webhook/test_pod_opt_in",),
     "certs.rotation": ("unit/certs/test_rotation",),

@@ -3,13 +3,14 @@ stored, in its order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final
 
 from controller.allocator.outcome import PlaceWrite
-from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.plan import Hold, Plan
 from controller.errors import ConflictError, ForbiddenError, NotFoundError
 from controller.model.longhorn import Replica
 from tests.places.timeline import Timeline
@@ -69,6 +70,7 @@ class WorldApi:
         self.watchers: list[Callable[[StoredChange], None]] = []
         self.gate = GateStamps()
         self.plans: dict[str, Plan] = {}
+        self.holds: dict[str, Hold] = {}
         self.made_at: dict[str, float] = {}  # when each Replica was created
         self._objects: dict[str, dict[str, Any]] = {}
 
@@ -185,10 +187,16 @@ class WorldApi:
 
     # Plans
 
-    def store_plans(self, plans: dict[str, Plan | None], term: int) -> bool:
+    def store_plans(
+        self, plans: dict[str, Plan | None], term: int, holds: Mapping[str, Hold | None] = MappingProxyType({})
+    ) -> bool:
         """One commit; whether it is of the present term."""
         if term != self.gate.term:
             return False
+        for pod, hold in holds.items():
+            self.holds.pop(pod, None)
+            if hold is not None:
+                self.holds[pod] = hold
         for volume, plan in plans.items():
             self._set_plan(volume, plan, f"{LEADER}{term}")
         return True
@@ -204,3 +212,5 @@ class WorldApi:
         """Somebody deletes one of the objects that hold the plans."""
         for volume in [name for name in self.plans if sum(name.encode()) % SHARDS == index % SHARDS]:
             self._set_plan(volume, None, "vandal")
+        for pod in [uid for uid in self.holds if sum(uid.encode()) % SHARDS == index % SHARDS]:
+            del self.holds[pod]

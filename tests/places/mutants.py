@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.choose.choose import Chooser, Chosen
@@ -31,52 +31,26 @@ class _PassingPlanner(Planner):
 
 
 class _RestlessPlanner(Planner):
-    """Whatever happens on a node, its plans go elsewhere."""
+    """Moves plans for no reason: whatever happens on a node, its plans go elsewhere."""
 
     def check_node(self, name: str, now_utc: datetime) -> None:
-        for uuid in self._table.disks_on(name):
+        for uuid in list(self._table.taken_on(name)):
             for volume in self._table.volumes_on(name, uuid):
                 self.move(volume, name, uuid, now_utc)
 
 
-class _Planning(Places):
-    """Goes by another planner."""
-
-    planner_type: ClassVar[type[Planner]]
-
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        _, _, world, journal, _, ledger, home, fault, _ = parts
-        self.planner = self.planner_type(world, self._table, ledger, journal, home, fault)
-        self._chooser = self.planner.chooser
-
-
-class _Restless(_Planning):
-    """Moves plans for no reason."""
-
-    planner_type = _RestlessPlanner
-
-
-class _Unchecking(_Planning):
-    """`legal` always passes, and what was chosen is not checked again."""
-
-    planner_type = _PassingPlanner
-
-    def _check(self, *_: Any) -> None:
-        return None
-
-
 class _ForgetfulChooser(Chooser):
+    """Forgets what is planned."""
+
     def choose(self, wanted: Wanted, taken: Taken, now_utc: datetime | None = None) -> Chosen:
         return super().choose(wanted, NothingTaken(), now_utc)
 
 
-class _BytesForgotten(_Unchecking):
-    """The same, and it forgets what is planned."""
+class _Unchecking(Places):
+    """What was chosen is not checked again."""
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        self._chooser = self.planner.chooser = _ForgetfulChooser(self._world)
+    def _check(self, *_: Any) -> None:
+        return None
 
 
 class _WritesForgotten(Places):
@@ -130,13 +104,21 @@ class _Mute(Places):
         return super()._turn(replica, now_utc)
 
 
-def _build(places: type[Places], ages: Ages = Ages.RENEWED) -> WorldBuild:
+def _build(
+    places: type[Places] = Places,
+    planner: type[Planner] = Planner,
+    chooser: type[Chooser] = Chooser,
+    ages: Ages = Ages.RENEWED,
+) -> WorldBuild:
     class Mutant(Allocator):
         def __init__(self, clock: Clock) -> None:
             super().__init__(clock)
-            promised = lambda: self._ledger, lambda promise: self._settler.home_of(promise)  # noqa: PLW0108 -- replaced
-            parts = self._changed, clock, self._world, self._journal, self._resize_locked
-            self.places = places(*parts, *promised, self._put_away, self._copy)
+            lock, world, table, journal = self._changed, self._world, self._table, self._journal
+            chosen = chooser(world)
+            planned = planner(world, table, chosen, journal, self._settler.claimants, self._put_away)
+            self._settler.planner = planned
+            resize, facts = self._resize_locked, lambda: self._copy()[0]
+            self.places = places(lock, clock, world, table, chosen, planned, journal, resize, facts)
 
     return WorldBuild(make_allocator=Mutant, ages=ages)
 
@@ -144,16 +126,16 @@ def _build(places: type[Places], ages: Ages = Ages.RENEWED) -> WorldBuild:
 PRODUCT: Final = "product"
 BUILDS: Final[Mapping[str, WorldBuild]] = {
     PRODUCT: WorldBuild(),
-    "bytes": _build(_BytesForgotten),
-    "recheck": _build(_Unchecking),
+    "bytes": _build(_Unchecking, _PassingPlanner, _ForgetfulChooser),
+    "recheck": _build(_Unchecking, _PassingPlanner),
     "marking": _build(_WritesForgotten),
-    "restless": _build(_Restless),
+    "restless": _build(planner=_RestlessPlanner),
     "holding": _build(_NeverHolding),
     "holding-all": _build(_HoldingFurtherCopies),
     "ages-none": WorldBuild(ages=Ages.NEVER),
     "ages-clock": WorldBuild(ages=Ages.CLOCK),
     "mute": _build(_Mute),
-    "mute-ages-endless": _build(_Mute, Ages.ALWAYS),
+    "mute-ages-endless": _build(_Mute, ages=Ages.ALWAYS),
     "displacing-never": _build(_NeverDisplacing),
     "displacing-at-once": _build(_DisplacingAtOnce),
     "loading": WorldBuild(loads_plans=False),

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode, PlaceWrite, ReplicaTurn, TurnStep, UnknownObjectError
-from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.plan import Hold, Plan
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.allocator.verbs.place import Why
 from controller.clock import Clock
@@ -67,6 +67,7 @@ class WorldProcess:
         self._busy: set[str] = set()
         self._to_store: dict[str, Plan | None] = {}
         self._stored: dict[str, Plan] = {}  # what is to stand there
+        self._holds_to_store: dict[str, Hold | None] = {}
         self._is_woken = False
         self.allocator.configure(LiveSettings(enabled=True), settings)
         self.allocator.set_mode(Mode.ACTIVE)
@@ -108,7 +109,8 @@ class WorldProcess:
         """Fence first, then load and catch up, then decide."""
         term, fenced_at = self._api.begin_term(), self._timeline.now
         plans: list[Plan] = []
-        self._timeline.between(0.02, 0.3, lambda: plans.extend(self._api.plans.values()))
+        holds: list[Hold] = []
+        self._timeline.between(0.02, 0.3, lambda: self._load(plans, holds))
         self.term = term
 
         def decide() -> None:
@@ -121,11 +123,17 @@ class WorldProcess:
             self._due_at.clear()
             self._busy.clear()
             self._to_store.clear()
+            self._holds_to_store.clear()
             self._stored = {plan.volume: plan for plan in plans}
-            self.allocator.begin_term(has_predecessor=term > 1, plans=plans if self._lags.loads_plans else ())
+            stored = (plans, holds) if self._lags.loads_plans else ((), ())
+            self.allocator.begin_term(has_predecessor=term > 1, plans=stored[0], holds=stored[1])
             self._wake()
 
         self._timeline.after(0.4, decide)
+
+    def _load(self, plans: list[Plan], holds: list[Hold]) -> None:
+        plans.extend(self._api.plans.values())
+        holds.extend(self._api.holds.values())
 
     def stop(self) -> None:
         """A clean stop: plans are written, nothing is decided any more."""
@@ -183,22 +191,25 @@ class WorldProcess:
         self._take_plans()
 
     def _take_plans(self) -> None:
-        changes = self.allocator.places.take_plans()
-        if changes and not self._to_store:
+        holds, changes = self.allocator.places.take_holds(), self.allocator.places.take_plans()
+        if (changes or holds) and not (self._to_store or self._holds_to_store):
             self._timeline.after(COMMIT_SECONDS, self._commit)
         self._to_store.update(changes)
+        self._holds_to_store.update(holds)
         for volume, _ in changes:
             self.unplaced.volume_planned(volume)
 
     def _commit(self) -> None:
-        if not (self.is_running and self.term and self._api.store_plans(self._to_store, self.term)):
+        if not (self.is_running and self.term):
+            return
+        if not self._api.store_plans(self._to_store, self.term, self._holds_to_store):
             return
         for volume, plan in self._to_store.items():
             if plan is None:
                 self._stored.pop(volume, None)
             else:
                 self._stored[volume] = plan
-        self._to_store = {}
+        self._to_store, self._holds_to_store = {}, {}
 
     def mend_plans(self) -> None:
         """Whatever others have made of the stored plans, they are written anew."""

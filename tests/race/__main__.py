@@ -16,7 +16,7 @@ from secrets import randbelow
 from typing import Final
 
 from tests.race import mutants
-from tests.race.invariants import INVARIANTS, LIMITS
+from tests.race.invariants import INVARIANTS
 
 PART: Final = 2500  # examples
 
@@ -35,25 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return mutants.judge(options.examples, seed)
     if options.as_mutant:
         mutant = mutants.become(options.as_mutant)
-        is_dead = _dies_in_bursts(mutant.invariant, options.examples, seed)
-        is_dead = is_dead or not _holds(mutant.invariant, options.examples, seed, shrinks=False)
+        is_dead = not _holds(mutant.invariant, options.examples, seed, shrinks=False)
         return mutants.KILLED if is_dead else mutants.SURVIVED
     names = (options.invariant,) if options.invariant else INVARIANTS
     held = [_holds(name, options.examples, seed, shrinks=not options.no_shrink) for name in names]
     return 0 if all(held) else 1
-
-
-def _dies_in_bursts(invariant: str, worlds: int, seed: int) -> bool:
-    """Larger worlds, for the one invariant that they check."""
-    if invariant != LIMITS:
-        return False
-    from tests.race.burst import Chooser, run  # imports the product
-
-    return any(
-        run(seed, range(worlds), chooser, 1, is_late=is_late).violations
-        for is_late in (False, True)
-        for chooser in Chooser
-    )
 
 
 def _holds(name: str, examples: int, seed: int, *, shrinks: bool) -> bool:

@@ -3,7 +3,7 @@
 Nothing lands but what asked for it, so that no excess is ever explained: what lies on a disk by Longhorn's objects, and
 what a caller was given there and may still write, is within the disk's limit at every moment. What was given is on
 record before its caller hears of it, and as long as he may act on it. The product counts it once, beside nothing that
-it promised to the same volume; and who was promised room before is given it.
+is taken for the same volume; and who was told a place before is given it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.model.longhorn import BackingImage, Replica, Volume
-from controller.model.workload import Claim, PersistentVolume, Pod
-from tests.race.driver import EVERYWHERE, HOLD_CAP_SECONDS, PromiseRow, RaceAnswer
-from tests.race.limits import GROWTH, Limits
-from tests.race.promises import check_promises, is_local, lacks
+from controller.model.workload import Claim, PersistentVolume
+from tests.race.counts import CountsInvariant
+from tests.race.limits import Limits
 from tests.race.record import RaceRecord
 from tests.race.service import Given, Told
+from tests.race.told import EVERYWHERE
 from tests.race.world import Key, RaceWorld
 
 PATIENCE_SECONDS: Final = 50.0  # from an answer that no object stands for yet until its caller has shown it, or never
@@ -49,117 +49,12 @@ class Grown:
     at: float
 
 
-class Landings(Limits):
-    """As for Longhorn's own search, but nothing lands without a check, so that no landing explains another."""
-
-    def __init__(self, world: RaceWorld) -> None:
-        super().__init__(world)
-        self._by_hand: set[str] = set()  # uids of pods that may look as if we had let them go where they are
-        self._unchecked: set[str] = set()  # uids of claims whose places are others than were answered
-        self._late: set[str] = set()  # uids of pods whose answer time has ended, until the next one
-
-    def bound_by_hand(self, pod: Pod, node: str) -> None:
-        """What its volumes need there was never checked; that is told from what was only where this leader has answered
-        all questions about the pod."""
-        if pod.uid in self._world.former or self._world.driver.has_let_through(pod.uid, node):
-            self._by_hand.add(pod.uid)
-
-    def answered(self, pod: Pod, answer: RaceAnswer) -> None:
-        self._late.discard(pod.uid)
-        super().answered(pod, answer)
-
-    def ended(self, pod: Pod) -> None:
-        self._late.add(pod.uid)
-        super().ended(pod)
-
-    def written(self, kind: str, facts: object | None, old: object | None) -> None:
-        """An owner may choose any node that was ever answered, and where answers add up, a choice that is withdrawn
-        gives all of them back: nobody looks at them again. A scheduler may follow an answer that time has ended, when
-        its room is promised to others."""
-        if isinstance(facts, Claim) and isinstance(old, Claim) and facts.selected_node != old.selected_node:
-            is_by_hand = facts.uid in self._world.by_hand
-            is_late = any(pod.uid in self._late for pod in self._world.users_of(facts))
-            if is_by_hand or (is_late if facts.selected_node else self._world.shape.has_strangers):
-                self._unchecked.add(facts.uid)
-        if isinstance(facts, Pod) and facts.uid in self._late and (facts.nominated_node or facts.node_name):
-            self._by_hand.add(facts.uid)
-        super().written(kind, facts, old)
-
-    def _is_new(self, claim: Claim, node: str, answer: RaceAnswer) -> bool:
-        """Also a nomination that nobody asked us for makes a choice of what a claim's owner wrote; it is confirmed, and
-        nothing is promised by that."""
-        return super()._is_new(claim, node, answer) and not (answer.is_chosen and claim.selected_node)
-
-    def _is_news(self, kind: str, facts: object | None, gone: object | None) -> bool:
-        """Also what a pod leaves behind that went where we had not let it go: for a moment it counts as if we had."""
-        known = facts if facts is not None else gone
-        if isinstance(known, Claim):
-            return known.uid in self._unchecked
-        if not isinstance(known, Pod):
-            return super()._is_news(kind, facts, gone)
-        is_over = facts is None or known.is_finished
-        was_let_through = self._world.driver.has_let_through(known.uid, known.node_name)
-        return known.uid in self._by_hand or (is_over and not was_let_through)
-
-    def _landed(self, facts: Replica, more: int, *, is_growth: bool) -> None:
-        """Judged by the sums."""
-
-    def due_on(self, facts: Volume, entry: Replica) -> str:
-        """The node, or EVERYWHERE, where the replica has to be given room, since its volume was promised it; "" if it
-        was not, or if something explains why there is none."""
-        world = self._world
-        claim = world.claim_by_uid(facts.name.removeprefix("pvc-"))
-        if claim is None or entry.hard_node_affinity or self._may_all_be_offered():
-            return ""
-        if facts.name in world.in_doubt:  # another copy of it may count, where this one could go
-            return ""
-        node = facts.node_id if is_local(facts) else EVERYWHERE
-        lying = world.lying_of(facts.name)
-        if not node or not lacks(world, claim, node):
-            return ""
-        if node == EVERYWHERE and sum(1 for one in lying if one.node and not one.failed_at) >= self._due.get(
-            claim.uid, 0
-        ):
-            return ""
-        if claim.uid in self._at_discretion and self._may_wait_for_own(claim, node):
-            return ""
-        yes = self._yes_on(claim, node)
-        if yes is None or self._is_explained(yes, *world.rules().limits()):
-            return ""
-        return node
-
-    def _may_wait_for_own(self, claim: Claim, node: str) -> bool:
-        """Whether other volumes of the pod, which was offered a node at discretion, may be in the way: one that may go
-        anywhere waits for those that are bound to the node, and these may come to another one if that was told."""
-        world, pod = self._world, self._at_discretion[claim.uid]
-        if node != EVERYWHERE:
-            return world.driver.may_fall_back(pod)
-        uids = (uid for uid, other in self._at_discretion.items() if other == pod)
-        others = (world.claim_by_uid(uid) for uid in uids if uid != claim.uid)
-        volumes = [world.volume_of(one) for one in others if one is not None]
-        return any(is_local(one) and not any(entry.is_placed for entry in world.lying_of(one.name)) for one in volumes)
-
-    def _may_all_be_offered(self) -> bool:
-        """Whether the leader is so new that its predecessor may have offered any node to pods that wait."""
-        return self._world.had_waiting and self._world.now - self._world.term_at < HOLD_CAP_SECONDS
-
-    def is_growth_due(self, name: str, size_bytes: int) -> bool:
-        world = self._world
-        if self._may_all_be_offered():
-            return False
-        claim = world.claim_by_uid(name.removeprefix("pvc-"))
-        if claim is None or claim.requested_bytes < size_bytes or world.waiting():
-            return False
-        yes = self._yes.get((claim.uid, GROWTH))
-        return yes is not None and not self._is_explained(yes, *world.rules().limits())
-
-
 class Allocations:
     """Watches all that callers are told, and what becomes of it."""
 
     def __init__(self, world: RaceWorld) -> None:
         self._world = world
-        self.landings = Landings(world)
+        self._limits, self._counts = Limits(world), CountsInvariant(world)
         self.given: dict[Key, HeldRoom] = {}
         self._told_in: dict[Key, int] = {}  # the term: another leader looks whether there is room
         self.grown: dict[str, Grown] = {}  # volumes for which more was given than they have
@@ -172,8 +67,11 @@ class Allocations:
     # What callers are told
 
     def room_due(self, facts: Volume, entry: Replica) -> str:
-        """To be asked before a call."""
-        return "" if self._is_owner_unknown() else self.landings.due_on(facts, entry)
+        """The node, or EVERYWHERE, where the replica has to be given room, since its pod was told a place; "" if it was
+        not, or if something explains why there is none. To be asked before a call."""
+        if self._is_owner_unknown() or entry.hard_node_affinity or facts.name in self._world.in_doubt:
+            return ""
+        return next((node for node, _ in self._limits.due(facts)), "")
 
     def _is_owner_unknown(self) -> bool:
         """Whether room was given to a volume of which the product cannot know yet that it is the claim's: until then it
@@ -187,7 +85,11 @@ class Allocations:
         )
 
     def growth_due(self, name: str, size_bytes: int) -> bool:
-        return self.landings.is_growth_due(name, size_bytes)
+        """Whether the present leader has admitted that size, and nothing explains why there is no room for it."""
+        world, claim = self._world, self._world.claim_of(name)
+        if claim is None or claim.requested_bytes < size_bytes or world.waiting():
+            return False
+        return any(world.told.all_at <= grant.step for grant in world.grants_of(name, size_bytes))
 
     def told_replica(self, entry: Replica, told: Told, was_due: str) -> None:
         world, key = self._world, replica_key(entry.name)
@@ -214,7 +116,6 @@ class Allocations:
             size = entry.size_bytes if entry.is_placed else one.size_bytes
             self._hold(key, replace(one, size_bytes=size), None)
         self._told_in[key] = world.term
-        self._check_promises_of(entry, one)
         self._check_size_of(entry, one, told)
 
     def _may_be_closed(self, held: HeldRoom) -> bool:
@@ -244,7 +145,7 @@ class Allocations:
     def _still_due(self, entry: Replica) -> bool:
         """Whether nothing that happened during the call explains a refusal."""
         facts = self._world.volumes.get(entry.volume)
-        return facts is not None and bool(self.landings.due_on(facts, self._world.replicas[entry.name]))
+        return facts is not None and bool(self.room_due(facts, self._world.replicas[entry.name]))
 
     def told_reuse(self, facts: Volume, told: Told) -> None:
         for one in told.given:
@@ -299,17 +200,6 @@ class Allocations:
     def _held(self, one: Given) -> HeldRoom:
         return HeldRoom(one.node, one.uuid, one.size_bytes, self._world.now)
 
-    def _check_promises_of(self, entry: Replica, one: Given) -> None:
-        """What was promised to the volume on that node is what it is given, once it is known that it is the claim's."""
-        if not {"claim", "pv", "volume", "replica"}.isdisjoint(self._world.waiting()):
-            return
-        uid = entry.volume.removeprefix("pvc-")
-        for row in self._world.driver.rows():
-            is_same = row.volume == uid and row.node == one.node and row.kind in ("first", "move")
-            self._world.check(
-                not (is_same and not row.is_longhorns), f"counts beside what {entry.name} is given: {row}"
-            )
-
     # At every moment
 
     def check(self) -> None:
@@ -318,9 +208,7 @@ class Allocations:
         for key, held in self.given.items():
             self._check_on_record(key, held)
         if not self._world.waiting():
-            rows = self._world.driver.rows()
-            self._check_counted(rows)
-            check_promises(self._world, rows)
+            self._counts.check()
 
     def check_at_rest(self) -> None:
         """To be asked once everything has arrived and the graces are over: the record says what the objects show, but
@@ -381,32 +269,3 @@ class Allocations:
                 listed = sorted(f"{key[1]} {size / 1024**3:g}" for key, size in sizes.items() if key[2] == uuid)
                 text = f"{total / 1024**3:g} of {limits[uuid] / 1024**3:g} GiB are on {uuid}: {listed}"
                 self._world.check(False, text)
-
-    def _check_counted(self, rows: list[PromiseRow]) -> None:
-        """To be asked when every watch has delivered: the product counts neither less nor more than there is."""
-        world = self._world
-        sizes = world.occupied()
-        for node in world.nodes.values():
-            for disk in node.disks:
-                lists = (("replica", disk.scheduled_replicas), ("backing-image", disk.scheduled_images))
-                for purpose, listed in lists:
-                    for name, size in listed.items():
-                        place = (purpose, name, disk.uuid)
-                        sizes[place] = max(sizes.get(place, 0), size)
-        sums: Counter[str] = Counter()
-        for (_, _, uuid), size in sizes.items():
-            sums[uuid] += size
-        growing: Counter[str] = Counter()
-        for row in rows:
-            if row.kind == GROWTH:
-                growing[row.node] += row.size_bytes
-        limits, nodes = (
-            world.rules().limits(),
-            {disk.uuid: node.name for node in world.nodes.values() for disk in node.disks},
-        )
-        for uuid, free in world.driver.free_bytes().items():
-            most = limits[uuid] - sums[uuid]
-            least = most - growing[nodes[uuid]]
-            text = f"{free / 1024**3:g} GiB are free on {uuid}, not {most / 1024**3:g}"
-            world.check(free <= most, f"less is counted than there is: {text}")
-            world.check(free >= least or bool(world.in_doubt), f"more is counted than there is: {text}")

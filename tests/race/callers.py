@@ -13,7 +13,7 @@ from controller.model.longhorn import BackingImage, Replica, Volume
 from controller.model.workload import Claim
 from tests.fakes.builders import GIB
 from tests.race.allocations import PATIENCE_SECONDS, Allocations, image_key, replica_key
-from tests.race.longhorn import RaceLonghorn
+from tests.race.longhorn import TOLD, RaceLonghorn
 from tests.race.record import WriteFault
 from tests.race.service import Service, Told
 from tests.race.world import Action, RaceWorld
@@ -27,11 +27,9 @@ Ask = Callable[[Service], Told]
 
 @dataclass
 class Course:
-    """What happens around the next call: to its writes, between its search and its decision, before it is written, and
-    before its answer."""
+    """What happens around the next call: to its writes, before it is written, and before its answer."""
 
     faults: tuple[WriteFault, ...] = ()
-    between: Callable[[], None] | None = None
     meanwhile: Callable[[], None] | None = None
     beforehand: Callable[[], None] | None = None
 
@@ -42,7 +40,7 @@ class Callers:
     def __init__(self, world: RaceWorld, longhorn: RaceLonghorn, judged: Allocations) -> None:
         self._world, self._longhorn, self._judged = world, longhorn, judged
         self.course = Course()
-        longhorn.placer = self
+        longhorn.asks = self
 
     def actions(self) -> list[Action]:
         """What somebody may do beside what Longhorn does anyway."""
@@ -97,11 +95,11 @@ class Callers:
         assert record is not None and service is not None
         before = record.faults, record.meanwhile  # of the call in the midst of which this one is made
         record.faults, record.meanwhile = deque(course.faults), course.meanwhile
-        service.between, service.beforehand = course.between, course.beforehand
+        service.beforehand = course.beforehand
         told = ask(service)
         record.faults, record.meanwhile = before
         record.is_cut_off = False
-        service.between = service.beforehand = None
+        service.beforehand = None
         world.log.append(f"  {told}")
         return told
 
@@ -119,7 +117,7 @@ class Callers:
         else:
             text = f"{entry.name} is placed on {given.uuid}, as told"
             size = min(given.size_bytes, facts.size_bytes)  # what was given for the volume's growth shows with that
-            yield text, partial(self._longhorn.place, facts, entry, given.node, given.uuid, size)
+            yield text, partial(self._longhorn.place, facts, entry, given.node, given.uuid, size, TOLD)
 
     def ask_disk(self, facts: Volume, entry: Replica) -> None:
         was_due = self._judged.room_due(facts, entry)
@@ -210,6 +208,8 @@ class Callers:
         entry = self._world.replicas.get(name)
         is_there = entry is not None and entry.is_placed
         told = self._call(lambda service: service.deallocate_replica(name))
+        if entry is not None:
+            self._world.told.disturb(entry.volume)  # what it had is given up
         self._judged.told_freed(replica_key(name), told, is_there=is_there)
 
     # Backing images

@@ -7,13 +7,23 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Decision, FilterOutcome, Mode, PodKnowledge, UnknownObjectError
-from controller.allocator.promises.growths import GROWTH as GROWTH_CLAIMANT
-from controller.allocator.promises.own import OWN
+from controller.allocator.outcome import (
+    Decision,
+    FilterOutcome,
+    Mode,
+    PlaceWrite,
+    PodKnowledge,
+    ReplicaTurn,
+    UnknownObjectError,
+)
+from controller.allocator.plans.ends import GROWTH, PLAN
+from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import SchedulerError
-from controller.model.longhorn import LonghornSettings
+from controller.model.longhorn import LonghornSettings, Replica
+from controller.model.places import Place
 from controller.model.workload import Pod
+from controller.placement.plan_entries import decode, encode
 from controller.rules.demand import Missing
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.builders import observe
@@ -22,70 +32,75 @@ from tests.race.record import RaceRecord
 from tests.race.service import Service
 
 SCHEDULING_TIMEOUT_SECONDS: Final = LiveSettings().pod_scheduling_timeout_seconds
-HOLD_CAP_SECONDS: Final = LiveSettings().hold_cap_seconds
-RESERVATION_TIMEOUT_SECONDS: Final = LiveSettings().node_reservation_timeout_seconds
-EVERYWHERE: Final = "*"
 MOST_READS: Final = 64
 T = TypeVar("T")
 Read = Callable[[str, str], object | None]  # kind and key: the object as the API server has it
-_HELD: Final = (Decision.OFFERED, Decision.AT_DISCRETION, Decision.RESTART, Decision.CHOSEN)
+_HELD: Final = (Decision.OFFERED, Decision.RESTART, Decision.CHOSEN)
 _REFUSED: Final = (Decision.REFUSED, Decision.CONTENDED)
-GROWTH: Final = "growth"
-_KINDS: Final = {"first-placement": "first", "expansion": GROWTH}
 
 
 @dataclass(frozen=True)
-class PromiseRow:
-    """One promise as the product shows it. `node` EVERYWHERE: on any node; `kind`: first, move, roaming, growth;
-    `is_longhorns`: Longhorn has it to place, whoever else claims it."""
+class TakenRow:
+    """A place that is taken for a volume. `holder`: the pod that holds it, "" for a plan."""
 
-    volume: str  # the claim's uid
-    node: str
-    kind: str
-    size_bytes: int
-    claimants: tuple[str, ...] = ()
-    is_longhorns: bool = False
+    volume: str
+    place: Place
+    holder: str
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.volume} on {self.node}, {self.size_bytes / 1024**3:g} GiB, {self.claimants}"
+        where = f"{self.place.disk_uuid}, {self.place.size_bytes / 1024**3:g} GiB"
+        return f"{self.volume} on {where}, {f'held by {self.holder}' if self.holder else 'planned'}"
 
 
 @dataclass(frozen=True)
 class RaceAnswer:
     """A filter call's answer. `is_held`: what passed is promised; `is_chosen`: since a choice stands; `is_refused`: no
-    node passed; `is_at_discretion`: by its own volumes Longhorn may put a disk over its limit."""
+    node passed."""
 
     passed: tuple[str, ...]
     is_held: bool
     is_chosen: bool
     is_refused: bool
     decision: str
-    is_at_discretion: bool = False
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What time has ended: pods whose holds are over, Longhorn volumes whose growth was never stored."""
+    """What time has ended: pods whose holds or plans are over, Longhorn volumes whose growth was never stored."""
 
     pods: tuple[str, ...] = ()
     growths: tuple[str, ...] = ()
 
 
-class Driver:
-    """One allocator, asked as the extender, the sweeper, the waker and the webhook ask it."""
+class StoredTable:
+    """What a leader has stored of its plans and holds, as text."""
 
-    def __init__(
-        self, clock: VirtualClock, settings: LonghornSettings, excess_pct: int, *, adds_up: bool = False
-    ) -> None:
-        self._clock, self._adds_up = clock, adds_up
+    def __init__(self) -> None:
+        self._plans: dict[str, str] = {}
+        self._holds: dict[str, str] = {}
+
+    def put(self, holds: Sequence[tuple[str, Hold | None]], plans: Sequence[tuple[str, Plan | None]]) -> None:
+        for lines, entries in ((self._holds, holds), (self._plans, plans)):
+            for key, entry in entries:
+                lines.pop(key, None)
+                if entry is not None:
+                    lines[key] = encode(entry)
+
+    def load(self) -> tuple[list[Plan], list[Hold]]:
+        found = [decode(line) for line in (*self._plans.values(), *self._holds.values())]
+        return [one for one in found if isinstance(one, Plan)], [one for one in found if isinstance(one, Hold)]
+
+
+class Driver:
+    """One allocator, asked as the extender, the sweeper, the waker, the placer and the webhook ask it."""
+
+    def __init__(self, clock: VirtualClock, settings: LonghornSettings, *, adds_up: bool = False) -> None:
+        self._clock, self._settings, self._adds_up = clock, settings, adds_up
         self._allocator = Allocator(clock)
-        self._live = LiveSettings(enabled=True, roaming_overcommit_pct=excess_pct, namespace_cap_pct=0)
-        self._settings = settings
+        self._live = LiveSettings(enabled=True)
         self._allocator.configure(self._live, settings)
         self._seen: dict[str, dict[str, object]] = {}
         self.service: Service | None = None
-        self._let_through: set[tuple[str, str]] = set()  # pod uid and node
-        self._given_room: set[tuple[str, str]] = set()  # of these, in this term, where a volume needed room
 
     # Facts and terms
 
@@ -117,12 +132,29 @@ class Driver:
         """Decide and hold from now on."""
         self._allocator.set_mode(Mode.ACTIVE)
 
-    def begin_term(self) -> None:
-        self._given_room.clear()
-        self._allocator.begin_term()
+    def begin_term(self, stored: StoredTable, *, is_first: bool = False) -> None:
+        plans, holds = stored.load()
+        self._allocator.begin_term(has_predecessor=not is_first, plans=plans, holds=holds)
 
     def end_term(self) -> None:
         self._allocator.end_term()
+
+    # Plans, holds and places
+
+    def store(self, stored: StoredTable) -> None:
+        """In the order of the placer: holds first."""
+        stored.put(self._allocator.places.take_holds(), self._allocator.places.take_plans())
+
+    def turn_of(self, replica: str) -> ReplicaTurn:
+        return self._allocator.places.turn_of(replica, self._clock.now_utc())
+
+    def written(self, write: PlaceWrite, facts: Replica | None) -> None:
+        """What became of it: the Replica is like that now, or gone."""
+        where = write.place.node, write.place.disk_uuid
+        if facts is not None and facts.uid == write.uid and (facts.node, facts.disk_uuid) == where:
+            self._allocator.places.stored(write, facts)
+        else:
+            self._allocator.places.failed(write, facts)
 
     # kube-scheduler's questions
 
@@ -135,29 +167,13 @@ class Driver:
         except SchedulerError:
             return None
         decision = outcome.decision
-        self._let_through.update((pod.uid, name) for name in outcome.passed)
-        if decision is not Decision.NOTHING_NEEDED:
-            self._given_room.update((pod.uid, name) for name in outcome.passed)
         return RaceAnswer(
             passed=tuple(outcome.passed),
             is_held=decision in _HELD,
             is_chosen=decision is Decision.CHOSEN,
             is_refused=decision in _REFUSED,
             decision=str(decision),
-            is_at_discretion=decision is Decision.AT_DISCRETION,
         )
-
-    def has_let_through(self, uid: str, node: str) -> bool:
-        """Whether the pod was ever answered that it may go there; without a node, anywhere."""
-        return any(one == uid and node in ("", there) for one, there in self._let_through)
-
-    def has_given_room(self, uid: str, node: str) -> bool:
-        """Whether an answer of this term let the pod, of which a volume needed room, go there."""
-        return (uid, node) in self._given_room
-
-    def may_fall_back(self, uid: str) -> bool:
-        """Whether a volume of the pod may find no disk on the node that it was offered beside its other ones."""
-        return self._allocator._memory.falls_back(uid) is not False
 
     def nodes_with_room(self, pod: Pod, candidates: Collection[str], read: Read) -> frozenset[str]:
         """The preempt verb: where pods may be evicted for this one."""
@@ -204,27 +220,25 @@ class Driver:
             observe(self._allocator, kind, key, facts)
         return facts is not None
 
-    def closed_to(self, pod: Pod) -> frozenset[str]:
-        """Nodes that another starving pod has its turn on, for 30 s at most: nothing new is promised there."""
-        return self._allocator._memory.turns.closed_to(pod.uid, pod.priority)
-
     # Time
 
     def sweep(self, read: Read) -> Ended:
         """One round of the sweeper: a live read has the last word before anything ends by time."""
         self._allocator.sweep()
-        pods, growths = [], []
+        pods, growths = list[str](), list[str]()
         for due in self._allocator.due():
             for kind, key in due.reads:
                 if not self._read(read, kind, key):
                     namespace, _, name = key.rpartition("/")
                     self._allocator.confirm_absent(Missing(kind, namespace, name))
-            before = self._allocator.version
+            before, plan = self._allocator.version, self._allocator._table.plan(due.volume)
             self._allocator.expire(due)
             if self._allocator.version == before:
                 continue  # it goes on
-            if due.claimant == GROWTH_CLAIMANT:
+            if due.claimant == GROWTH:
                 growths.append(due.volume)
+            elif due.claimant == PLAN:
+                pods += plan.pods if plan is not None else ()
             else:
                 pods.append(due.claimant)
         return Ended(tuple(pods), tuple(growths))
@@ -246,27 +260,55 @@ class Driver:
         outcome = self._allocator.expansions.hold(request, self._clock.now_utc())
         return outcome.verdict is GrowthVerdict.ADMITTED
 
-    # What is free and what is promised
+    # What is free and what is taken
 
     def free_bytes(self) -> dict[str, int]:
-        """By disk UUID, what is left for newcomers but for what is promised; of disks that take any."""
+        """By disk UUID, what is left by objects, own writes and growth; of disks that take any."""
         world = self._allocator._world
         rooms = (world.room(name) for name in world.nodes)
         return {disk.uuid: disk.free_bytes for room in rooms if room is not None for disk in room.disks}
 
-    def rows(self) -> list[PromiseRow]:
-        """Every promise."""
-        return [
-            PromiseRow(
-                volume=view.volume.removeprefix("pvc-"),  # growth, and what has no claim, goes by Longhorn's name
-                node=view.node,
-                kind=_KINDS.get(view.kind, view.kind),
-                size_bytes=view.size_bytes,
-                claimants=view.claimants,
-                is_longhorns=any(claimant.startswith(OWN) for claimant in view.claimants),
-            )
-            for view in self._allocator.snapshot().promises
-        ]
+    def taken_bytes(self) -> dict[str, int]:
+        """By disk UUID, what the table says that plans and holds take."""
+        table = self._allocator._table
+        return {uuid: size for node in list(table.nodes()) for uuid, size in table.taken_on(node).items()}
+
+    def rows(self) -> list[TakenRow]:
+        """Every place that keeps out everybody."""
+        table = self._allocator._table
+        found = [TakenRow(plan.volume, place, "") for plan in table.plans() for place in plan.places]
+        for source in Source:
+            holds = (hold for hold in table.holds(source) if hold.against is None)
+            found += [TakenRow(volume, place, hold.pod) for hold in holds for volume, place in hold.places()]
+        return found
+
+    def is_chosen(self, pod_uid: str) -> bool:
+        """Whether a node counts as chosen for the pod."""
+        hold = self._allocator._table.hold(pod_uid)
+        return hold is not None and bool(hold.chosen)
+
+    def keeps_room(self) -> bool:
+        """Whether anything is kept from some pods alone."""
+        return bool(self._allocator._table.limited())
+
+    def growing_bytes(self) -> dict[tuple[str, str], int]:
+        """By Longhorn volume and node, the bytes that its copies there are to gain."""
+        views = self._allocator.snapshot().promises
+        return {(view.volume, view.node): view.size_bytes for view in views if view.kind == "growth"}
+
+    def left(self) -> list[str]:
+        """All that is kept from everybody, as it is shown."""
+        views = (one for one in self._allocator.snapshot().promises if one.kind in ("answer", "plan", "growth"))
+        return [f"{one.kind} of {one.volume} on {one.node}, {one.size_bytes / 1024**3:g} GiB" for one in views]
+
+    def holders(self) -> set[str]:
+        """Pods that hold anything, if only the names of nodes."""
+        table = self._allocator._table
+        return {hold.pod for source in Source for hold in table.holds(source)}
+
+    def planned(self) -> set[str]:
+        """Volumes with a plan."""
+        return {plan.volume for plan in self._allocator._table.plans()}
 
     def quarantined(self) -> tuple[str, ...]:
         return tuple(self._allocator._quarantine.keys())

@@ -1,7 +1,7 @@
-"""The second invariant: no promise outlives its reason.
+"""The second invariant: nothing stays taken without a reason.
 
-At the end everything comes to rest: every pod runs with all placed or is gone, every watch has delivered, minutes pass
-with the sweeper at work. Then nothing is promised any more.
+No hold outlives its pod, and no plan its claim. At the end everything comes to rest: every pod runs with all placed or
+is gone, every watch has delivered, minutes pass with the sweeper at work. Then nothing is taken any more.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import Final
 from controller.model.workload import Pod
 from tests.fakes.builders import GIB
 from tests.race.longhorn import RaceLonghorn
+from tests.race.placer import RacePlacer
 from tests.race.scheduler import RaceScheduler
 from tests.race.users import Users
 from tests.race.world import RaceWorld
 
-MOST_STEPS: Final = 300
+MOST_STEPS: Final = 400
+QUIET_SECONDS: Final = 12  # longer than anything waits that nothing but time ends
 # Longer than a growth that is asked for again and again is held, and than anything else; in the sweeper's steps.
-STEPS_SECONDS: Final = (0.3, 1, 3, 6, 6, 15, 30, 30, 60, 60, 60, 120, 120)
+STEPS_SECONDS: Final = (0.3, 1, 3, 6, 6, 15, 30, 30, 60, 60, 60, 120, 120, 120, 120)
 # What belongs to work under way, by the words of its text; everything else is trouble or chance.
 _WORK: Final = (
     " is provisioned",
@@ -29,6 +31,8 @@ _WORK: Final = (
     " is rebuilt",
     " gets a copy on",
     " is one too many",
+    " gets a new copy",
+    " has left its disk",
     " grows",
     " is deleted",
     " is detached",
@@ -38,18 +42,30 @@ _WORK: Final = (
 class Ending:
     """Brings a world to rest."""
 
-    def __init__(self, world: RaceWorld, scheduler: RaceScheduler, longhorn: RaceLonghorn, users: Users) -> None:
-        self._world, self._scheduler, self._longhorn, self._users = world, scheduler, longhorn, users
+    def __init__(
+        self, world: RaceWorld, scheduler: RaceScheduler, longhorn: RaceLonghorn, placer: RacePlacer, users: Users
+    ) -> None:
+        self._world, self._scheduler, self._longhorn = world, scheduler, longhorn
+        self._placer, self._users = placer, users
+
+    def go_on(self) -> None:
+        """What is under way comes to its end: bindings, and what Longhorn and the leader do for bound pods."""
+        self._world.log.append("all that is under way goes on")
+        for current in list(self._world.rounds.values()):
+            pod = self._world.pods.get(current.key)
+            if pod is not None and not current.is_gated:
+                self._finish_binding(pod)
+        self._work()
 
     def come_to_rest(self, *, has_more_disks: bool = False, keeps_waiting: bool = False) -> None:
-        """`keeps_waiting`: pods that were refused and that nobody is at work on stay. `has_more_disks`: everything
-        finds room in the end; else what finds none stays without."""
+        """`keeps_waiting`: pods that nobody is at work on stay. `has_more_disks`: everything finds room in the end;
+        else what finds none stays without."""
         world = self._world
         world.log.append("everything comes to rest")
         self._repair(has_more_disks)
         for current in list(world.rounds.values()):
             pod = world.pods.get(current.key)
-            if pod is None or current.is_gated or (keeps_waiting and current.is_refused and not pod.node_name):
+            if pod is None or current.is_gated or (keeps_waiting and not (current.picked or pod.node_name)):
                 continue
             if not self._finish_binding(pod):
                 self._go(pod)
@@ -84,6 +100,8 @@ class Ending:
                 for disk in node.disks
             )
             world.write("node", node.name, replace(node, disks=tuple(disks)))
+        for entry in [entry for entry in world.replicas.values() if entry.eviction_requested]:
+            world.write("replica", entry.name, replace(entry, eviction_requested=False))
 
     def _finish_binding(self, pod: Pod) -> bool:
         """Whether the pod is bound, or now was."""
@@ -109,13 +127,24 @@ class Ending:
         return False
 
     def _work(self) -> None:
-        """Let Longhorn finish what it has begun."""
+        """Let Longhorn and the leader finish what they have begun."""
+        quiet_seconds = 0
         for _ in range(MOST_STEPS):
             found = [action for action in self._longhorn.actions() if _is_work(action[0])]
-            if not found:
+            for action in found[:1]:
+                self._world.do(action)
+            self._world.deliver_all()
+            before = self._world.serial
+            self._placer.turn()
+            self._placer.finish()
+            if found or self._world.serial != before:
+                quiet_seconds = 0
+                continue
+            if quiet_seconds >= QUIET_SECONDS:
                 return
-            self._world.do(found[0])
-        raise RuntimeError("Longhorn never comes to rest")
+            self._world.sweep(1.0)
+            quiet_seconds += 1
+        raise RuntimeError("the cluster never comes to rest")
 
     def _runs(self, pod: Pod) -> bool:
         """Whether the pod is bound, and every volume of it is attached with all its copies."""
@@ -126,9 +155,18 @@ class Ending:
         )
 
     def check(self) -> None:
-        rows = self._world.driver.rows()
-        told = "\n".join(f"    {row}" for row in rows)
-        self._world.check(not rows, f"still promised when all is quiet:\n{told}")
+        """What is kept for single pods is theirs as long as they wait."""
+        left = "\n".join(f"    {one}" for one in self._world.driver.left())
+        self._world.check(not left, f"still taken when all is quiet:\n{left}")
+
+
+def check_reasons(world: RaceWorld) -> None:
+    """At any moment when every watch has delivered."""
+    pods = {pod.uid for pod in world.pods.values() if not pod.is_finished}
+    world.check(world.driver.holders() <= pods, f"{world.driver.holders() - pods} hold room, and are gone")
+    claimed = {f"pvc-{claim.uid}" for claim in world.claims.values()}
+    gone = world.driver.planned() - claimed
+    world.check(not gone, f"{gone} have plans, and no claims")
 
 
 def _is_work(text: str) -> bool:

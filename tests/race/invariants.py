@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-PROMISES: Final = "promises"  # every promise counts exactly once until it is shown or ends
-REASONS: Final = "reasons"  # no promise outlives its reason
+COUNTS: Final = "counts"  # what was told is taken, once, on the disks that were named, and on bytes that are there
+REASONS: Final = "reasons"  # nothing stays taken without a reason
 STARVATION: Final = "starvation"  # a pod that fits is offered a node
-LIMITS: Final = "limits"  # no disk exceeds its limit by what was promised, and nobody promised goes without
+LIMITS: Final = "limits"  # no place exceeds its disk or breaks its volume's rules, and nobody let through goes without
 ALLOCATIONS: Final = "allocations"  # what is given away by name counts once, is kept, and exceeds no disk
-INVARIANTS: Final = (PROMISES, REASONS, STARVATION, LIMITS, ALLOCATIONS)
+INVARIANTS: Final = (COUNTS, REASONS, STARVATION, LIMITS, ALLOCATIONS)

@@ -1,250 +1,133 @@
-"""The fourth invariant: no disk exceeds its limit by what was promised, and nobody who was promised room goes without.
+"""The fourth invariant: no place exceeds its disk or breaks its volume's rules, and nobody let through goes without.
 
-Every yes is remembered with the step at which it was given. When a replica lands, or finds no disk, and the yes is in
-force, that has to be explained by something that came after the yes: bytes on the disk that nobody was promised (pods
-that were not asked about, Longhorn's own copies, promises that time had ended), or a change of reach (bytes that became
-free, a disk, a node or a replica that failed or came back).
+A place is judged when it arrives at the API server, by the truth of that moment. What the leader could not know when it
+decided is set aside: what its watches had not delivered, and what came later from elsewhere.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Final
 
-from controller.model.longhorn import InstanceManager, LonghornNode, Replica, Volume
-from controller.model.workload import Claim, Pod
-from tests.fakes.builders import GIB, replica
-from tests.longhorn.placement import Candidate
-from tests.race.driver import EVERYWHERE, RaceAnswer
-from tests.race.promises import is_local, lacks, required
-from tests.race.world import Grant, RaceWorld
+from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
+from controller.allocator.verbs.place import How, Why
+from controller.model.longhorn import Replica, Volume
+from controller.model.workload import Pod
+from tests.race.told import EVERYWHERE, Yes, is_local, is_short
+from tests.race.world import RaceWorld
 
-GROWTH: Final = "growth"
+FURTHER_SECONDS: Final = 8.0  # that a further copy waits for bytes that nobody has
+_FAULTS: Final = (Why.FAULT, Why.ILLEGAL)
 
 
 class Limits:
-    """Watches all that is answered and written."""
+    """Watches all that is decided and placed."""
 
     def __init__(self, world: RaceWorld) -> None:
         self._world = world
-        self._step = 0
-        self._yes: dict[tuple[str, str], int] = {}  # by the claim's uid and node, EVERYWHERE or GROWTH
-        self._due: dict[str, int] = {}  # copies that had a disk when the volume that roams was promised room
-        self._disturbed: Counter[str] = Counter()  # by disk UUID, the last step that explains an excess
-        self._all_disturbed = 0
-        self._unpromised: set[str] = set()  # replicas that landed without a yes
-        self._suits_owner: set[str] = set()  # uids of claims that were granted growth
-        self._at_discretion: dict[str, str] = {}  # claim uid -> the pod whose volumes may be over-committed together
-        # Of nodes and managers, as the product knows them.
-        self._states: dict[str, object] = {name: _state(facts) for name, facts in world.nodes.items()}
-        self._states.update((name, _state(facts)) for name, facts in world.managers.items())
+        self._known: dict[str, int] = {}  # by replica, the last write that its decision knew of
 
-    # What is promised
+    # Decisions
 
-    def answered(self, pod: Pod, answer: RaceAnswer) -> None:
-        """A yes, with all that it promises."""
-        self._step += 1
-        for claim in self._world.claims_of(pod) if answer.is_held else ():
-            if answer.is_at_discretion:
-                self._at_discretion[claim.uid] = pod.uid
-            elif not answer.is_chosen:
-                self._at_discretion.pop(claim.uid, None)
-            facts = self._world.volume_of(claim)
-            roams = not is_local(facts)
-            for node in (EVERYWHERE,) if roams else answer.passed:
-                if self._is_new(claim, node, answer):
-                    self._yes[claim.uid, node] = self._step
-                    if roams:
-                        self._due[claim.uid] = self._copies_with_a_disk(claim, facts)
-
-    def _is_new(self, claim: Claim, node: str, answer: RaceAnswer) -> bool:
-        """Whether the answer promises that anew."""
-        return not answer.is_chosen or (claim.uid, node) not in self._yes
-
-    def granted(self, grant: Grant) -> None:
-        """What is admitted before the product has seen where the replicas lie is no promise."""
-        claim = self._world.claims.get(grant.claim_key)
-        if claim is None:
-            return
-        self._step += 1
-        facts = self._world.volume_of(claim)
-        reach = self._world.rules().reach(facts, self._world.replicas_of(facts.name), has_limits=False)
-        self._suits_owner.discard(claim.uid)
-        if any(one.node == facts.owner_id for one in reach):
-            self._suits_owner.add(claim.uid)
-        if self._world.waiting():
-            self._yes.pop((claim.uid, GROWTH), None)
-        else:
-            self._yes[claim.uid, GROWTH] = self._step
-
-    def _copies_with_a_disk(self, claim: Claim, facts: Volume) -> int:
-        """How many of the missing copies find a disk if nothing is promised; all where Longhorn wants them all."""
+    def decided(self, turn: ReplicaTurn) -> None:
         world = self._world
-        placed = [entry for entry in world.lying_of(facts.name) if entry.is_placed]
-        found = sum(
-            1 for entry in placed if not entry.failed_at
-        )  # a failed one keeps others from its node all the same
-        if not world.settings.degraded_availability:
-            return facts.replica_count
-        # One copy at least has to have a disk; of a volume that has data, failed or not, none need find another one.
-        least = 0 if placed else 1
-        rules, left = world.rules(), world.free_bytes()
-        for number in range(facts.replica_count - found):
-            disks = [one for one in rules.reach(facts, placed) if left[one.uuid] >= facts.size_bytes]
-            if not disks:
-                break
-            left[disks[0].uuid] -= facts.size_bytes
-            made = replica(f"made-up-{number}", facts.name, facts.size_bytes / GIB, on=disks[0].node)
-            placed.append(replace(made, disk_uuid=disks[0].uuid))
-            found += 1
-        return max(least, found)
+        world.check(not turn.fault and turn.reason not in _FAULTS, f"{turn.reason}: {turn.fault}")
+        if turn.write is not None:
+            self._known[turn.write.replica] = world.seen_serial()
+            self._check_open(turn.write)
+            self._check_how(turn.write)
+        elif turn.reason == Why.NO_ROOM:
+            self.check_room(turn.volume, "finds no room")
+        if turn.step is TurnStep.HOLD:
+            used = [one.name for one in world.replicas_of(turn.volume) if one.is_placed and not one.failed_at]
+            is_known = not world.waiting()
+            world.check(not (used and is_known), f"a copy of {turn.volume} is kept from Longhorn beside {used}")
 
-    def bound_by_hand(self, pod: Pod, node: str) -> None:
-        """What lands of it was not promised."""
+    def _check_open(self, write: PlaceWrite) -> None:
+        """The disk takes replicas, as far as the product knows."""
+        node = self._world.nodes[write.place.node]
+        disk = next(one for one in node.disks if one.uuid == write.place.disk_uuid)
+        is_known = "node" not in self._world.waiting()
+        self._world.check(disk.schedulable or not is_known, f"{write.replica} is given {disk.uuid}, which is closed")
 
-    def ended(self, pod: Pod) -> None:
-        """Time has ended what was promised to the pod."""
-        for claim in self._world.claims_of(pod):
-            for place in [place for place in self._yes if place[0] == claim.uid]:
-                del self._yes[place]
-
-    # What happens
-
-    def delivered(self, kind: str, facts: object | None, gone: object | None) -> None:
-        """The product knows it now; what happened before may have been unknown when a yes was given after it."""
-        known = facts if facts is not None else gone
-        self._step += 1
-        if self._is_news(kind, facts, gone):
-            self._all_disturbed = self._step
-        if isinstance(known, (LonghornNode, InstanceManager)):
-            self._states[known.name] = _state(facts)
-
-    def _is_news(self, kind: str, facts: object | None, gone: object | None) -> bool:
-        """Whether the event tells of something that explains an excess."""
-        known = facts if facts is not None else gone
-        if isinstance(known, (LonghornNode, InstanceManager)):
-            return self._states.get(known.name) != _state(facts)
-        if isinstance(known, Replica) and known.disk_uuid:
-            return facts is None or bool(known.failed_at) or known.name in self._unpromised
-        return False
-
-    def written(self, kind: str, facts: object | None, old: object | None) -> None:
-        """Before it is stored."""
-        if kind in ("node", "instance_manager"):
-            if _state(facts) != _state(old):
-                self._step += 1
-                self._all_disturbed = self._step
-        elif kind == "replica":
-            self._replica(facts, old)
-
-    def _replica(self, facts: object | None, old: object | None) -> None:
-        self._step += 1
-        before = old if isinstance(old, Replica) else None
-        after = facts if isinstance(facts, Replica) else None
-        if before is not None and before.disk_uuid and (after is None or after.disk_uuid != before.disk_uuid):
-            self._disturbed[before.disk_uuid] = self._step
-        if before is not None and (after is None or bool(after.failed_at) != bool(before.failed_at)):
-            self._all_disturbed = self._step if before.disk_uuid else self._all_disturbed
-        if after is None or not after.disk_uuid:
+    def _check_how(self, write: PlaceWrite) -> None:
+        """Planned bytes are for further copies, after a while, and for what has lost its place."""
+        world = self._world
+        if write.how != How.DISPLACED or world.waiting():
             return
-        more = after.size_bytes - (before.size_bytes if before is not None and before.disk_uuid else 0)
-        if more > 0:
-            self._landed(after, more, is_growth=before is not None and bool(before.disk_uuid))
+        waited = world.now - max(world.made_at[write.replica], world.term_at)
+        world.check(waited >= FURTHER_SECONDS, f"{write.replica} takes planned bytes after {waited:g} s")
+        others = [one for one in world.replicas_of(write.volume) if one.is_placed]
+        has_lost = all(self._is_explained(yes, write.volume) for yes in self._told(write.volume))
+        has_lost = has_lost and world.told.all_at > 0
+        world.check(bool(others) or has_lost, f"{write.replica} is the first copy, and takes planned bytes")
 
-    def _landed(self, facts: Replica, more: int, *, is_growth: bool) -> None:
-        yes = self._yes_for(facts, is_growth=is_growth)
-        if yes is None:
-            self._disturbed[facts.disk_uuid] = self._step
-            self._unpromised.add(facts.name)
-            return
-        used = more + sum(one.size_bytes for one in self._world.replicas.values() if one.disk_uuid == facts.disk_uuid)
-        limit = self._world.rules().limits()[facts.disk_uuid]
-        owner = self._world.volumes.get(facts.volume)
-        if owner is not None and not is_local(owner) and not is_growth:
-            limit += limit * self._world.shape.excess_pct // 100
-        if used - self._at_discretion_beside(facts) > limit and not self._is_explained(yes, facts.disk_uuid):
-            text = f"{used / 1024**3:g} of {limit / 1024**3:g} GiB are on {facts.disk_uuid}"
-            self._world.check(False, f"{facts.name} puts its disk over the limit: {text}")
+    # Places
 
-    def _at_discretion_beside(self, facts: Replica) -> int:
-        """Bytes on the disk of the same pod's other volumes, where it was told that they may be too many there."""
-        pod = self._at_discretion.get(facts.volume.removeprefix("pvc-"), "-")
-        return sum(
-            one.size_bytes
-            for one in self._world.replicas.values()
-            if one.disk_uuid == facts.disk_uuid
-            and one.volume != facts.volume
-            and self._at_discretion.get(one.volume.removeprefix("pvc-")) == pod
-        )
+    def arrives(self, write: PlaceWrite, facts: Replica) -> None:
+        world, uuid, known = self._world, write.place.disk_uuid, self._known[write.replica]
+        here = [one for one in world.replicas.values() if one.disk_uuid == uuid]
+        unseen = sum(world.told.came(uuid, known).values())
+        used = sum(one.size_bytes for one in here) + facts.size_bytes
+        limit = world.rules().limits()[uuid]
+        text = f"{facts.name} puts its disk over the limit: {used / 1024**3:g} of {limit / 1024**3:g} GiB on {uuid}"
+        world.check(used - unseen <= limit, text)
+        volume = world.volumes.get(facts.volume)
+        others = [one for one in world.replicas_of(facts.volume) if one.is_placed and one.is_usable]
+        others = [one for one in others if one.name not in world.told.came(one.disk_uuid, known)]
+        if volume is not None:
+            self._check_affinity(volume, write, others)
 
-    def _yes_for(self, facts: Replica, *, is_growth: bool = False) -> int | None:
-        """The step at which these bytes were promised on that node; None: they are not."""
-        claim = self._world.claim_by_uid(facts.volume.removeprefix("pvc-"))
-        if claim is None:
-            return None
-        if is_growth:
-            return self._yes.get((claim.uid, GROWTH))
-        return self._yes_on(claim, facts.node)
-
-    def _yes_on(self, claim: Claim, node: str) -> int | None:
-        places = {need.node for need in required(self._world) if need.volume == claim.uid} & {node, EVERYWHERE}
-        steps = [self._yes[claim.uid, place] for place in places if (claim.uid, place) in self._yes]
-        facts = self._world.volume_of(claim)
-        grows_there = node == facts.owner_id and claim.uid in self._suits_owner  # where it does not go, nothing is said
-        grows_there = grows_there and (claim.requested_bytes > facts.size_bytes or facts.expansion_required)
-        if grows_there and (claim.uid, GROWTH) in self._yes:
-            steps.append(self._yes[claim.uid, GROWTH])  # it is attached there to grow
-        return max(steps, default=None)
-
-    def _is_explained(self, yes: int, *disks: str) -> bool:
-        if max(self._all_disturbed, *(self._disturbed[disk] for disk in disks)) > yes:
-            return True
-        return any(self._is_news(*event) for event in self._world.undelivered())
+    def _check_affinity(self, volume: Volume, write: PlaceWrite, others: list[Replica]) -> None:
+        settings, where = self._world.settings, write.place
+        is_zone_soft = _flag(volume.zone_soft_anti_affinity, settings.zone_soft_anti_affinity)
+        is_node_soft = is_zone_soft and _flag(volume.soft_anti_affinity, settings.soft_anti_affinity)
+        is_disk_soft = _flag(volume.disk_soft_anti_affinity, settings.disk_soft_anti_affinity)
+        beside = [one.name for one in others if one.node == where.node and not is_node_soft]
+        beside += [one.name for one in others if one.disk_uuid == where.disk_uuid and not is_disk_soft]
+        self._world.check(not beside, f"{write.replica} lies on {where.disk_uuid}, beside {beside}")
 
     # Who goes without
 
-    def check_all_find_disks(self, decided: Mapping[str, Replica]) -> None:
-        """Every replica that Longhorn may place now, and that was promised room, has a disk to go to. `decided` are
-        replicas as Longhorn is about to write them."""
-        for facts in self._world.volumes.values():
-            if facts.data_locality == "disabled" or facts.node_id:
-                replicas = [decided.get(one.name, one) for one in self._world.replicas_of(facts.name)]
-                waiting = [one for one in replicas if not (one.node or one.failed_at)]
-                if waiting:
-                    self._check_volume(facts, replicas, waiting[0])
-
-    def _check_volume(self, facts: Volume, replicas: Sequence[Replica], waiting: Replica) -> None:
-        claim = self._world.claim_by_uid(facts.name.removeprefix("pvc-"))
-        if claim is None or waiting.hard_node_affinity:
+    def check_room(self, volume: str, what: str) -> None:
+        """Whoever was let through, and whose choice is shown, has a place for its volume."""
+        world = self._world
+        facts = world.volumes.get(volume)
+        if facts is None or world.waiting() or volume in world.writing.values():
             return
-        found = self._world.rules().candidates(facts, replicas, waiting)
-        if is_local(facts):
-            self._check_local(claim, facts, found)
-            return
-        placed = sum(1 for one in replicas if one.node and not one.failed_at)
-        if found or placed >= self._due.get(claim.uid, 0):
-            return
-        yes = self._yes_on(claim, EVERYWHERE)
-        if yes is not None and not self._is_explained(yes, *self._world.rules().limits()):
-            self._world.check(False, f"{waiting.name} finds no disk, though {self._due[claim.uid]} copies had one")
+        for node, offered in self.due(facts):
+            world.check(False, f"{volume} {what}, and its pod was offered {offered}; it is due on {node}")
 
-    def _check_local(self, claim: Claim, facts: Volume, found: Sequence[Candidate]) -> None:
-        node = facts.node_id
-        if any(one.node == node for one in found) or not lacks(self._world, claim, node):
-            return
-        if found and claim.uid in self._at_discretion:
-            return  # it goes to another node, as was told
-        yes = self._yes_on(claim, node)
-        disks = [disk.uuid for disk in self._world.nodes[node].disks] if node in self._world.nodes else []
-        if yes is not None and not self._is_explained(yes, *disks):
-            self._world.check(False, f"{facts.name} finds no disk on {node}, which it was promised")
+    def due(self, facts: Volume) -> Iterator[tuple[str, list[str]]]:
+        """The node, or EVERYWHERE, where the volume lacks a copy though a pod was told a place for it, and nothing
+        explains that; with the nodes that the pod was offered."""
+        for pod in self._told_pods(facts.name):
+            yes = self._world.told.yes[pod.uid]
+            due = yes.due.get(facts.name.removeprefix("pvc-"), 0)
+            if is_short(self._world, facts, pod.node_name, due) and not self._is_explained(yes, facts.name):
+                yield pod.node_name if is_local(facts) else EVERYWHERE, sorted(yes.nodes)
+
+    def check_at_rest(self) -> None:
+        """When all is quiet."""
+        for facts in list(self._world.volumes.values()):
+            if any(not one.node and not one.failed_at for one in self._world.replicas_of(facts.name)):
+                self.check_room(facts.name, "is without a place for ever")
+
+    def _told_pods(self, volume: str) -> list[Pod]:
+        """Bound pods that were told a place for it where they are."""
+        world, claim = self._world, self._world.claim_of(volume)
+        users = world.users_of(claim) if claim is not None else []
+        if claim is None or (is_local(world.volume_of(claim)) and len(users) > 1):
+            return []
+        told = ((pod, world.told.yes.get(pod.uid)) for pod in users if pod.node_name)
+        return [pod for pod, yes in told if yes is not None and yes.nodes_of(claim.uid) & {pod.node_name, EVERYWHERE}]
+
+    def _told(self, volume: str) -> list[Yes]:
+        return [self._world.told.yes[pod.uid] for pod in self._told_pods(volume)]
+
+    def _is_explained(self, yes: Yes, volume: str) -> bool:
+        return self._world.told.is_explained(yes, volume)
 
 
-def _state(facts: object | None) -> object:
-    """All but the figures that follow the replicas."""
-    if not isinstance(facts, LonghornNode):
-        return facts
-    disks = tuple(replace(disk, scheduled_bytes=0, scheduled_replicas={}) for disk in facts.disks)
-    return replace(facts, disks=disks)
+def _flag(own: str, setting: bool) -> bool:
+    return own == "enabled" if own in ("enabled", "disabled") else setting

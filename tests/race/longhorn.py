@@ -1,9 +1,9 @@
-"""Longhorn's part: volumes are made, attached, placed one replica at a time on any legal disk, rebuilt and moved, and
-the figures of its nodes follow late. Where a replica may go is the tests' own rules' to say."""
+"""Longhorn's part: volumes are made, attached, rebuilt, moved, evicted and grown, and the figures of its nodes follow
+late. It places a replica only where the gate is open, or as it was told by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
@@ -12,18 +12,16 @@ from controller.model.longhorn import Disk, Replica, Volume
 from controller.model.workload import Claim, PersistentVolume
 from tests.fakes.builders import GIB, replica
 from tests.longhorn import locality
-from tests.longhorn.placement import Candidate
 from tests.race.longhorn_rules import replica_raw, settings_raw, volume_raw
 from tests.race.shapes import IMMEDIATE, volume_of
 from tests.race.world import Action, RaceWorld
 
-LATE_SECONDS: Final = 1.0  # from Longhorn's decision on a disk to its write, at most
-# Of the disks that Longhorn may choose among, given the volume and its replicas: those that it may take here.
-Choose = Callable[[Volume, Sequence[Replica], Sequence[Candidate]], Sequence[Candidate]]
+LONGHORN: Final = "longhorn"
+TOLD: Final = "told"  # by name
 
 
-class Placer(Protocol):
-    """Decides where replicas go, in place of Longhorn's own search, and whether they may grow."""
+class Asks(Protocol):
+    """Asks where replicas go, in place of Longhorn's own search, and whether they may grow."""
 
     def placing(self, facts: Volume, entry: Replica) -> Iterator[Action]: ...
     def takes_growth(self, entry: Replica, size_bytes: int) -> bool: ...
@@ -31,20 +29,12 @@ class Placer(Protocol):
 
 
 class RaceLonghorn:
-    """All that Longhorn, its provisioner and kubelet may do next."""
+    """All that Longhorn, its provisioner and kubelet may do next. `is_open`: whether the gate lets it place that
+    Replica."""
 
-    def __init__(self, world: RaceWorld) -> None:
-        self._world = world
-        self.decided: dict[str, Replica] = {}  # by name, replicas as they are about to be written
-        self.choose: Choose = lambda _facts, _replicas, found: found
-        self.placer: Placer | None = None
-        world.before_time = self._write_what_is_due
-
-    def _write_what_is_due(self, seconds: float) -> None:
-        """A decision is written within a second."""
-        if seconds >= LATE_SECONDS:
-            for name in list(self.decided):
-                self._write_decided(name)
+    def __init__(self, world: RaceWorld, is_open: Callable[[Replica], bool]) -> None:
+        self._world, self._is_open = world, is_open
+        self.asks: Asks | None = None
 
     def actions(self) -> list[Action]:
         found = [*self._provisioning(), *self.figures()]
@@ -73,14 +63,14 @@ class RaceLonghorn:
     def _add_replica(self, facts: Volume, hard_affinity: str = "") -> None:
         self._world.serial += 1
         name = f"{facts.name}-r{self._world.serial}"
-        made = replica(name, facts.name, facts.size_bytes / GIB, hard_node_affinity=hard_affinity)
+        made = replica(name, facts.name, facts.size_bytes / GIB, hard_node_affinity=hard_affinity, uid=f"uid-{name}")
         self._world.write("replica", name, made)
 
     def provision(self, claim: Claim) -> None:
         world, name = self._world, f"pvc-{claim.uid}"
         if name not in world.volumes:
             self._make(claim)
-        world.clock.advance(0.6)
+        world.pass_time(0.6)
         size = claim.requested_bytes
         pv = PersistentVolume(name, "driver.longhorn.io", name, claim.uid, claim.key, size, world.now_utc())
         world.write("pv", name, pv)
@@ -93,8 +83,6 @@ class RaceLonghorn:
             current = world.rounds[pod.key]
             if claim.selected_node and claim.selected_node == current.picked:
                 current.forget()
-                world.doubt(pod)
-        world.given_back_at[claim.uid] = world.now
         world.write("claim", claim.key, replace(claim, selected_node=""))
 
     # Figures
@@ -118,7 +106,7 @@ class RaceLonghorn:
     # Volumes
 
     def of_volume(self, facts: Volume) -> Iterator[Action]:
-        claim = self._world.claim_by_uid(facts.name.removeprefix("pvc-"))
+        claim = self._world.claim_of(facts.name)
         if claim is None:
             yield f"{facts.name} is deleted", partial(self._delete, facts)
             return
@@ -162,7 +150,7 @@ class RaceLonghorn:
 
     def _detach(self, facts: Volume, replicas: list[Replica]) -> None:
         for entry in replicas:
-            if entry.hard_node_affinity and not entry.healthy_at:
+            if facts.data_locality == "best-effort" and entry.hard_node_affinity and not entry.healthy_at:
                 self._world.write("replica", entry.name, None)
         self._change(facts.name, node_id="", state="detached")
 
@@ -175,7 +163,7 @@ class RaceLonghorn:
 
     def _judge_health(self, name: str) -> None:
         facts = self._world.volumes[name]
-        healthy = sum(1 for entry in self._world.replicas_of(name) if entry.healthy_at and entry.is_usable)
+        healthy = sum(1 for entry in self._world.replicas_of(name) if entry.healthy_at and not entry.failed_at)
         if healthy >= facts.replica_count:
             self._change(name, robustness="healthy", last_degraded_at="")
         elif facts.robustness != "degraded":
@@ -184,44 +172,25 @@ class RaceLonghorn:
     # Placing
 
     def _placing(self, facts: Volume, replicas: list[Replica], entry: Replica) -> Iterator[Action]:
-        if self.placer is not None:
-            yield from self.placer.placing(facts, entry)
+        if self.asks is not None:
+            yield from self.asks.placing(facts, entry)
             return
-        if entry.name in self.decided:
-            at = self.decided[entry.name].disk_uuid
-            yield f"{entry.name} is placed on {at}, as was decided", partial(self._write_decided, entry.name)
-            return
-        seen = [self.decided.get(one.name, one) for one in replicas]
-        found = self._world.rules().candidates(facts, seen, entry)
-        for candidate in self.choose(facts, seen, found) if found else ():
+        found = self._world.rules().candidates(facts, replicas, entry) if self._is_open(entry) else []
+        for candidate in found:
             text = f"{entry.name} is placed on {candidate.uuid}"
-            yield text, partial(self.place, facts, entry, candidate.node, candidate.uuid)
-            if self._world.shape.writes_late:
-                text = f"{entry.name} is decided to go to {candidate.uuid}"
-                yield text, partial(self._decide, facts, entry, candidate.node, candidate.uuid)
-        if not found and facts.scheduled is not False:
-            yield f"{entry.name} finds no disk", partial(self.finds_no_disk, facts.name)
+            yield text, partial(self.place, facts, entry, candidate.node, candidate.uuid, by=LONGHORN)
 
     def finds_no_disk(self, name: str) -> None:
         self._change(name, scheduled=False)
 
-    def _decide(self, facts: Volume, entry: Replica, node: str, disk_uuid: str) -> None:
+    def place(
+        self, facts: Volume, entry: Replica, node: str, disk_uuid: str, size_bytes: int = 0, by: str = ""
+    ) -> None:
+        """`size_bytes` 0: the volume's."""
         hard = node if facts.data_locality == "strict-local" else entry.hard_node_affinity
-        self.decided[entry.name] = replace(
-            entry, node=node, disk_uuid=disk_uuid, hard_node_affinity=hard, size_bytes=facts.size_bytes
-        )
-
-    def place(self, facts: Volume, entry: Replica, node: str, disk_uuid: str, size_bytes: int = 0) -> None:
-        """`size_bytes`: its own; 0: the volume's at that moment."""
-        self._decide(facts, entry, node, disk_uuid)
-        self._write_decided(entry.name, size_bytes)
-
-    def _write_decided(self, name: str, size_bytes: int = 0) -> None:
-        placed = self.decided.pop(name)
-        facts = self._world.volumes.get(placed.volume)
-        if facts is None or name not in self._world.replicas:
-            return
-        self._world.write("replica", name, replace(placed, size_bytes=size_bytes or facts.size_bytes))
+        size = size_bytes or facts.size_bytes
+        placed = replace(entry, node=node, disk_uuid=disk_uuid, hard_node_affinity=hard, size_bytes=size, held="")
+        self._world.write("replica", entry.name, placed, by)
         if facts.scheduled is not True and all(other.node for other in self._world.replicas_of(facts.name)):
             self._change(facts.name, scheduled=True)
 
@@ -244,8 +213,12 @@ class RaceLonghorn:
             name = str(surplus["metadata"]["name"])
             yield f"{name} is one too many", partial(self._world.write, "replica", name, None)
         staying = [entry for entry in replicas if not entry.failed_at]
-        if len(staying) < facts.replica_count and any(entry.healthy_at for entry in staying):
+        is_missing = len(staying) < facts.replica_count and any(entry.healthy_at for entry in staying)
+        if is_missing or locality.wants_spare(volume, raw, settings):
             yield f"{facts.name} gets a new copy", partial(self._add_replica, facts)
+        for leaving in locality.evicted(volume, raw):
+            name = str(leaving["metadata"]["name"])
+            yield f"{name} has left its disk", partial(self._world.write, "replica", name, None)
 
     def _heal(self, entry: Replica) -> None:
         self._world.write("replica", entry.name, replace(entry, failed_at="", healthy_at=self._world.now_utc()))
@@ -260,8 +233,8 @@ class RaceLonghorn:
     def _growth(self, facts: Volume, claim: Claim, replicas: list[Replica]) -> Iterator[Action]:
         if claim.requested_bytes > facts.size_bytes:
             yield f"{facts.name} grows", partial(self._grow, facts, claim)
-        if self.placer is not None:
-            yield from self.placer.asks_to_grow(facts)
+        if self.asks is not None:
+            yield from self.asks.asks_to_grow(facts)
         is_placed = any(entry.is_placed for entry in replicas)
         for entry in replicas:
             if entry.size_bytes < facts.size_bytes and self._takes_growth(entry, facts.size_bytes):
@@ -281,8 +254,8 @@ class RaceLonghorn:
 
     def _takes_growth(self, entry: Replica, size_bytes: int) -> bool:
         """Whether Longhorn's own check admits it, by the figures of the moment."""
-        if self.placer is not None:
-            return self.placer.takes_growth(entry, size_bytes)
+        if self.asks is not None:
+            return self.asks.takes_growth(entry, size_bytes)
         more_bytes = size_bytes - entry.size_bytes
         for node in self._world.nodes.values():
             for disk in node.disks:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from controller.model.longhorn import InstanceManager, LonghornNode, LonghornSettings, Replica, Volume
 from tests.longhorn.placement import Candidate, find_candidates
-from tests.longhorn.preference import choose, near
+from tests.longhorn.preference import near
 from tests.longhorn.space import DiskFigures
 from tests.longhorn.state import SearchState
 from tests.longhorn_rules.objects import Raw, disk, node, replica, volume
@@ -160,12 +160,6 @@ class Rules:
         them."""
         copy = {"metadata": {"name": "one-more"}, "spec": {"hardNodeAffinity": node}}
         return find_candidates(self.state(replicas, has_limits=has_limits), volume_raw(volume), copy).candidates
-
-    def preferred(
-        self, volume: Volume, replicas: Iterable[Replica], found: Sequence[Candidate], pick: Callable[[int], int]
-    ) -> Candidate | None:
-        """The one of `found` that Longhorn takes; `pick(n)` decides ties, which are chance."""
-        return choose(self.state(replicas), volume_raw(volume), found, pick)
 
     def limits(self) -> dict[str, int]:
         """By disk UUID, the most that may be scheduled there."""

@@ -10,11 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.race.allocations import Allocations
 from tests.race.callers import Callers, Course
-from tests.race.ending import Ending
-from tests.race.invariants import ALLOCATIONS, INVARIANTS, LIMITS, PROMISES, REASONS, STARVATION
+from tests.race.counts import CountsInvariant
+from tests.race.ending import Ending, check_reasons
+from tests.race.invariants import ALLOCATIONS, COUNTS, INVARIANTS, LIMITS, REASONS, STARVATION
 from tests.race.limits import Limits
 from tests.race.longhorn import RaceLonghorn
-from tests.race.promises import check_promises
+from tests.race.placer import RacePlacer
 from tests.race.record import WriteFault
 from tests.race.scheduler import RaceScheduler
 from tests.race.shapes import CLUSTERS, PODS, ClusterShape, PodShape, VolumeShape
@@ -24,16 +25,16 @@ from tests.race.world import Action, RaceWorld, SchedulingRound
 
 PASSING_SECONDS = (0.1, 1.0, 3.0, 6.0, 12.0, 40.0, 100.0, 310.0)
 LATE_PODS: Final = [
-    PodShape((VolumeShape("local", gib),), is_opted_in=True, is_gated=False, is_second=False) for gib in (1, 2, 3)
+    PodShape((VolumeShape(kind, gib),), is_opted_in=True, is_gated=False, is_second=False)
+    for kind, gib in (("local", 1), ("local", 2), ("free", 2))
 ]
 
 
 @dataclass(frozen=True)
 class CourseShape:
-    """What happens around a call: to its writes, after its search, before its answer, and before its write."""
+    """What happens around a call: to its writes, before its answer, and before its write."""
 
     faults: tuple[WriteFault, ...]
-    is_between: bool
     is_meanwhile: bool
     is_beforehand: bool
 
@@ -55,7 +56,6 @@ _FAULTS: Final = (
 COURSES: Final = st.builds(
     CourseShape,
     st.sampled_from(((), (), (), *_FAULTS)),
-    st.booleans(),
     st.sampled_from((False, False, True)),
     st.sampled_from((False, False, True)),
 )
@@ -65,7 +65,7 @@ _CHOICE = st.integers(0, 2**16)
 class Race(RuleBasedStateMachine):
     """Subclasses name the invariant that is checked; nothing is ever in quarantine."""
 
-    checked = PROMISES
+    checked = COUNTS
     examples = 0  # that were begun
 
     world: RaceWorld
@@ -80,15 +80,14 @@ class Race(RuleBasedStateMachine):
         self.world = RaceWorld(shape, self.checked)
         self.world.log.append(f"  {shape}")
         self.users, self.scheduler = Users(self.world), RaceScheduler(self.world)
-        self.longhorn = RaceLonghorn(self.world)
         self.limits = Limits(self.world)
-        if self.checked == LIMITS:
-            self.world.watcher = self.limits
+        self.placer = RacePlacer(self.world, self.limits if self.checked == LIMITS else None)
+        self.longhorn = RaceLonghorn(self.world, self.placer.is_open)
+        self.counts, self.starvation = CountsInvariant(self.world), Starvation(self.world)
         if self.checked == ALLOCATIONS:
             self.allocations = Allocations(self.world)
             self.callers = Callers(self.world, self.longhorn, self.allocations)
-            self.world.watcher = self.allocations.landings
-        self.starvation = Starvation(self.world, self.scheduler)
+        self.ending = Ending(self.world, self.scheduler, self.longhorn, self.placer, self.users)
         self.users.create(pod)
 
     def act(self, actions: list[Action], choice: int) -> None:
@@ -114,7 +113,7 @@ class Race(RuleBasedStateMachine):
         kinds = (self.users.actions, self.users.growths, self.users.troubles, self.scheduler.nominations)
         self.act(kinds[kind % 4]() or self.users.actions(), choice)
 
-    @precondition(lambda self: self.checked == PROMISES and self.users.neighbours())
+    @precondition(lambda self: self.checked == COUNTS and self.users.neighbours())
     @rule(choice=_CHOICE)
     def grow_side_by_side(self, choice: int) -> None:
         """Two volumes ask for the same bytes, one right after the other, perhaps of two leaders."""
@@ -145,8 +144,10 @@ class Race(RuleBasedStateMachine):
     def ask(self, current: SchedulingRound, candidates: list[str], choice: int, steps: int) -> None:
         self.world.log.append(f"a scheduler asks about {current.key}")
         self.was_idle = False
+        pod = self.world.pods[current.key]
+        fitting = self.starvation.fitting(pod, candidates) if self.checked == STARVATION else []
         answer = self.scheduler.ask(current, candidates)
-        self.starvation.note(current, answer)
+        self.starvation.check(pod, fitting, answer)
         if not steps or not current.offered:
             return
         passed = sorted(current.offered)
@@ -173,21 +174,34 @@ class Race(RuleBasedStateMachine):
                 self.world.driver.nodes_with_room(pod, names, self.world.read)
             else:
                 answer = self.world.driver.filter_pod(pod, names, self.world.read)
-                if answer is not None and answer.is_held and not answer.is_chosen:
-                    self.world.rounds[pod.key].overtake(self.world.claims_of(pod), names)
+                if answer is not None:
+                    self.world.told.answered(pod, answer)
 
     @precondition(lambda self: self.scheduler.actions())
     @rule(choice=_CHOICE)
     def schedule(self, choice: int) -> None:
         self.act(self.scheduler.actions(), choice)
 
-    @precondition(lambda self: self.checked == STARVATION and self.starvation.waiting())
-    @rule(choice=_CHOICE)
-    def insist(self, choice: int) -> None:
-        waiting = self.starvation.waiting()
-        current = waiting[choice % len(waiting)]
-        self.world.log.append(f"a scheduler insists on {current.key}")
-        self.starvation.insist(current)
+    # The leader's places
+
+    @precondition(lambda self: self.checked != ALLOCATIONS and self.placer.actions())
+    @rule(choice=_CHOICE, count=st.integers(1, 3))
+    def place(self, choice: int, count: int) -> None:
+        for _ in range(count):
+            self.act(self.placer.actions(), choice)
+            choice //= 7
+
+    @precondition(lambda self: self.checked != ALLOCATIONS)
+    @rule(is_stored=st.booleans(), choice=_CHOICE)
+    def loop_turns(self, is_stored: bool, choice: int) -> None:
+        """All are looked at, and perhaps all that is under way is stored."""
+        self.world.log.append("the leader's loop turns")
+        self.placer.turn()
+        if choice % 2:
+            self.placer.finish()
+        if is_stored:
+            self.world.log.append("plans are stored")
+            self.world.store()
 
     # Longhorn
 
@@ -199,9 +213,10 @@ class Race(RuleBasedStateMachine):
     @precondition(lambda self: self.scheduler.steps_under_way() or self.longhorn.actions())
     @rule(choice=_CHOICE, count=st.integers(2, 12))
     def work_goes_on(self, choice: int, count: int) -> None:
-        """Several steps of Longhorn and of bindings under way."""
+        """Several steps of Longhorn, of the leader and of bindings under way."""
         for _ in range(count):
-            self.act(self.scheduler.steps_under_way() + self.longhorn.actions(), choice)
+            places = self.placer.actions() if self.checked != ALLOCATIONS else []
+            self.act(self.scheduler.steps_under_way() + self.longhorn.actions() + places, choice)
             choice = (choice * 1103515245 + 12345) & 0x7FFFFFFF
 
     # Who asks for room by name
@@ -218,14 +233,6 @@ class Race(RuleBasedStateMachine):
         calls = [one for one in self.longhorn.actions() + self.callers.actions() if " asks " in one[0]]
         if not calls:
             return
-
-        def between() -> None:
-            quick = self.callers.quick()
-            if follows % 2 and quick:
-                text, act = quick[follows // 2 % len(quick)]
-                self.world.do((f"  meanwhile {text}", act))
-            else:
-                meanwhile()
 
         def meanwhile() -> None:
             others = self.scheduler.actions() + self.users.growths() + self.scheduler.steps_under_way()
@@ -252,7 +259,6 @@ class Race(RuleBasedStateMachine):
 
         self.callers.course = Course(
             course.faults,
-            between if course.is_between else None,
             meanwhile if course.is_meanwhile else None,
             beforehand if course.is_beforehand else None,
         )
@@ -289,19 +295,15 @@ class Race(RuleBasedStateMachine):
     # What must hold
 
     @invariant()
-    def promises_hold(self) -> None:
-        if self.checked == PROMISES and not self.world.waiting():
-            check_promises(self.world, self.world.driver.rows())
-
-    @invariant()
-    def limits_hold(self) -> None:
-        if self.checked == LIMITS:
-            self.limits.check_all_find_disks(self.longhorn.decided)
-
-    @invariant()
-    def allocations_hold(self) -> None:
+    def what_is_checked_holds(self) -> None:
         if self.checked == ALLOCATIONS:
             self.allocations.check()
+        elif self.world.waiting() or not self.placer.is_idle:
+            return
+        elif self.checked == COUNTS:
+            self.counts.check()
+        elif self.checked == REASONS:
+            check_reasons(self.world)
 
     @invariant()
     def nothing_is_in_quarantine(self) -> None:
@@ -311,14 +313,16 @@ class Race(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
-        world = self.world
-        ending = Ending(world, self.scheduler, self.longhorn, self.users)
         if self.checked == REASONS:
-            ending.come_to_rest(has_more_disks=bool(world.serial % 2))
-            ending.check()
+            serial = self.world.serial
+            self.ending.come_to_rest(has_more_disks=bool(serial % 2), keeps_waiting=bool(serial // 2 % 2))
+            self.ending.check()
         elif self.checked == STARVATION:
-            ending.come_to_rest(keeps_waiting=True)
+            self.ending.come_to_rest(keeps_waiting=True)
             self.everybody_asks()
+        elif self.checked == LIMITS:
+            self.ending.go_on()
+            self.limits.check_at_rest()
         elif self.checked == ALLOCATIONS:
             self.callers.come_to_rest()
             self.allocations.check()
@@ -332,12 +336,10 @@ class Race(RuleBasedStateMachine):
             self.world.log.append("the leader changes")
             self.world.change_leader(1)
         self.users.create(LATE_PODS[self.world.serial % len(LATE_PODS)])
+        self.world.deliver_all()
         askable = self.scheduler.askable()
         for current in reversed(askable) if self.world.serial // 2 % 2 else askable:
             self.ask(current, self.scheduler.candidates(current, -1), 0, 0)
-        for current in self.starvation.waiting():
-            self.world.log.append(f"a scheduler insists on {current.key}")
-            self.starvation.insist(current)
 
 
 def machine_for(name: str) -> type[Race]:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from controller.model.longhorn import Replica
 from controller.model.workload import Claim, Pod
-from tests.race.driver import EVERYWHERE, RaceAnswer
-from tests.race.promises import needs_at
+from tests.race.driver import RaceAnswer
 from tests.race.world import Action, RaceWorld, SchedulingRound
 
 
@@ -58,37 +56,16 @@ class RaceScheduler:
         if current.was_asked:  # it comes back after a second at least, and watches are not that late
             world.deliver_all("pod", "claim", "pv")
         current.was_asked = True
-        claims = (facts for kind, facts, _ in world.undelivered() if kind == "claim")
-        current.unseen = frozenset(facts.uid for facts in claims if isinstance(facts, Claim))
         answer = world.driver.filter_pod(pod, candidates, world.read)
-        current.offered, current.is_live, current.is_evident, current.is_refused = frozenset(), False, False, False
-        if answer is None or not answer.is_chosen:  # it is newer than what bound claims say
-            current.selected -= {claim.key for claim in world.claims_of(pod) if claim.volume_name}
-            current.is_nominated = False
+        current.offered, current.is_evident, current.is_refused = frozenset(), False, False
         if answer is None:
             world.log.append(f"  filter {pod.key} {list(candidates)}: error")
             return None
         world.log.append(f"  filter {pod.key} {list(candidates)}: {answer.decision} {list(answer.passed)}")
-        if world.watcher is not None:
-            world.watcher.answered(pod, answer)
+        world.told.answered(pod, answer)
         current.offered = frozenset(answer.passed)
         current.is_refused, current.is_evident = answer.is_refused, answer.is_chosen
-        if answer.is_held:
-            current.is_live, current.answered_at, current.term = True, world.now, world.term
-            for claim in world.claims_of(pod):
-                world.forget_chances(claim, answer.passed)
-            current.promised = {claim.uid: self._promised(claim, answer.passed) for claim in world.claims_of(pod)}
         return answer
-
-    def _promised(self, claim: Claim, nodes: Sequence[str]) -> frozenset[str]:
-        """Where its volume may still land. Nothing was held for one whose copy seemed to lie there, though Longhorn has
-        taken it away: the promise begins with the choice."""
-        name = f"pvc-{claim.uid}"
-        gone = (gone for _, _, gone in self._world.undelivered())
-        if any(isinstance(copy, Replica) and copy.volume == name and copy.is_placed for copy in gone):
-            return frozenset()
-        needs = (needs_at(self._world, claim, node) for node in nodes)
-        return frozenset(need if need == EVERYWHERE else node for need, node in zip(needs, nodes, strict=True) if need)
 
     # What follows from an answer
 
@@ -148,7 +125,7 @@ class RaceScheduler:
         return found
 
     def _nominate(self, current: SchedulingRound, pod: Pod) -> None:
-        current.is_evident = current.is_nominated = True
+        current.is_evident = True
         self._world.write("pod", pod.key, replace(pod, nominated_node=current.picked))
 
     def _select(self, current: SchedulingRound, claim: Claim) -> None:
@@ -157,10 +134,7 @@ class RaceScheduler:
             other = self._world.rounds[pod.key]
             if other.picked not in ("", current.picked) and not pod.node_name:
                 other.forget()
-                self._world.doubt(pod)
         current.is_evident = True
-        current.selected.add(claim.key)
-        self._world.by_hand.discard(claim.uid)
         self._world.write("claim", claim.key, replace(claim, selected_node=current.picked))
 
     def _bind(self, current: SchedulingRound, pod: Pod) -> None:

@@ -14,7 +14,6 @@ from controller.allocations.holder import RecordHolder
 from controller.allocations.keeper import RecordKeeper, news_of
 from controller.allocations.writer import RecordWriter
 from controller.allocator.allocator import Allocator
-from controller.allocator.judge.beside import FoundDisks
 from controller.allocator.outcome import Mode
 from controller.errors import NotLeaderError, SchedulerError
 from controller.model.allocations import NodeRecord
@@ -84,8 +83,8 @@ class _Checks:
 
 
 class Service:
-    """`term` raises NotLeaderError once another process leads. `between` happens after each search for a disk, before
-    its answer is looked at once more, and `beforehand` after a decision, before its write."""
+    """`term` raises NotLeaderError once another process leads. `beforehand` happens after a decision, before its
+    write."""
 
     def __init__(
         self,
@@ -97,7 +96,6 @@ class Service:
         read: Callable[[str, str], bool],
         live: LiveSettings,
     ) -> None:
-        self.between: Callable[[], None] | None = None
         self.beforehand: Callable[[], None] | None = None
         writer = RecordWriter(
             record,
@@ -107,16 +105,6 @@ class Service:
             lambda node: next((one for one in cast(Sequence[NodeRecord], seen("record")) if one.node == node), None),
             learn=allocator.allocations.learn,
         )
-        find = allocator.disks.find
-
-        def find_and_go_on(*question: Any) -> FoundDisks:
-            found = find(*question)
-            between, self.between = self.between, None
-            if between is not None:
-                between()
-            return found
-
-        allocator.disks.find = find_and_go_on  # type: ignore[method-assign, assignment]
         commit = writer.commit
 
         def wait_and_commit(*changes: Any, **more: Any) -> None:

@@ -55,10 +55,9 @@ class NodeShape:
 
 @dataclass(frozen=True)
 class ClusterShape:
-    """`is_prompt`: every watch delivers at once. `writes_late`: Longhorn decides on a disk before it writes that.
-    `is_calm`: nothing ever becomes free, fails or is done by hand (for the fourth invariant alone). `excess_pct`: by
-    what share of a disk's limit volumes that roam may be too many for it. `has_strangers`: anybody may ask about any
-    pod, so that answers add up."""
+    """`is_prompt`: every watch delivers at once. `is_quick`: what the leader decides is stored at once. `is_calm`:
+    nothing ever fails, closes or is done by hand. `has_strangers`: anybody may ask about any pod, so that answers add
+    up."""
 
     nodes: tuple[NodeShape, ...]
     is_prompt: bool
@@ -67,9 +66,8 @@ class ClusterShape:
     zone_soft: bool
     disk_soft: bool
     empty_selectors: bool
-    writes_late: bool = False
+    is_quick: bool = False
     is_calm: bool = False
-    excess_pct: int = 0
     has_strangers: bool = False
 
 
@@ -104,10 +102,9 @@ CLUSTERS: Final = st.builds(
     zone_soft=st.booleans(),
     disk_soft=st.booleans(),
     empty_selectors=st.sampled_from((True, True, True, False)),
-    writes_late=st.booleans(),
+    is_quick=st.booleans(),
     is_calm=st.booleans(),
-    excess_pct=st.sampled_from((0, 25)),
-    has_strangers=st.booleans(),
+    has_strangers=st.sampled_from((False, False, True)),
 )
 VOLUMES: Final = st.one_of(
     st.builds(VolumeShape, _COMMON, st.integers(1, 4)),

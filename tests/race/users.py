@@ -7,9 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from controller.model.longhorn import Disk
 from controller.model.workload import Claim, Pod, PodVolume
 from tests.fakes.builders import GIB
-from tests.race.promises import check_admitted
+from tests.race.counts import check_admitted
 from tests.race.shapes import PodShape, VolumeShape
 from tests.race.world import Action, Grant, RaceWorld, SchedulingRound
 
@@ -62,7 +63,7 @@ class Users:
 
     def _make_pod(self, name: str, volumes: tuple[PodVolume, ...], shape: PodShape) -> None:
         world = self._world
-        world.clock.advance(0.6)
+        world.pass_time(0.6)
         pod = Pod(
             uid=f"u{world.serial}-{name}",
             namespace="ns",
@@ -104,13 +105,10 @@ class Users:
         """By hand; what a scheduler is about to write of its pods meets another version of the claim, and fails."""
         for pod in self._world.users_of(claim):
             current = self._world.rounds[pod.key]
-            current.selected.discard(claim.key)
             if not pod.node_name and (current.picked or current.offered):
                 current.forget()
-                self._world.doubt(pod)
                 if pod.nominated_node:
                     self._put(replace(pod, nominated_node=""))
-        self._world.by_hand.add(claim.uid)
         self._world.write("claim", claim.key, replace(claim, selected_node=node))
 
     def _of_pod(self, pod: Pod) -> Iterator[Action]:
@@ -135,8 +133,6 @@ class Users:
 
     def _bind(self, current: SchedulingRound, pod: Pod, node: str) -> None:
         current.give_up()
-        if self._world.watcher is not None:
-            self._world.watcher.bound_by_hand(pod, node)
         self._put(replace(pod, node_name=node, nominated_node=""))
 
     def _ungate(self, current: SchedulingRound, pod: Pod) -> None:
@@ -144,7 +140,6 @@ class Users:
         self._put(replace(pod, is_gated=False))
 
     def _leave(self, pod: Pod) -> None:
-        self._world.doubt(pod)
         current = self._world.rounds[pod.key]
         self._world.rounds[pod.key] = SchedulingRound(pod.key, current.uid)
 
@@ -161,7 +156,7 @@ class Users:
         ephemeral = {claim.name: claim for claim in world.claims_of(pod) if claim.owner_pod_uid}
         self.delete(pod)
         world.serial += 1
-        world.clock.advance(0.6)
+        world.pass_time(0.6)
         uid = f"u{world.serial}-{pod.name}"
         new = replace(pod, uid=uid, created_utc=world.now_utc(), node_name="", nominated_node="")
         world.rounds[pod.key] = SchedulingRound(pod.key, uid)
@@ -227,14 +222,11 @@ class Users:
         is_admitted = world.driver.hold_growth(claim.volume_name, claim.key, size, world.read)
         world.log.append(f"  {'admitted' if is_admitted else 'refused'}")
         if is_admitted:
-            grant = Grant(
-                claim.key, claim.volume_name, size, world.now, world.term, is_held=not self._asks_in_vain(claim)
-            )
+            is_held, step = not self._asks_in_vain(claim), world.told.step
+            grant = Grant(claim.key, claim.volume_name, size, world.now, world.term, step, is_held)
             if not any(_is_held_by(grant, other) for other in world.grants):  # what is held is admitted again
                 check_admitted(world, grant)
             world.grants.append(grant)
-            if world.watcher is not None:
-                world.watcher.granted(grant)
 
     def _asks_in_vain(self, claim: Claim) -> bool:
         """Whether a growth of the volume was held not long ago and never stored."""
@@ -251,6 +243,8 @@ class Users:
 
     def _store(self, claim: Claim, size_bytes: int) -> None:
         self._world.write("claim", claim.key, replace(claim, requested_bytes=size_bytes))
+        if not self._world.grants_of(claim.volume_name, size_bytes):
+            self._world.told.disturb()
 
     # Machines
 
@@ -260,26 +254,27 @@ class Users:
         for node in world.nodes.values():
             for disk in node.disks:
                 text = f"{disk.uuid} is {'full of other files' if disk.schedulable else 'well again'}"
-                found.append((text, partial(self._press, node.name, disk.name)))
+                new = replace(disk, schedulable=not disk.schedulable, is_under_pressure=disk.schedulable)
+                found.append((text, partial(self._put_disk, node.name, new)))
+                new = replace(disk, reserved_bytes=disk.reserved_bytes + GIB)
+                if world.record is None:
+                    found.append((f"1 GiB more is reserved on {disk.uuid}", partial(self._put_disk, node.name, new)))
         for manager in world.managers.values():
             text = f"{manager.name} {'stops' if manager.is_running else 'runs again'}"
             state = "stopped" if manager.is_running else "running"
-            new = replace(manager, state=state)
-            found.append((text, partial(world.write, "instance_manager", new.name, new)))
-        return found + [
-            (f"{replica.name} fails", partial(self._fail, replica.name))
-            for replica in world.replicas.values()
-            if replica.healthy_at and not replica.failed_at
-        ]
+            changed = replace(manager, state=state)
+            found.append((text, partial(world.write, "instance_manager", changed.name, changed)))
+        for replica in world.replicas.values():
+            if replica.healthy_at and not replica.failed_at:
+                found.append((f"{replica.name} fails", partial(self._fail, replica.name)))
+                leaving = replace(replica, eviction_requested=not replica.eviction_requested)
+                text = f"{replica.name} {'has to leave its disk' if leaving.eviction_requested else 'may stay'}"
+                found.append((text, partial(world.write, "replica", replica.name, leaving)))
+        return found
 
-    def _press(self, node: str, name: str) -> None:
+    def _put_disk(self, node: str, new: Disk) -> None:
         facts = self._world.nodes[node]
-        disks = tuple(
-            replace(disk, schedulable=not disk.schedulable, is_under_pressure=disk.schedulable)
-            if disk.name == name
-            else disk
-            for disk in facts.disks
-        )
+        disks = tuple(new if disk.name == new.name else disk for disk in facts.disks)
         self._world.write("node", node, replace(facts, disks=disks))
 
     def _fail(self, name: str) -> None:
