@@ -1,23 +1,25 @@
-"""Judge a run by the API server's recorded history alone: was any byte promised twice?
+"""Judge a run by the API server's recorded history alone: was any byte promised twice, and did every pod that was let
+through find a place?
 
 At every revision, *promised* on a node is the Replica objects placed there plus the demand that the cluster has chosen
-for it and Longhorn has not placed yet. A claim is such demand when its volume lives as one copy beside its pod
+for it and that is not placed yet. A claim is such demand when its volume lives as one copy beside its pod
 (`best-effort` with one replica, or `strict-local`), no Replica of that volume has a disk, and a node is chosen for it:
 
-- by the annotation `selected-node`, while the claim is unbound and a live pod uses it (without one the volume takes no
-  disk: Longhorn places these when they are attached);
+- by the annotation `selected-node`, while the claim is unbound and a live pod uses it;
 - by `spec.nodeName` of a live pod that uses the claim;
 - by the annotation, for a live pod that is older than the claim's PersistentVolume (the annotation stays on bound
   claims for ever, and says nothing about pods that came later).
 
 A claim counts once, however many pods use it. What is promised may not exceed Longhorn's bound for the disk
 (`int((maximum - reserved) * overProvisioning / 100)`). On a node with one disk its promise is the disk's; with several,
-demand that has no disk yet counts against their sum, and each disk answers for its Replica objects. Volumes that may go
-anywhere (`disabled`, several copies, shared) count with each Replica object once it has a disk.
+each disk answers for its Replica objects, and demand that has no disk yet counts against what these leave on all disks
+together. Volumes that may go anywhere (`disabled`, several copies, shared) count with each Replica object once it has a
+disk.
 
-Every excess is a complaint, unless the caller hands in records that explain it (see `explained`); what they explain is
-reported apart. Two more complaints: a pod that has been bound for long while a volume of its own has no disk at all,
-and one that became ready away from its single replica without having been told.
+Every excess is a complaint, but for two that are nobody's fault: the limit fell, and nothing has come since; or a claim
+lost its place to a further copy of another volume, or with its disk, and was told so (`ToldPods`). Two more complaints:
+a pod that has been bound for long while a volume of its own has no disk at all, and one that became ready away from
+its single replica without having been told. Who placed a copy, and whose planned bytes it took, is for `tests.judge`.
 """
 
 from __future__ import annotations
@@ -28,16 +30,39 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tests.e2e import history_facts as facts
-from tests.e2e.explained import ON_ITS_DISKS, Explanations, Judged, Moment, Recorded
 from tests.e2e.history_facts import ClaimFacts, PodFacts
 from tests.e2e.world import PARSERS, Item, Over, WorldAt, places_over, promised_in, total
 
 _NEEDED: Final = frozenset(PARSERS)
+LIMIT_KINDS: Final = frozenset({"Node", "Setting"})
 NO_DISK_SECONDS: Final = 120.0  # for so long a bound pod may wait until its volume has a disk
 
 
 class HistoryError(Exception):
     """The history cannot be judged: events are missing from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldPods:
+    """Who was told by an Event. `lost`: claims, as `namespace/name`, that lost their place. `remote`: pods, by uid,
+    that may run apart from their replicas."""
+
+    lost: frozenset[str] = frozenset()
+    remote: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """All that is promised at a place while it is over its limit."""
+
+    rv: int
+    at: float  # wall clock of the recorder, seconds
+    limit_bytes: int
+    items: tuple[Item, ...]
+
+    @property
+    def over_bytes(self) -> int:
+        return total(self.items) - self.limit_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +75,15 @@ class Violation:
     limit_bytes: int
     promised_bytes: int  # the most during the stretch
     items: tuple[Item, ...]  # all that was promised there at its first moment
-    explained: Mapping[str, int] = field(default_factory=dict)  # bytes by explanation, where there are some
 
     @property
     def over_bytes(self) -> int:
         return self.promised_bytes - self.limit_bytes
 
-    @property
-    def unexplained_bytes(self) -> int:
-        return self.over_bytes - sum(self.explained.values())
-
     def __str__(self) -> str:
         names = ", ".join(item.name for item in self.items)
-        why = "".join(f", {size / 2**30:.3f} by {name}" for name, size in self.explained.items())
-        return (
-            f"{self.place}: {self.over_bytes / 2**30:.3f} GiB over {self.limit_bytes / 2**30:.3f} at {self.rv}{why}: "
-            f"{names}"
-        )
+        over, limit = self.over_bytes / 2**30, self.limit_bytes / 2**30
+        return f"{self.place}: {over:.3f} GiB over {limit:.3f} at {self.rv}: {names}"
 
 
 @dataclass(slots=True)
@@ -100,13 +117,12 @@ class Sample:
 class Report:
     """Everything that the history says. `node_limits`: the sum of each node's disks at the end.
 
-    `violations` are not explained, or not wholly; `explained` wholly. `told`: pods, by uid, that may run apart from
-    their replicas, as they were told.
+    `lost`: stretches in which only what was told that it lost its place was too much. `told`: who was told of what.
     """
 
     violations: list[Violation] = field(default_factory=list)
-    explained: list[Violation] = field(default_factory=list)
-    told: Collection[str] = ()
+    lost: list[Violation] = field(default_factory=list)
+    told: ToldPods = ToldPods()
     pods: dict[str, PodRecord] = field(default_factory=dict)  # by uid
     series: list[Sample] = field(default_factory=list)
     node_limits: dict[str, int] = field(default_factory=dict)
@@ -130,7 +146,7 @@ class Report:
 
     @property
     def unexplained_misses(self) -> list[PodRecord]:
-        return [pod for pod in self.misses if pod.uid not in self.told]
+        return [pod for pod in self.misses if pod.uid not in self.told.remote]
 
     @property
     def without_disk(self) -> list[PodRecord]:
@@ -152,14 +168,6 @@ class Report:
                 most[node] = max(most.get(node, 0), promised)
         return most
 
-    def explained_bytes(self) -> dict[str, int]:
-        """By explanation, what each of the stretches exceeded its place by."""
-        found = Counter[str]()
-        for violation in (*self.violations, *self.explained):
-            found.update(violation.explained)
-        del found[ON_ITS_DISKS]  # those are places of their own
-        return dict(sorted(found.items()))
-
     def complaints(self) -> list[str]:
         """Violations, volumes without a disk and locality misses as text; empty when the run was clean."""
         missed = [f"{pod.key} ready on {pod.node} away from {', '.join(pod.missed)}" for pod in self.unexplained_misses]
@@ -178,6 +186,7 @@ class Scope:
         self.after = after
         self._nodes, self._namespaces = nodes, namespaces
         self._lasting: dict[str, int] = {}  # place -> index of its violation, while it lasts
+        self._since_fall: dict[str, int] = {}  # place -> the least bytes since its limit fell, while it is over
 
     def covers_node(self, node: str) -> bool:
         return self._nodes is None or node in self._nodes
@@ -195,16 +204,20 @@ class Scope:
     def note_over(self, entry: Mapping[str, Any], over: Mapping[str, Over]) -> None:
         """All places that are promised too much after this line, by their names."""
         here = {place: found for place, found in over.items() if self.covers_node(found.node)}
-        for place in self._lasting.keys() - here.keys():
-            del self._lasting[place]
+        for known in (self._lasting, self._since_fall):
+            for place in known.keys() - here.keys():
+                del known[place]
         for place, found in here.items():
             promised, index = total(found.items), self._lasting.get(place)
-            moment = Moment(int(entry["rv"]), float(entry["at"]), found.limits, tuple(found.items))
+            moment = Moment(int(entry["rv"]), float(entry["at"]), found.limit_bytes, tuple(found.items))
             if index is not None:
                 self._worsen(index, promised)
                 last = self.moments[index][-1]
-                if (last.limits, last.items) != (moment.limits, moment.items):
+                if (last.limit_bytes, last.items) != (moment.limit_bytes, moment.items):
                     self.moments[index].append(moment)
+                continue
+            if entry["kind"] in LIMIT_KINDS or promised <= self._since_fall.get(place, 0):
+                self._since_fall[place] = promised  # what goes makes no room for others
                 continue
             self._lasting[place] = len(self.report.violations)
             self.moments.append([moment])
@@ -289,13 +302,8 @@ class Checker:
             scope.note_promised(entry, node_bytes)
             scope.note_over(entry, over)
 
-    def verdict(
-        self, scope: Scope, recorded: Recorded | None = None, *, no_disk_seconds: float = NO_DISK_SECONDS
-    ) -> Report:
-        """What is known of the scope by now. Raises HistoryError when a kind that matters was never recorded.
-
-        `recorded`: what may explain an excess, and who was told to run apart from its data; without it nothing does.
-        """
+    def verdict(self, scope: Scope, told: ToldPods = ToldPods(), *, no_disk_seconds: float = NO_DISK_SECONDS) -> Report:
+        """What is known of the scope by now. Raises HistoryError when a kind that matters was never recorded."""
         missing = sorted(name for _, name in _NEEDED - self._started)
         if missing:
             raise HistoryError(f"not in the history: {', '.join(missing)}")
@@ -303,7 +311,7 @@ class Checker:
             if scope.covers_node(node.name):
                 scope.report.node_limits[node.name] = sum(self.world.limit_bytes(disk) for disk in node.disks)
         self._find_without_disk(scope, self._at - no_disk_seconds)
-        return scope.report if recorded is None else self._explain(scope, recorded)
+        return _forgiven(scope, told)
 
     def _find_without_disk(self, scope: Scope, bound_before: float) -> None:
         """Of the pods that are there and were bound so long ago."""
@@ -326,26 +334,16 @@ class Checker:
             if record.gone_at is not None:
                 record.without_disk = ()
 
-    def _explain(self, scope: Scope, recorded: Recorded) -> Report:
-        explanations = Explanations(self.world.origins, self.world.disks, recorded)
-        report = replace(scope.report, violations=[], explained=[], told=recorded.remote | recorded.at_discretion)
-        for violation, moments in zip(scope.report.violations, scope.moments, strict=True):
-            moment, judged = max(((moment, explanations.judge(moment)) for moment in moments), key=_badness)
-            found = replace(
-                violation,
-                rv=moment.rv,
-                at=moment.at,
-                limit_bytes=moment.limit_bytes,
-                promised_bytes=total(moment.items),
-                items=moment.items,
-                explained=judged.by,
-            )
-            (report.violations if judged.unexplained_bytes else report.explained).append(found)
-        return report
 
-
-def _badness(found: tuple[Moment, Judged]) -> tuple[int, int]:
-    return found[1].unexplained_bytes, found[0].over_bytes
+def _forgiven(scope: Scope, told: ToldPods) -> Report:
+    """The report, in which what was told that it lost its place counts no more."""
+    report = replace(scope.report, violations=[], lost=[], told=told)
+    names = {f"claim {claim}" for claim in told.lost}
+    for violation, moments in zip(scope.report.violations, scope.moments, strict=True):
+        lost = (sum(item.size_bytes for item in moment.items if item.name in names) for moment in moments)
+        is_wrong = any(moment.over_bytes > size for moment, size in zip(moments, lost, strict=True))
+        (report.violations if is_wrong else report.lost).append(violation)
+    return report
 
 
 def check(
@@ -354,7 +352,7 @@ def check(
     nodes: Collection[str] | None = None,
     namespaces: Collection[str] | None = None,
     after: int = 0,
-    recorded: Recorded | None = None,
+    told: ToldPods = ToldPods(),
     no_disk_seconds: float = NO_DISK_SECONDS,
 ) -> Report:
     """The verdict on a history that is in the API server's order."""
@@ -362,4 +360,4 @@ def check(
     scope = checker.open(nodes=nodes, namespaces=namespaces, after=after)
     for entry in entries:
         checker.feed(entry)
-    return checker.verdict(scope, recorded, no_disk_seconds=no_disk_seconds)
+    return checker.verdict(scope, told, no_disk_seconds=no_disk_seconds)

@@ -107,11 +107,11 @@ class GrowingCell:
         return said[0]
 
     def growths(self) -> dict[str, tuple[str, int]]:
-        """State and GiB, by claim, of the expansions in the leader's ledger."""
+        """State and GiB, by claim, of the growths that the leader has admitted."""
         return {
             promise["claim"].partition("/")[2]: (promise["state"], promise["size_bytes"] // GIB)
             for promise in self.scene.controllers[-1].status()["promises"]
-            if promise["kind"] == "expansion" and promise["claim"].startswith(f"{self.cell.namespace}/")
+            if promise["kind"] == "growth" and promise["claim"].startswith(f"{self.cell.namespace}/")
         }
 
     def wait(self, condition: Callable[[], object], what: str, timeout: float = WAIT_SECONDS) -> None:

@@ -22,9 +22,8 @@ from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import Object, ignored_when_gone
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e import scheduling, workloads
-from tests.e2e.checker import Checker, Report, Scope
+from tests.e2e.checker import Checker, Report, Scope, ToldPods
 from tests.e2e.claim_webhook import ClaimWebhook
-from tests.e2e.explained import Recorded
 from tests.e2e.forms import FilterAnswer, Form, encode, post, wanted_form
 from tests.e2e.history_facts import SELECTED_NODE
 from tests.e2e.history_tail import HistoryTail
@@ -276,15 +275,13 @@ class Scene:
 
     # -- verdicts ------------------------------------------------------------------------------------------------
 
-    def judge(self, cell: Cell, recorded: Recorded | None = None, **patience: float) -> Report:
-        """What the API server's history says of the cell's present run, up to this call. Takes 1 to 2 s.
-
-        `recorded`: what may explain an excess; `patience`: as for `Checker.verdict`.
-        """
+    def judge(self, cell: Cell, told: ToldPods = ToldPods(), **patience: float) -> Report:
+        """What the API server's history says of the cell's present run, up to this call. Takes 1 to 2 s. `patience`: as
+        for `Checker.verdict`."""
         upto = self.cluster.history_caught_up()
         for entry in self._history.read(upto):
             self._checker.feed(entry)
-        return self._checker.verdict(cell.scope, recorded, **patience)
+        return self._checker.verdict(cell.scope, told, **patience)
 
     def findings(self) -> list[PlaceFinding]:
         """What the judge of places finds in all that was stored up to this call. Takes 1 to 2 s."""
@@ -457,7 +454,7 @@ class Cell:
         self._wait(lambda: self.scene.view.get(PODS, key) is None, f"end of pod {name}", timeout)
 
     def promised(self, controller: Controller) -> dict[str, int]:
-        """What the product's ledger promises to this cell's volumes, GiB by node ("*": anywhere). Sizes are whole."""
+        """What plans, holds and growth take for this cell's volumes, GiB by node. Sizes are whole."""
         found: dict[str, int] = {}
         for promise in controller.status()["promises"]:
             if promise["claim"].startswith(f"{self.namespace}/"):
@@ -465,7 +462,7 @@ class Cell:
         return dict(sorted(found.items()))
 
     def wait_promised(self, controller: Controller, expected: Mapping[str, int], timeout: float = 20.0) -> None:
-        """Wait until the ledger promises exactly this; AssertionError tells what it promises instead."""
+        """Wait until exactly this is taken; AssertionError tells what is taken instead."""
         try:
             wait_until(lambda: self.promised(controller) == dict(expected), "such promises", timeout)
         except TimeoutError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -17,7 +17,6 @@ Raw = Mapping[str, Any]
 
 LONGHORN_GROUP = "longhorn.io"
 DRIVER = "driver.longhorn.io"
-ASKING_RESOURCE = "longhorn.io/scheduler-extender"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 MEBIBYTE = 1024**2
 SMALLEST_VOLUME_BYTES, VOLUME_STEP_BYTES = 10 * MEBIBYTE, 2 * MEBIBYTE
@@ -28,8 +27,6 @@ DEFAULT_SETTINGS = {
     "storage-over-provisioning-percentage": "100",
     "default-data-locality": "disabled",
     "default-replica-count": "3",
-    "allow-empty-node-selector-volume": "true",
-    "allow-empty-disk-selector-volume": "true",
 }
 
 _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)(m|[kMGTPE]i?|Ki)?")
@@ -63,7 +60,6 @@ class PodFacts:
     is_ready: bool
     is_refused: bool
     claims: tuple[str, ...]  # keys of claims
-    asks: bool = False  # the extender is asked about it
 
     @property
     def may_use(self) -> bool:
@@ -105,8 +101,6 @@ class VolumeFacts:
     node: str  # where Longhorn attaches it
     locality: str
     replicas: int
-    disk_selector: tuple[str, ...] = ()
-    node_selector: tuple[str, ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -178,13 +172,7 @@ def pod_facts(raw: Raw) -> PodFacts:
         is_ready=conditions.get("Ready", {}).get("status") == "True",
         is_refused=scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable",
         claims=tuple(dict.fromkeys(claims)),
-        asks=any(ASKING_RESOURCE in ((c.get("resources") or {}).get("requests") or {}) for c in _containers(spec)),
     )
-
-
-def _containers(spec: Raw) -> Iterator[Raw]:
-    yield from spec.get("initContainers") or ()
-    yield from spec.get("containers") or ()
 
 
 def claim_facts(raw: Raw) -> ClaimFacts:
@@ -232,8 +220,6 @@ def volume_facts(raw: Raw) -> VolumeFacts:
         node=spec.get("nodeID") or "",
         locality=spec.get("dataLocality") or "disabled",
         replicas=int(spec.get("numberOfReplicas") or 0),
-        disk_selector=tuple(spec.get("diskSelector") or ()),
-        node_selector=tuple(spec.get("nodeSelector") or ()),
     )
 
 

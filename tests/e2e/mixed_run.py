@@ -1,4 +1,4 @@
-"""One run of the mixed race: pods are created, leaders killed, volumes grown, and the product's records collected."""
+"""One run of the mixed race: pods are created, leaders killed, and volumes grown."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.cluster.client import ApiError, Object
 from tests.e2e import scheduling, workloads
 from tests.e2e.checker import Report
-from tests.e2e.explained import Recorded
 from tests.e2e.harness import CLASSES, CONFIG_MAP, GIB, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.mixed_plan import KINDS, MixedPlan, PlannedPod, claim_object, ephemeral_volume
-from tests.e2e.records import Records
 from tests.e2e.scheduling import NAMESPACE
+from tests.e2e.told import told_in
 from tests.e2e.view import LONGHORN_REPLICAS
 from tests.e2e.webhooks import VALIDATING, VALIDATING_CONFIGURATION, Webhook
 from tests.waiting import wait_until
@@ -26,7 +25,7 @@ CONTROLLERS: Final = 2
 KILL_AT: Final = (0.2, 0.45, 0.7)  # of the pods are bound
 FIRST_BURST: Final = 0.6  # of the pods are created at once
 BURSTS: Final = 4
-BURST_SECONDS, STATUS_SECONDS, GROW_SECONDS, LOOK_SECONDS = 6.0, 2.0, 1.5, 1.0
+BURST_SECONDS, GROW_SECONDS, LOOK_SECONDS = 6.0, 1.5, 1.0
 QUIET_SECONDS: Final = 75.0  # nothing new for so long: that was all
 NO_DISK_SECONDS: Final = 60.0
 MOST_SECONDS: Final = 900.0
@@ -71,7 +70,6 @@ class MixedFound:
     kills: int = 0
     grown: int = 0
     not_grown: int = 0
-    recorded: Recorded = field(default_factory=Recorded)
 
 
 class MixedRun:
@@ -88,9 +86,8 @@ class MixedRun:
         self.found = MixedFound()
         self._progress = progress
         self._dice = random.Random(seed)
-        self._records = Records(scene)
         self._is_led = with_extender
-        self._due = dict.fromkeys(("burst", "status", "grow", "look"), 0.0)
+        self._due = dict.fromkeys(("burst", "grow", "look"), 0.0)
         self._seen: tuple[int, ...] = ()
         self._seen_at = 0.0
         self._is_done = False
@@ -131,14 +128,12 @@ class MixedRun:
         with suppress(TimeoutError):
             wait_until(self._turn, "the end of the run", MOST_SECONDS)
         self.found.seconds = time.monotonic() - started
-        self.found.recorded = self._records.recorded(self.cell, everybody_asked=not self.with_extender)
-        return self.scene.judge(self.cell, self.found.recorded, no_disk_seconds=NO_DISK_SECONDS)
+        return self.scene.judge(self.cell, told_in(self.cell), no_disk_seconds=NO_DISK_SECONDS)
 
     def _turn(self) -> bool:
         """One look at everything; True when all is over."""
         for name, act, every in (
             ("burst", self._burst, BURST_SECONDS),
-            ("status", self._records.collect, STATUS_SECONDS),
             ("grow", self._grow, GROW_SECONDS),
             ("look", self._look, LOOK_SECONDS),
         ):
@@ -181,7 +176,6 @@ class MixedRun:
         leader = self._leader()
         if leader is None:
             return
-        self._records.collect()
         self.scene.kill(leader)
         self.scene.launch_controller()
         self.found.kills += 1

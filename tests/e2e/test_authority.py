@@ -53,7 +53,8 @@ class Switched:
         self.scene, self.api = scene, scene.api
         install_record(scene.cluster)
         scene.cluster.history_covers(RECORDS.replace(f"/namespaces/{NAMESPACE}", ""))
-        scene.set_settings(allocation_grace="600")  # what was given and not used stays for the whole run
+        # What was given and not used stays for the whole run; and the leader places nothing.
+        scene.set_settings(allocation_grace="600", placement="longhorn")
         self.leader = scene.start_controller(flags=("--disk-scheduler-clients", CLIENT))
         host, port = scene.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
         self.address, self.certificate = f"{host}:{port}", caller_certificate(self.api, folder)

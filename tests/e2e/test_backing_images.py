@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from grpc import StatusCode
 
 from tests.cluster.client import Object
 from tests.e2e.conftest import DELAYS
@@ -49,6 +50,14 @@ class ImageSite:
         host, port = scene.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
         told.write_text(json.dumps({"address": f"{host}:{port}", "name": NAME, "folder": str(certificate)}))
         self.client = DiskSchedulerClient(f"{host}:{port}", NAME, MountedMaterial(certificate))
+        wait_until(self._answers, "a disk scheduler that answers", SECONDS)
+
+    def _answers(self) -> bool:
+        try:
+            self.client.reuse_failed_replica("unknown")
+        except CallFailedError as error:
+            return error.code is not StatusCode.UNAVAILABLE
+        return True
 
     def add(self, name: str) -> None:
         """One that wants a copy on each node."""

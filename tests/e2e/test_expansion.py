@@ -37,7 +37,7 @@ def stage(scene: Scene, gate: Gate, make_cell: Callable[..., Cell]) -> Iterator[
     """One node with one disk of 400 GiB."""
     gate.open()
     yield GrowingCell.of(scene, make_cell(nodes=1, fillers=0), gate)
-    scene.set_settings(expansion_policy="allow", namespace_cap_percent="10")
+    scene.set_settings(expansion_policy="allow")
     scene.longhorn.resume()
 
 
@@ -118,11 +118,12 @@ def fits_nowhere(stage: GrowingCell, names: list[str], gib: int) -> bool:
 
 @pytest.mark.long
 def test_without_the_gate_longhorn_gives_the_same_bytes_to_several_growths(stage: GrowingCell) -> None:
-    """What the test above would see if nothing were held: the checks of Longhorn's own look at figures of a while
-    ago."""
+    """What the test above would see if nothing of ours were there: the checks of Longhorn's own look at figures of a
+    while ago."""
     names = [f"data-{number}" for number in range(100)]
     stage.add(*names, gib=1)
     stage.gate.close()
+    stage.scene.take_away()
     with ThreadPoolExecutor(100) as pool:
         assert {""} == set(pool.map(lambda name: stage.grow(name, 10), names))
     wait_until(lambda: stage.scene.judge(stage.cell).violations, "a disk that is promised twice", WAIT_SECONDS)
@@ -182,7 +183,7 @@ def test_with_all_our_pods_down_a_full_database_grows_and_the_leader_derives_its
     assert not stage.grow("a", 250)
 
     stage.scene.start_controller()
-    wait_until(lambda: stage.growths() == {"a": ("ASSUMED", 150)}, "the derived hold", WAIT_SECONDS)
+    wait_until(lambda: stage.growths() == {"a": ("PLANNED", 150)}, "the derived hold", WAIT_SECONDS)
     stage.gate.open()
     wait_until(lambda: "cannot grow" in stage.grow("b", 151, dryRun="All"), "a refusal", WAIT_SECONDS)
     stage.scene.longhorn.resume()
@@ -242,9 +243,8 @@ def test_growth_is_held_once_whichever_webhook_answers_first(
 def test_what_is_held_and_longhorn_refuses_or_cannot_answer_ends_soon(
     stage: GrowingCell, theirs: ClaimWebhook, requests: ThreadPoolExecutor
 ) -> None:
-    """Beyond the namespace's cap after 5 s, else after a minute."""
+    """After a minute."""
     stage.add("a", "b", gib=100)
-    stage.scene.set_settings(namespace_cap_percent="1")
     theirs.think()
     answer = requests.submit(stage.grow, "a", 250)
     wait_until(lambda: stage.growths() == {"a": ("HELD", 150)}, "a hold", WAIT_SECONDS)
@@ -272,7 +272,7 @@ def test_a_state_that_longhorn_does_not_grow_a_volume_in_is_told_and_waited_for(
     path = f"{LONGHORN}/{stage.volume_name('a')}"
     stage.scene.api.patch(path, {"spec": {"migrationNodeID": "elsewhere"}})
     wait_until(lambda: "cannot grow the volume yet" in edit(stage, "a", "150Gi")[1], "a warning", WAIT_SECONDS)
-    wait_until(lambda: stage.growths() == {"a": ("ASSUMED", 50)}, "a promise", WAIT_SECONDS)
+    wait_until(lambda: stage.growths() == {"a": ("PLANNED", 50)}, "a promise", WAIT_SECONDS)
     assert 100 == stage.size_gib("a")
     stage.scene.api.patch(path, {"spec": {"migrationNodeID": ""}})
     stage.wait_grown(150, "a")

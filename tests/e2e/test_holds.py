@@ -15,7 +15,7 @@ from tests.e2e import workloads
 from tests.e2e.harness import CLASSES, GIB, Cell, Scene
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
-from tests.e2e.view import LONGHORN_NODES
+from tests.e2e.view import LONGHORN_NODES, LONGHORN_REPLICAS
 from tests.longhorn import paths
 from tests.longhorn.options import Delays
 from tests.waiting import wait_until
@@ -176,27 +176,40 @@ def test_a_pod_deleted_during_provisioning_leaves_no_promise_and_the_next_of_its
 
 
 @pytest.mark.long
-def test_old_choices_on_bound_claims_do_not_speak_for_a_stateful_set_that_is_made_again(
+def test_copies_have_places_before_they_are_attached_and_old_choices_do_not_speak_for_a_set_that_is_made_again(
     scene: Scene, cell: Cell, controller: Controller
 ) -> None:
-    """Provisioned and bound, but never attached: the volumes have no replica yet, and their claims name a node."""
+    """Planned copies are placed as soon as they appear. The claims of the second set name a node from the start; its
+    pods are asked about like any others, and go where their data is."""
     scene.longhorn.resume(Delays(attach=120.0))
     cell.stateful_set(replicas=8)
     cell.wait_bound(8)
-    cell.wait_promised(controller, {node: 100 * count for node, count in cell.chosen_nodes().items()})
+    cell.wait_promised(controller, {})
+    before = nodes_by_pod(cell)
+    assert Counter(before.values()) == copies_by_node(cell)
 
     cell.delete("statefulsets", "web", propagationPolicy="Background")
     scene.view.wait_for(lambda: not cell.pods(), "end of the pods", 60)
     assert 8 == len(cell.chosen())
-    cell.wait_promised(controller, {})
-
+    as_chosen = controller.decisions("chosen")
     cell.stateful_set(replicas=8)
     cell.wait_bound(8)
-    nodes = Counter(pod["spec"]["nodeName"] for pod in cell.bound())
-    cell.wait_promised(controller, {node: 100 * count for node, count in nodes.items()})
+    assert before == nodes_by_pod(cell)
+    assert as_chosen == controller.decisions("chosen")
+    assert {} == cell.promised(controller)
     cell.clear()
     assert [] == scene.judge(cell).violations
     controller.wait_ledger_empty()
+
+
+def nodes_by_pod(cell: Cell) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in cell.pods()}
+
+
+def copies_by_node(cell: Cell) -> Counter[str]:
+    """How many copies are placed on each of the cell's nodes."""
+    replicas = cell.scene.view.all(LONGHORN_REPLICAS)
+    return Counter(one["spec"]["nodeID"] for one in replicas if one["spec"].get("nodeID") in cell.nodes)
 
 
 @pytest.mark.long
@@ -205,14 +218,14 @@ def test_a_stateful_set_made_again_finds_its_data_and_needs_no_room(
 ) -> None:
     pair.stateful_set(replicas=8)
     pair.wait_ready(8, 120)
-    before = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pair.pods()}
+    before = nodes_by_pod(pair)
     pair.delete("statefulsets", "web", propagationPolicy="Background")
     scene.view.wait_for(lambda: not pair.pods(), "end of the pods", 60)
 
     scene.longhorn.pause()
     pair.stateful_set(replicas=8)
     pair.wait_bound(8)
-    assert before == {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pair.pods()}
+    assert before == nodes_by_pod(pair)
     pair.wait_promised(controller, {})
     finish(scene, pair, 8)
 

@@ -206,7 +206,7 @@ def tenant(scene: Scene, gate: Gate, make_cell: Callable[..., Cell]) -> Iterator
     found = Tenant(make_cell(nodes=3, fillers=0), gate)
     yield found
     found.leave()
-    scene.set_settings(namespace_cap_percent="10", starvation_after="300")
+    scene.set_settings(starvation_after="300")
 
 
 def assert_others_are_placed(tenant: Tenant, *sizes: int) -> None:
@@ -223,13 +223,13 @@ def test_claims_without_pods_are_promised_nothing_by_the_node_that_their_owner_w
     assert_others_are_placed(tenant, GIB, GIB, 1 + GIB // 2)
 
 
-def test_a_namespace_is_promised_little_for_pods_that_no_scheduler_asks_about(tenant: Tenant) -> None:
-    tenant.scene.set_settings(namespace_cap_percent="1")
+def test_pods_that_no_scheduler_asks_about_are_promised_nothing_by_the_node_that_their_owner_writes(
+    tenant: Tenant,
+) -> None:
     for number, node in enumerate(tenant.cell.nodes):
         tenant.claim(f"grab-{number}", GIB, node=node, source="nothing")
         tenant.pod(f"wait-{number}", f"grab-{number}", schedulerName="nobody")
     assert_others_are_placed(tenant, GIB, GIB, GIB)
-    tenant.wait_told("LonghornRoomNotPromised", "400 GiB", "scheduler-extender-namespace-cap-percent")
 
 
 def test_growth_is_reviewed_whatever_the_annotations_say(tenant: Tenant) -> None:

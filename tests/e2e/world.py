@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from tests.e2e import history_facts as facts
-from tests.e2e.disks_seen import DisksSeen
 from tests.e2e.history_facts import ClaimFacts, Facts, NodeFacts, PodFacts
-from tests.e2e.origins import Origins
 
 T = TypeVar("T", bound=Facts)
 
@@ -31,8 +29,6 @@ class Item:
 
     name: str
     size_bytes: int
-    volume: str = ""
-    replica: str = ""  # its name; empty for a claim
 
 
 class WorldAt:
@@ -42,51 +38,27 @@ class WorldAt:
         self._kinds: dict[str, dict[str, Facts]] = {name: {} for _, name in PARSERS}  # Node: Longhorn's own
         self.first_seen: dict[str, int] = {}  # uid -> revision
         self.placed: dict[str, tuple[facts.ReplicaFacts, Item]] = {}  # replicas with a disk, by name
-        self.origins = Origins()
-        self.disks = DisksSeen(self.setting)
 
     def apply(self, entry: Mapping[str, Any]) -> bool:
         """Take in one line; True when it changed a fact. A re-created object is a new one."""
         name, raw = str(entry["kind"]), entry["object"]
         # Longhorn's objects all lie in its one namespace and refer to each other by name alone.
         key = str(raw["metadata"]["name"]) if entry["group"] == facts.LONGHORN_GROUP else facts.key_of(raw)
-        store, at = self._kinds[name], float(entry["at"])
+        store = self._kinds[name]
         if entry["type"] == "DELETED":
-            if name == "Node":
-                self.disks.node_went(at, key)
-            elif name == "Replica":
+            if name == "Replica":
                 self.placed.pop(key, None)
             return store.pop(key, None) is not None
         new = PARSERS[entry["group"], name](raw)
         self.first_seen.setdefault(facts.uid_of(raw), int(entry["rv"]))
-        if name == "Node":
-            self.disks.node_came(at, raw)  # also of figures that only follow
         if store.get(key) == new:
             return False
         store[key] = new
-        self._remember(at, key, new)
+        if isinstance(new, facts.ReplicaFacts):
+            self.placed.pop(key, None)
+            if new.is_placed:
+                self.placed[key] = new, Item(f"replica {new.name}", new.size_bytes)
         return True
-
-    def _remember(self, at: float, key: str, new: Facts) -> None:
-        """What came of it, for explanations."""
-        match new:
-            case PodFacts():
-                self.origins.pod_came(at, new)
-            case ClaimFacts():
-                self.origins.claim_came(at, new, self.volume_of(new))
-            case facts.PvFacts():
-                for claim in self.all("PersistentVolumeClaim", ClaimFacts).values():
-                    if claim.volume_name == new.name:
-                        self.origins.volume_bound(claim, new.volume)
-            case facts.VolumeFacts():
-                self.origins.volumes[new.name] = new
-            case facts.ReplicaFacts():
-                self.origins.replica_came(at, new)
-                self.placed.pop(key, None)
-                if new.is_placed:
-                    self.placed[key] = new, Item(f"replica {new.name}", new.size_bytes, new.volume, new.name)
-            case str():
-                self.disks.setting_changed(at, key)
 
     def all(self, kind: str, _: type[T]) -> Mapping[str, T]:
         return self._kinds[kind]  # type: ignore[return-value]
@@ -194,7 +166,7 @@ def promised_in(world: WorldAt) -> Promised:
             continue
         volume = world.volume_of(claim)
         if volume not in placed and world.keeps_one_local_copy(claim):
-            item = Item(f"claim {claim.key}", world.demand_bytes(claim), volume)
+            item = Item(f"claim {claim.key}", world.demand_bytes(claim))
             promised.nodes.setdefault(node, []).append(item)
     return promised
 
@@ -205,12 +177,8 @@ class Over:
 
     place: str
     node: str
-    limits: Mapping[str, int]  # of all disks that make up the place, by UUID
+    limit_bytes: int
     items: list[Item]
-
-    @property
-    def limit_bytes(self) -> int:
-        return sum(self.limits.values())
 
 
 def places_over(world: WorldAt, promised: Promised) -> Iterator[Over]:
@@ -218,15 +186,17 @@ def places_over(world: WorldAt, promised: Promised) -> Iterator[Over]:
         limits = {disk.uuid: world.limit_bytes(disk) for disk in node.disks}
         if not limits:  # nothing is known of its disks yet
             continue
-        places = [(f"node {node.name}", limits, promised.nodes.get(node.name, []))]
+        on_disks = {uuid: promised.disks.get(uuid, []) for uuid in limits}
+        limit_bytes = sum(limits.values())
+        places = list[tuple[str, int, list[Item]]]()
         if len(limits) > 1:
-            places += [
-                (f"disk {uuid} of {node.name}", {uuid: limit}, promised.disks.get(uuid, []))
-                for uuid, limit in limits.items()
-            ]
-        for place, of_disks, items in places:
-            if total(items) > sum(of_disks.values()):
-                yield Over(place, node.name, of_disks, items)
+            places = [(f"disk {uuid} of {node.name}", limit, on_disks[uuid]) for uuid, limit in limits.items()]
+            # What one of them has too much is not the node's fault as well.
+            limit_bytes = sum(max(limit, total(on_disks[uuid])) for uuid, limit in limits.items())
+        places.append((f"node {node.name}", limit_bytes, promised.nodes.get(node.name, [])))
+        for place, limit, items in places:
+            if total(items) > limit:
+                yield Over(place, node.name, limit, items)
 
 
 def total(items: Iterable[Item]) -> int:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.e2e.goals.cells import UnevenCell
-from tests.e2e.harness import GIB, Scene
-from tests.e2e.records import Records
+from tests.e2e.harness import Scene
+from tests.e2e.told import told_in
 from tests.longhorn import install
 from tests.longhorn.options import Delays
 
@@ -41,8 +41,7 @@ class RunEnd:
 class ScenarioRun:
     """One run with its outcome.
 
-    `violations`: what the API server's history says of bytes of a node or a disk that were promised twice, and that no
-    record of the product explains. What is explained is told in the text.
+    `violations`: what the API server's history says of bytes of a node or a disk that were promised twice.
     """
 
     scenario: str
@@ -143,9 +142,8 @@ def _play_one(scenario: Scenario, with_extender: bool, cell: UnevenCell) -> Scen
 
 
 def _judged(scene: Scene, run: ScenarioRun, cell: UnevenCell) -> ScenarioRun:
-    report = scene.judge(cell, Records(scene).recorded(cell, everybody_asked=not run.with_extender))
-    explained = ", ".join(f"{size / GIB:.1f} GiB by {name}" for name, size in report.explained_bytes().items())
-    told = f"; more than a limit, explained: {explained}" if explained else ""
+    report = scene.judge(cell, told_in(cell))
+    told = f"; {len(report.lost)} times too much, of claims that were told" if report.lost else ""
     return replace(run, text=run.text + told, violations=tuple(map(str, report.violations)))
 
 
