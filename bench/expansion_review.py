@@ -1,8 +1,8 @@
 """How long the review of an expansion takes, beside a bare call of the leader (`python -m bench.expansion_review`).
 
-Three processes, as in a cluster: the leader's gRPC server with a ledger of VOLUMES volumes, the webhook's HTTPS server,
-and this one in the API server's place. Bare calls (mutual TLS, over the same server, which answers at once) alternate
-with reviews over kept connections, so that whatever else the machine does hits both alike. Every review is of another
+Three processes, as in a cluster: the leader's gRPC server with VOLUMES volumes, the webhook's HTTPS server, and
+this one in the API server's place. Bare calls (mutual TLS, over the same server, which answers at once) alternate with
+reviews over kept connections, so that whatever else the machine does hits both alike. Every review is of another
 volume, and its growth is held. Printed as one JSON object: medians and quartiles; the ratio of the review inside the
 webhook to the bare call; and that of the whole HTTPS request to a bare call and an HTTPS request that is allowed at
 once, which is what the two hops cost by themselves. The verdict goes to standard error as well.

@@ -138,9 +138,9 @@ def measure(size: Size, calls: int, turns: int, seconds: float) -> tuple[dict[st
     show_filter(times)
     print(f"wake-up rounds: {json.dumps(made.wake_rounds)}", flush=True)
     checks = verdicts(methods, times, unmeasured(allocator, book.holds))
-    promised = {"held": before.held_count, "assumed": before.assumed_count, "refused": before.refused_count}
+    counts = {"held": before.held_count, "planned": before.planned_count, "refused": before.refused_count}
     result = {
-        "world": {**asdict(size), "promises": promised},
+        "world": {**asdict(size), "table": counts},
         "methods": [asdict(row) for row in methods],
         "cases": [asdict(row) for row in cases],
         "wake_rounds": made.wake_rounds,

@@ -25,7 +25,7 @@ from bench.lock_world import (
 )
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
-from controller.allocator.promises.growths import GROWTH
+from controller.allocator.plans.ends import GROWTH
 from controller.model.longhorn import BackingImage, InstanceManager, SpacePolicy
 from controller.model.workload import KubeNode, Pod
 from controller.rules.demand import Missing
@@ -147,12 +147,15 @@ def ask_small(on: On) -> None:
     on.timed.confirm_absent(Missing("claim", "ns", f"gone-{on.number}"))
     on.timed.wait_for_change(on.timed.version, 0.0)
     on.timed.drain_records()
+    on.timed.drain_tales()
+    assert not on.timed.failure
 
 
 def ask_lists(on: On) -> None:
     on.timed.pending_opted_in()
     on.timed.has_unseen_growth()
     on.timed.next_wakeup_due()
+    on.timed.backups_to_read()
     on.timed.snapshot()
 
 
@@ -168,8 +171,8 @@ def sweep_after(nodes: int) -> Callable[[On], None]:
     return run
 
 
-def sweep_assumptions(on: On) -> None:
-    """Longhorn has said of some roaming volumes that it cannot place them, long enough ago."""
+def sweep_unplaced(on: On) -> None:
+    """Longhorn has said of some roaming volumes that it cannot place them."""
     for facts in on.made.unplaced[on.number * 20 :][:20]:
         on.made.put("volume", facts.name, replace(facts, scheduled=False))
     on.made.clock.shift += HOLD_SECONDS
@@ -354,7 +357,7 @@ CASES: Final = (
 """Before the filter calls under load."""
 
 LAST_CASES: Final = (
-    LockCase("assumptions over", sweep_assumptions),
+    LockCase("volumes without a place", sweep_unplaced),
     LockCase("growths over", end_growths),
     LockCase("starving", wake_starving, 0),
     LockCase("turn", turn, 0),

@@ -81,7 +81,7 @@ class MadeUp:
         self._count = 0
 
     def build(self) -> None:
-        """Promises are made before anything roams, when they are quickly made."""
+        """Pods are answered before anything roams, when that is quickly done."""
         self._put_basics()
         for number in range(self.size.volumes):
             self._put_running(number)
@@ -171,7 +171,7 @@ class MadeUp:
             disks = tuple(replace(entry, tags=frozenset(tags)) for entry in self.nodes[name].disks)
             self.put("node", name, replace(self.nodes[name], disks=disks))
 
-    # Promises
+    # Answers
 
     def _offer(self) -> None:
         for number in range(self.size.offered):

@@ -2,8 +2,8 @@
 
 1. A pod is asked about on 1,000 nodes of four disks: in turn with 1,000 volumes pending that Longhorn may place
    anywhere, and with none. Printed: medians and quartiles in milliseconds, and the ratio of the medians.
-2. By how much a call overruns its budget of 50 ms, for pods and worlds that no summary decides: selectors, backing
-   images, several volumes, the tolerance, discretion. Printed: the longest call of each kind.
+2. By how much a call overruns its budget of 50 ms, for pods and worlds that are costly: selectors, backing images,
+   several volumes, several large replicas. Printed: the longest call of each kind.
 """
 
 from __future__ import annotations
@@ -91,15 +91,18 @@ def compare(volumes: Volumes) -> dict[str, object]:
 
 
 def overruns() -> dict[str, Callable[[], tuple[PendingWorld, Volumes]]]:
-    """Worlds and pods that no summary decides."""
+    """Worlds and pods that are costly."""
     tagged = ("ssd",)
     return {
         "tagged pod beside tagged volumes": lambda: (PendingWorld(400, "three-tagged", tags=tagged), [("tagged", 5)]),
         "two tagged volumes, no room": lambda: (PendingWorld(200, "three-tagged", 2, 60, tagged), [("tagged", 40)] * 2),
         "image beside images": lambda: (PendingWorld(400, "three-image"), [("image", 5), ("image", 6)]),
         "roaming image beside images": lambda: (PendingWorld(400, "three-image"), [("three-image", 5)]),
-        "more than the sums allow": lambda: (PendingWorld(90, "three", 2, 200), [("three", 60)]),
-        "the same with selectors": lambda: (PendingWorld(90, "three-tagged", 2, 200, tagged), [("three-tagged", 60)]),
+        "three large replicas": lambda: (PendingWorld(90, "three", 2, 200), [("three", 60)]),
+        "three large replicas with selectors": lambda: (
+            PendingWorld(90, "three-tagged", 2, 200, tagged),
+            [("three-tagged", 60)],
+        ),
         "its own volumes on every node": lambda: (
             PendingWorld(0, disk_gib=100),
             [("tagged", 60), ("longhorn", 60)] * 3,

@@ -1,9 +1,9 @@
 """How long a prioritize call takes, beside filter and an echo in the same server (`python -m bench.prioritize`).
 
 The three calls alternate over one kept-alive connection, so that whatever else the machine does hits all alike. The
-allocator is the real one over made-up facts: nodes with two disks each and room, and a pod with new best-effort volumes
-of three copies, each of another size, so that every node passes and is scored. One JSON object a case: medians,
-quartiles, and the ratios of the medians to the echo's.
+allocator is the real one over made-up facts: nodes with two disks each and room, and a pod with new volumes of three
+copies that may lie on any node, each of another size, so that every node passes and is scored. One JSON object a case:
+medians, quartiles, and the ratios of the medians to the echo's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def claims(volumes: int) -> dict[str, int]:
 def process(nodes: int, volumes: int) -> ExtenderProcess:
     """Over `nodes` made-up nodes and one pod."""
     cluster = make_cluster(LiveSettings(enabled=True))
-    cluster.add_class("longhorn", dataLocality="best-effort", numberOfReplicas="3")
+    cluster.add_class("longhorn", dataLocality="disabled", numberOfReplicas="3")
     add_nodes(cluster, nodes, lambda _: {"a": 400, "b": 300})
     add_pod(cluster, claims(volumes))
     return ExtenderProcess(cluster.allocator)
