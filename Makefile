@@ -64,7 +64,7 @@ COMPAT := $(wildcard $(addprefix tests/e2e/test_,race.py answers.py verbs.py mod
 # What does not depend on the form runs once on each release.
 COMPAT_ADMISSION := $(wildcard $(addprefix tests/e2e/test_,opt_in.py admission_config.py expansion.py) tests/helm/test_cluster.py)
 
-# Every part but `mixed`, `race`, `worlds`, `places`, `oracle`, `mutate`, `fuzz` and `fuzz-plan`, which look for what nobody knows yet.
+# Every part but `mixed`, `race`, `places`, `oracle`, `mutate`, `fuzz` and `fuzz-plan`, which look for what nobody knows yet.
 .PHONY: test-long
 test-long: venv cluster helm ## variations, large crowds, what takes real minutes, then `soak` and `goals`; hours
 	@$(RUN) -m pytest -m long $(PYTEST_ARGS)
@@ -145,15 +145,9 @@ SEED ?= 1
 
 .PHONY: race
 race: venv ## the race machine for long: EXAMPLES=50000 of each invariant, from SEED=1; two hours
-	@failed=; for invariant in promises reasons starvation limits allocations; do \
+	@failed=; for invariant in counts reasons starvation limits allocations; do \
 		$(RUN) -m tests.race --examples $(EXAMPLES) --seed $(SEED) --invariant "$$invariant" || failed="$$failed $$invariant"; \
 	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
-
-WORLDS ?= 100000
-
-.PHONY: worlds
-worlds: venv ## crowds in small worlds, WORLDS=100000 by Longhorn's own choice and as many against an adversary; hours
-	@$(RUN) -m tests.race.burst --worlds $(WORLDS) --seed $(SEED) --jobs 2
 
 .PHONY: places
 places: venv ## random worlds with faults in virtual time, in which the leader places; 400 from SEED=1; ten minutes
