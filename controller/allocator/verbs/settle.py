@@ -170,13 +170,23 @@ class Settler:
         if unknown:
             self._table.put_hold(hold.narrowed(node, unknown))
             return
-        if pod.node_name:
+        if pod.node_name and not self._is_by_name_alone(pod):
             self._table.end_hold(pod.uid)
         else:
             self._table.put_hold(hold.narrowed(node))
         waited = self.answers.chosen(pod.uid, self._clock.now())
         if waited is not None:
             self._journal.record(SCHEDULING_WAIT, waited, True)
+
+    def _is_by_name_alone(self, pod: Pod) -> bool:
+        """Whether a copy of its volumes is given its place by name, and Longhorn has not followed yet: that may come to
+        nothing, and the pod is planned for again."""
+        allocated, volumes = self._world.allocated, self._volumes_of(pod)
+        if not allocated.counts:
+            return False
+        shown = (allocated.shown_replica(name) for volume in volumes for name in self._world.replicas_of(volume))
+        is_planned = any(self._table.plan(volume) is not None for volume in volumes)
+        return is_planned or any(one is not None and not one.is_placed for one in shown)
 
     def _volumes_of(self, pod: Pod) -> list[str]:
         return [self._world.volume_of(claim.uid) for claim in self._world.claims_of(pod)]
