@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from controller.allocator.plans.plan import Hold, Plan, Source
+from controller.errors import ClusterError
 from controller.kube.resources import CONFIG_MAPS
 from controller.model.places import Place
 from controller.placement.plan_entries import KEY, SHARDS, shard_name
@@ -63,6 +64,17 @@ class PlanSite:
             if objects.run_once() != 0:
                 return
         pytest.fail("it is never done")
+
+    def refuse(self, refused: str) -> None:
+        """The API server takes no write of that ConfigMap any more."""
+        send = self.api.replace
+
+        def replace_(resource: Any, namespace: Any, name: str, *args: Any, **more: Any) -> Raw:
+            if name == refused:
+                raise ClusterError("422: no")
+            return send(resource, namespace, name, *args, **more)
+
+        self.api.replace = replace_  # type: ignore[method-assign]
 
     def lines_in(self, name: str) -> list[dict[str, Any]]:
         """All entries of that ConfigMap."""

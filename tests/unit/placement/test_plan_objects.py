@@ -561,14 +561,7 @@ def test_a_write_whose_answer_is_lost_is_nobody_elses_change(site: PlanSite) -> 
 
 def test_one_config_map_that_is_refused_gets_no_more_plans(site: PlanSite) -> None:
     leader = site.leader()
-    send = site.api.replace
-
-    def replace_(resource: Any, namespace: Any, name: str, *args: Any, **more: Any) -> Raw:
-        if name == FIRST:
-            raise ClusterError("422: no")
-        return send(resource, namespace, name, *args, **more)
-
-    site.api.replace = replace_  # type: ignore[method-assign]
+    site.refuse(FIRST)
     for name, stored in (("v0", set[str]()), ("v1", {"v1"}), ("v2", {"v1", "v2"})):
         leader.put(plan(name))
         site.pass_time(leader, GATHER_SECONDS)

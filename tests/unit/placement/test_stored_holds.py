@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from controller.allocator.plans.plan import Hold, Plan
-from controller.errors import ClusterError
 from controller.kube.resources import CONFIG_MAPS
 from controller.placement.plan_entries import KEY, MAX_LINE_BYTES, Entry, encode, hold_key, plan_key
 from controller.placement.plan_objects import GATHER_SECONDS, LOOK_SECONDS, REMOVE_SECONDS, Loaded, PlanObjects
@@ -196,14 +195,7 @@ def test_a_plan_stays_where_it_stands_and_goes_elsewhere_if_its_holds_config_map
     leader.put(plan("v9"))
     site.pass_time(leader, GATHER_SECONDS)
     before = [name for name in NAMES if "v9" in site.volumes_in(name)]
-    send = site.api.replace
-
-    def replace_(resource: Any, namespace: Any, name: str, *args: Any, **more: Any) -> Raw:
-        if name == refused:
-            raise ClusterError("422: no")
-        return send(resource, namespace, name, *args, **more)
-
-    site.api.replace = replace_  # type: ignore[method-assign]
+    site.refuse(refused)
     leader.put(replace(hold("p1", "n1", volume="v1"), older=frozenset({("claim", "n1")})))
     site.pass_time(leader, GATHER_SECONDS)
     leader.put(*chosen("p1", "n1", volume="v1"), replace(plan("v9"), pods=("p1",)))
