@@ -34,12 +34,12 @@ from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Apply, EventConte
 from controller.allocator.verbs.place import Places
 from controller.allocator.verbs.planning import Planner
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
-from controller.allocator.verbs.room import PodRoom
 from controller.allocator.verbs.settle import Settler
 from controller.allocator.verbs.shares import ServedVolumes
 from controller.allocator.verbs.views import rows_of, snapshot_of
 from controller.allocator.waiting.kept_room import KeptUntil
 from controller.allocator.waiting.refusals import Refusals
+from controller.allocator.waiting.room import PodRoom
 from controller.allocator.waiting.wake_plan import WakePlan
 from controller.allocator.world.absences import ABSENT_SECONDS, known_demands
 from controller.allocator.world.world import World
@@ -239,7 +239,7 @@ class Allocator(Events):
                 return dict.fromkeys(candidates, 0)
             now, pod = self._clock.now(), self._pod_locked(pod_uid)
             demands = known_demands(pod, self._world, now)
-            budget = Budget(self._clock, now + self._live.filter_budget_milliseconds / 1000)
+            budget = Budget.of(self._clock, self._live.filter_budget_milliseconds)
             strategy = Strategy(self._live.strategy)
             return score_nodes(self._world, self._table, pod_uid, demands, candidates, strategy, budget)
 

@@ -260,8 +260,7 @@ class Lifecycle(Part):
         self._tell()
 
     def _give_up(self, why: str) -> None:
-        """The only fault that ends the process: the promises are not known any more. The next process derives them
-        again."""
+        """The only fault that ends the process: the table is not to be trusted. The next process derives it anew."""
         if not self._has_given_up:
             self._has_given_up = True
             self._parts.gate.close()

@@ -52,11 +52,6 @@ def _effective(own: str, setting: bool) -> bool:
     return own == "enabled" if own in ("enabled", "disabled") else setting
 
 
-def copies_per_disk(affinity: Affinity, copies: int) -> int:
-    """How many of a volume's `copies` to come may land on one disk."""
-    return copies if affinity.disk_soft and (affinity.balances or affinity.shares_nodes) else 1
-
-
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Which of the candidate nodes and zones hold replicas of the volume, and which of those hold only replicas that

@@ -203,8 +203,8 @@ class BesideOthers:
         size, node = self._volume.size_bytes, self._world.nodes[replica.node]
         if size <= known_bytes:
             return None
-        room, disk = self._world.room(node.name), next(one for one in node.disks if one.uuid == replica.disk_uuid)
-        known = next((one for one in room.disks if one.uuid == disk.uuid), None) if room is not None else None
+        disk = next(one for one in node.disks if one.uuid == replica.disk_uuid)
+        known = self._world.disk_room(node.name, disk.uuid)
         if known is None:
             shared = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
             return Obstacle(node.name, disk.name, 0, check_disk_state(disk) or shared)

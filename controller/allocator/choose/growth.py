@@ -216,8 +216,7 @@ class _Growing:
         world, planned = self._world, Counter((place.node, place.disk_uuid) for place in self._asked.planned)
         engine, image = self._volume.needs.data_engine, world.backing_image(self._volume.backing_image)
         for node, uuid in sorted(self._placed.keys() | planned.keys()):
-            room, figure = world.room(node), self._figures.get((node, uuid))
-            disk = next((one for one in room.disks if one.uuid == uuid), None) if room is not None else None
+            disk, figure = world.disk_room(node, uuid), self._figures.get((node, uuid))
             if disk is None:
                 continue
             free = disk.free_bytes if figure is None else disk.limit_bytes - figure.scheduled_bytes

@@ -146,8 +146,7 @@ def check_image_growth(
     """Why the copy that was given `there` cannot have that larger size on its disk, which a node shows."""
     world.refresh()
     node, disk = _place(world, there)
-    room = world.room(node.name)
-    known = next((one for one in room.disks if one.uuid == disk.uuid), None) if room is not None else None
+    known = world.disk_room(node.name, disk.uuid)
     if known is None:
         gone = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
         return Obstacle(node.name, disk.name, 0, check_disk_state(disk) or gone)

@@ -106,8 +106,7 @@ class PodFit:
 
     def judged(self) -> list[VolumeDemand]:
         """The volumes that are bound to no node and of which a copy has to find a disk before the pod may start."""
-        degraded = self.world.settings.degraded_availability
-        return [demand for demand in self.demands if demand.is_roaming and not (degraded and demand.placed_nodes)]
+        return [demand for demand in self.demands if needs_disk(self.world, demand)]
 
     def _use(self, places: Places) -> None:
         self.anywhere = places
@@ -139,7 +138,7 @@ class PodFit:
         found = {volume: places for volume, places in self._known.items() if volume in names_of}
         for demand in sorted(demands, key=lambda one: (-one.size_bytes, one.volume)):
             if demand.volume in found:
-                if not self._suffice(demand, found[demand.volume]):
+                if not suffice(self.world, demand, found[demand.volume]):
                     return NO_ROOM  # a planned one is lost
                 continue
             if self.budget.is_spent():
@@ -147,13 +146,10 @@ class PodFit:
             new = (place for volume, places in found.items() if volume not in self._known for place in places)
             beside = Plus(taken, new)
             places = self.copies_of(demand, names, beside)
-            if not self._suffice(demand, places):
+            if not suffice(self.world, demand, places):
                 return NO_ROOM
             found[demand.volume] = places
         return found
-
-    def _suffice(self, demand: VolumeDemand, places: Sequence[Place]) -> bool:
-        return len(places) >= (1 if self.world.settings.degraded_availability else demand.copies)
 
     def copies_of(self, demand: VolumeDemand, names: Sequence[str], taken: Taken) -> tuple[Place, ...]:
         """Places for as many of the volume's missing copies as find one; of a volume that likes to lie next to its
@@ -204,7 +200,7 @@ class PodFit:
             if self.budget.is_spent():
                 found[name] = LATE
             else:
-                found[name] = self._judge_new(name, alone) or self.judge(name)
+                found[name] = self._judge_new(name, alone) or self._judge(name)
         return found
 
     def _alone(self) -> VolumeDemand | None:
@@ -243,8 +239,9 @@ class PodFit:
 
     def judge(self, name: str) -> Judgement:
         """The verdict on node `name` for all local volumes of the pod together."""
-        if self.budget.is_spent():
-            return LATE
+        return LATE if self.budget.is_spent() else self._judge(name)
+
+    def _judge(self, name: str) -> Judgement:
         wanted = self.wanted_on(name)
         if isinstance(wanted, Judgement):
             return wanted
@@ -258,6 +255,11 @@ class PodFit:
     def _known_on(self, name: str, volume: str) -> Place | None:
         """The place on that node that the volume has already."""
         return next((place for place in self._known.get(volume, ()) if place.node == name), None)
+
+    def taken_on(self, name: str) -> int:
+        """Bytes that others have on that node's disks beside what lies there."""
+        room = self.world.room(name)
+        return sum(self.taken.taken_bytes(name, disk.uuid) for disk in room.disks) if room is not None else 0
 
     def wanted_on(self, name: str) -> list[VolumeDemand] | Judgement:
         """The local volumes that need room on that node; a judgement when one of them is bound to another."""
@@ -331,14 +333,19 @@ class PodFit:
         return None
 
 
+def needs_disk(world: World, demand: VolumeDemand) -> bool:
+    """Whether a copy of that volume, which is bound to no node, has to find a disk before its pod may start."""
+    return demand.is_roaming and not (world.settings.degraded_availability and demand.placed_nodes)
+
+
+def suffice(world: World, demand: VolumeDemand, places: Sequence[Place]) -> bool:
+    """Whether those places are enough for such a volume."""
+    return len(places) >= (1 if world.settings.degraded_availability else demand.copies)
+
+
 def _places_of(shape: Shape, found: Packed) -> dict[str, Place]:
     """By volume. What is Longhorn's alone to place has room there, and no place."""
-    rows = zip(shape.wanted, found.disks, found.size_bytes, strict=True)
-    return {
-        demand.volume: Place(shape.room.name, shape.room.disks[disk].uuid, size)
-        for demand, disk, size in rows
-        if not is_longhorns(demand.facts)
-    }
+    return {demand.volume: place for demand, place in shape.places(found) if not is_longhorns(demand.facts)}
 
 
 def _bind(demand: VolumeDemand, zone: str, region: str) -> VolumeDemand:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from controller.allocator.choose.packing import Item
+from controller.allocator.choose.packing import Item, Packed
 from controller.allocator.choose.verdict import Judgement, Verdict, unsuitable
 from controller.allocator.choose.wanted import image_bytes
 from controller.allocator.world.suitable import check_node_of, disks_of
 from controller.allocator.world.world import World
+from controller.model.places import Place
 from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import NodeRoom
 from controller.rules.reasons import Reason
@@ -25,6 +26,11 @@ class Shape:
     wanted: tuple[VolumeDemand, ...]
     items: tuple[Item, ...]
     free: tuple[int, ...]
+
+    def places(self, found: Packed) -> Iterator[tuple[VolumeDemand, Place]]:
+        """What was found for its items, by volume."""
+        for demand, disk, size in zip(self.wanted, found.disks, found.size_bytes, strict=True):
+            yield demand, Place(self.room.name, self.room.disks[disk].uuid, size)
 
     @property
     def limits(self) -> tuple[int, ...]:

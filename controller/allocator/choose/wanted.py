@@ -108,6 +108,11 @@ def asked_of(view: PlacementView, wanted: Wanted) -> Replica:
     return next(one for one in view.replicas if one.name == wanted.replica.name)
 
 
+def copy_bytes(world: World, volume: Volume, planned: Iterable[Place], disk_uuid: str) -> int:
+    """What a further copy takes on that disk, with its backing image where that comes along."""
+    return volume.size_bytes + image_bytes(world, world.backing_image(volume.backing_image), planned, disk_uuid)
+
+
 def image_bytes(world: World, image: BackingImage | None, planned: Iterable[Place], disk_uuid: str) -> int:
     """Of the volume's backing image, where it would come to that disk with the replica, and with none `planned`."""
     if image is None or any(place.disk_uuid == disk_uuid for place in planned):

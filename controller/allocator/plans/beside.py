@@ -80,11 +80,6 @@ class Beside:
                     volumes[volume] = max(0, more, volumes.get(volume, 0))
         return found
 
-    def add(self, places: Iterable[Place]) -> None:
-        """These as well."""
-        for place in places:
-            self._more[place.node, place.disk_uuid] += place.size_bytes
-
     def taken_bytes(self, node: str, disk_uuid: str) -> int:
         taken = self._table.taken_bytes(node, disk_uuid, self._own)
         return taken + self._more[node, disk_uuid] if self._more else taken
@@ -95,7 +90,7 @@ _ALL_BYTES: Final = 2**62  # more than any disk has
 
 class PlansBeside:
     """What plans and holds of other volumes take, and the `planned` places of this one. Nothing goes to the disk
-    `shut`. `holds` False: plans alone."""
+    `shut`."""
 
     def __init__(
         self,
@@ -103,10 +98,8 @@ class PlansBeside:
         volume: str,
         planned: Iterable[Place] = (),
         shut: tuple[str, str] = ("", ""),
-        *,
-        holds: bool = True,
     ) -> None:
-        self._table, self._volume, self._shut, self._holds = table, volume, shut, holds
+        self._table, self._volume, self._shut = table, volume, shut
         self._planned = Counter[tuple[str, str]]()
         for place in planned:
             self._planned[place.node, place.disk_uuid] += place.size_bytes
@@ -114,8 +107,5 @@ class PlansBeside:
     def taken_bytes(self, node: str, disk_uuid: str) -> int:
         if (node, disk_uuid) == self._shut:
             return _ALL_BYTES
-        if self._holds:
-            taken = self._table.taken_bytes(node, disk_uuid, (self._volume,))
-        else:
-            taken = self._table.planned_bytes(node, disk_uuid, self._volume)
+        taken = self._table.taken_bytes(node, disk_uuid, (self._volume,))
         return taken + self._planned[node, disk_uuid] if self._planned else taken

@@ -44,11 +44,6 @@ class Growth:
     until: float | None = None
     was_admitted: bool = False
 
-    @property
-    def more_bytes(self) -> int:
-        """On all disks together."""
-        return sum(more for _, _, more in self.on_disks)
-
 
 class Growths:
     """All growth, a volume once. Threads: none of its own; the allocator's lock guards it."""

@@ -94,6 +94,9 @@ class Hold:
         for on_node in (self.nodes or {}).values():
             yield from on_node.items()
 
+    def places_of(self, volume: str) -> tuple[Place, ...]:
+        return tuple(place for name, place in self.places() if name == volume)
+
     def narrowed(self, node: str, volumes: Container[str] = ()) -> Hold:
         """That node is chosen; of these volumes alone the places there stay held."""
         nodes = self.nodes

@@ -1,4 +1,4 @@
-"""Pods and claims for which a rule of the ledger was broken: they are answered by an error, for a while."""
+"""Pods and claims for which an invariant of the table was broken: they are answered by an error, for a while."""
 
 from __future__ import annotations
 

@@ -104,12 +104,6 @@ class SharedClaims:
         ]
         return sorted(users, key=lambda pod: (pod.is_deleting, pod.created_utc, pod.uid))
 
-    def next_of(self, claim: Claim) -> list[Pod]:
-        """The pods whose nodes the volume may come to, where it has several users."""
-        users = self._bound(claim)
-        nodes = self._nodes(users)[: _at_once(claim)]
-        return [pod for pod in users if pod.node_name in nodes]
-
     @staticmethod
     def _nodes(users: Collection[Pod]) -> list[str]:
         return list(dict.fromkeys(pod.node_name for pod in users))

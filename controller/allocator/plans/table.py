@@ -94,6 +94,11 @@ class Table:
     def hold(self, pod: str, source: Source = Source.FILTER) -> Hold | None:
         return self._holds.get(pod, {}).get(source)
 
+    def kept_on(self, pod: str) -> str:
+        """The node on which room is kept for a pod that has waited for long; "" for none."""
+        kept = self.hold(pod, Source.KEPT_ROOM)
+        return next(iter(kept.nodes or ()), "") if kept is not None else ""
+
     def limited(self) -> Collection[Hold]:
         """Those that keep out some newcomers alone."""
         return self._limited.values()
@@ -194,11 +199,6 @@ class Table:
         volumes = self._holders.get((node, disk_uuid), _NO_HOLDERS)
         return tuple(volume for volume, members in volumes.items() if PLANNED in members)
 
-    def pods_on(self, node: str, disk_uuid: str) -> set[str]:
-        """The pods that hold a place there."""
-        volumes = self._holders.get((node, disk_uuid), _NO_HOLDERS)
-        return {holder for members in volumes.values() for holder in members if holder != PLANNED}
-
     def bytes_by_volume(self, node: str) -> dict[str, int]:
         """What is taken on that node, by volume."""
         found = Counter[str]()
@@ -247,7 +247,7 @@ class Table:
         """End all."""
         for plan in self.plans():
             self.remove(plan.volume)
-        for hold in [hold for by_source in self._holds.values() for hold in by_source.values()]:
+        for hold in self.all_holds():
             self.end_hold(hold.pod, hold.source)
 
     def lend(self, replica: str, plan: Plan, place: Place) -> None:

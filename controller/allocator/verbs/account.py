@@ -70,8 +70,7 @@ def _worse(one: Judgement, other: Judgement) -> Judgement:
 def account_of(fit: PodFit, table: Table, pod: Pod, names: Sequence[str]) -> str:
     """What prevents the pod from using `names`, the most frequent reason first, each with one node's numbers; "" when a
     node has room by now."""
-    kept = table.hold(pod.uid, Source.KEPT_ROOM)
-    kept_on = next(iter(kept.nodes or ()), "") if kept is not None else ""
+    kept_on = table.kept_on(pod.uid)
     looked_at = names[:MOST_NODES]
     judgements = judge_nodes(fit, looked_at)
     if any(judgement.is_sure for judgement in judgements.values()):
@@ -216,8 +215,7 @@ def _why_contended(fit: PodFit, table: Table, name: str, reason: Reason, demands
         return f"{bytes_text(kept)} are kept there for a pod that has waited a long time"
     if reason is Reason.NOT_EVALUATED:
         return "the search stopped at its limit"
-    room = fit.world.room(name)
-    taken = sum(fit.taken.taken_bytes(name, disk.uuid) for disk in (room.disks if room is not None else ()))
+    taken = fit.taken_on(name)
     if taken and demands:
         return f"{bytes_text(taken)} are promised on this node"
     return "no disks have room for its volumes that may go to any node, beside its other volumes and what is promised"

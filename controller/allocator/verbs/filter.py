@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from controller.allocator.choose.budget import Budget
-from controller.allocator.choose.pod_fit import Places, PodFit
+from controller.allocator.choose.pod_fit import Places, PodFit, needs_disk, suffice
 from controller.allocator.choose.search import in_order, look
 from controller.allocator.choose.verdict import CONTENDED, IN_USE, LATE, Judgement, Verdict
 from controller.allocator.outcome import Decision, FilterOutcome
@@ -16,10 +16,10 @@ from controller.allocator.plans.choice import said_before
 from controller.allocator.plans.growths import Growths
 from controller.allocator.plans.plan import NO_PLACES, Hold, Source
 from controller.allocator.plans.shared_claims import NO_LIMIT, NodeLimit, SharedClaims
-from controller.allocator.verbs.room import PodRoom
 from controller.allocator.verbs.settle import Settler
 from controller.allocator.verbs.sharing import AMPLE_PLACES, FEW, places_left, sharers
 from controller.allocator.waiting.refusals import Refusals, RefusedPod
+from controller.allocator.waiting.room import PodRoom
 from controller.allocator.waiting.samples import is_sample
 from controller.clock import Clock
 from controller.model.places import Place
@@ -71,13 +71,12 @@ class Filtering:
             self._repeat(pod, chosen)
             return self._passed(Decision.CHOSEN, (chosen,), pod)
         self.settler.asked_about(pod.uid)
-        table, former = self.room.table, self.room.table.hold(pod.uid)
         if self.adds_up:
-            return self._decide_anew(pod, candidates, demands, former)
-        ended = self.settler.end_choice(pod)
+            return self._decide_anew(pod, candidates, demands)
+        former, ended = self.room.table.hold(pod.uid), self.settler.end_choice(pod)
         self.settler.end_hold(pod.uid, "filtered_again")
-        outcome = self._decide_anew(pod, candidates, demands, None)
-        now = table.hold(pod.uid)
+        outcome = self._decide_anew(pod, candidates, demands)
+        now = self.room.table.hold(pod.uid)
         if former is not None and now is None:
             self.settler.plan_for(pod)
         held = former.size_bytes if former is not None else 0
@@ -102,9 +101,7 @@ class Filtering:
         planned = plan.places if plan is not None else ()
         if demand.is_local:
             return node in demand.home_nodes or any(place.node == node for place in planned)
-        if self.room.world.settings.degraded_availability:
-            return not demand.is_roaming or bool(demand.placed_nodes) or bool(planned)
-        return not demand.is_roaming or len(planned) >= demand.copies
+        return not needs_disk(self.room.world, demand) or suffice(self.room.world, demand, planned)
 
     def _repeat(self, pod: Pod, chosen: str) -> None:
         """What speaks of another node is older than this answer, whether it shows by now or not."""
@@ -116,16 +113,14 @@ class Filtering:
                 replace(hold, nodes={chosen: {}}, older=hold.older | others, since=self.now, since_utc=since_utc)
             )
 
-    def _decide_anew(
-        self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand], former: Hold | None
-    ) -> FilterOutcome:
+    def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
         if not any(one.is_local or one.is_roaming or one.never for one in demands):
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
         found = self.find_nodes(pod, demands, candidates, is_narrow=True)
         if not found.sure:
             return self._refuse(pod, candidates, found.refused, demands)
         decision = Decision.RESTART if found.is_home else Decision.OFFERED
-        return self._offer(decision, pod, candidates, demands, found, former)
+        return self._offer(decision, pod, candidates, demands, found)
 
     def find_nodes(
         self, pod: Pod, demands: Sequence[VolumeDemand], candidates: Sequence[str], *, is_narrow: bool
@@ -140,15 +135,14 @@ class Filtering:
         free = candidates if limit is NO_LIMIT else [name for name in candidates if limit.includes(name)]
         if not free:
             return Found(refused=dict.fromkeys(candidates, CONTENDED if limit.waits else IN_USE))
-        former = self.room.table.hold(pod.uid) if self.adds_up else None
+        former = self._adds_to(pod)
         adds_to = former.anywhere if former is not None else NO_PLACES
         fit = self.room.fit(pod, demands, self._budget(), adds_to=adds_to)
         names, refused = fit.open_among(free)
         if limit.nodes is not None:
             refused.update((one, IN_USE) for one in candidates if one not in limit.nodes)
         if names and not fit.local:
-            sure = dict.fromkeys(names, fit.judge(names[0]))
-            return Found(sure, refused, fit.anywhere)
+            return Found(dict.fromkeys(names, fit.judge(names[0])), refused, fit.anywhere)
         home = fit.restart_among(names)
         if home and is_narrow:
             return Found(home, {}, fit.anywhere, is_home=True)
@@ -161,9 +155,13 @@ class Filtering:
                 refused.pop(packed[0], None)
         return Found({**home, **sure}, refused, fit.anywhere, is_home=bool(home))
 
+    def _adds_to(self, pod: Pod) -> Hold | None:
+        """The pod's answer that this one adds to, where answers add up."""
+        return self.room.table.hold(pod.uid) if self.adds_up else None
+
     def _budget(self) -> Budget:
         """Of the whole call."""
-        return Budget(self.clock, self.now + self.live.filter_budget_milliseconds / 1000)
+        return Budget.of(self.clock, self.live.filter_budget_milliseconds)
 
     def limit_of(self, pod: Pod, demands: Sequence[VolumeDemand]) -> NodeLimit:
         return self.shared.limit_of(pod, demands)
@@ -183,11 +181,11 @@ class Filtering:
         if not is_narrow:
             search = look(fit, in_order(candidates, fit.local, taken, unreached=unreached))
             return search.sure, search.refused
-        answers, table = self.settler.answers, self.room.table
+        answers = self.settler.answers
         most = min(self.live.max_offers or len(candidates), max(1, MOST_PLACES // max(1, len(fit.local))))
         if answers.come_to_nothing(pod.namespace, self.now):
             most = 1
-        among = sharers(self.room.world, table, answers, self.refusals)
+        among = sharers(self.room.world, self.room.table, answers, self.refusals)
         size, enough = sum(demand.size_bytes for demand in fit.local), max(most * among, AMPLE_PLACES)
         places = count = 0
         if among > 1 and candidates:
@@ -195,9 +193,9 @@ class Filtering:
             # be bound to the one that it was offered.
             first = self.version % len(candidates)
             candidates = [*candidates[first:], *candidates[:first]]
-        held = table.hold(pod.uid)
-        if self.adds_up and among == 1 and held is not None:  # what it holds it need not hold elsewhere as well
-            unreached |= frozenset(held.nodes or ())
+        former = self._adds_to(pod)
+        if among == 1 and former is not None:  # what it holds it need not hold elsewhere as well
+            unreached |= frozenset(former.nodes or ())
 
         def is_enough(sure: Collection[str]) -> bool:
             nonlocal places, count
@@ -216,20 +214,17 @@ class Filtering:
         candidates: Sequence[str],
         demands: Sequence[VolumeDemand],
         found: Found,
-        former: Hold | None,
     ) -> FilterOutcome:
         nodes = list(found.sure)
         passed = candidates if len(nodes) == len(candidates) else nodes
-        held = self._hold(pod, len(candidates), demands, found, former)
+        held = self._hold(pod, len(candidates), demands, found)
         if held is not None and held.size_bytes:
             answers = self.settler.answers
             answers.answered(pod.uid, pod.namespace, self.now, self.serial, adds_up=self.adds_up)
         reasons = {name: _reason(judgement) for name, judgement in found.refused.items()}
         return self._passed(decision, passed, pod, reasons, held.size_bytes if held is not None else 0)
 
-    def _hold(
-        self, pod: Pod, asked: int, demands: Sequence[VolumeDemand], found: Found, former: Hold | None
-    ) -> Hold | None:
+    def _hold(self, pod: Pod, asked: int, demands: Sequence[VolumeDemand], found: Found) -> Hold | None:
         """Hold what is offered; where answers add up, beside what the pod holds by a former one. Without time for the
         scheduler nothing is held, and a place is found once a node is chosen."""
         is_bound = any(demand.is_local for demand in demands) or len(found.sure) < asked
@@ -239,7 +234,7 @@ class Filtering:
             nodes = {name: judgement.places if holds else {} for name, judgement in found.sure.items()}
         anywhere = found.anywhere if holds else {}
         older = said_before(pod, self.room.world.claims_of(pod))
-        chosen = ""
+        former, chosen = self._adds_to(pod), ""
         if former is not None:  # a choice stands, if one was seen, until another is
             older, chosen = former.older, former.chosen
             nodes = None if nodes is None or former.nodes is None else {**nodes, **former.nodes}

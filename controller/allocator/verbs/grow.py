@@ -18,7 +18,7 @@ from typing import Final
 
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.growth import GrowthPlan, GrowthQuestion, plan_growth
-from controller.allocator.choose.wanted import image_bytes
+from controller.allocator.choose.wanted import copy_bytes
 from controller.allocator.outcome import Obstacle
 from controller.allocator.plans.beside import PlansBeside
 from controller.allocator.plans.growths import Growths
@@ -213,7 +213,7 @@ def places_to_come(table: Table, volume: str) -> tuple[Place, ...]:
     names it most often."""
     plan = table.plan(volume)
     by_holder = [plan.places if plan is not None else ()]
-    by_holder += [tuple(place for name, place in hold.places() if name == volume) for hold in table.holding(volume)]
+    by_holder += [hold.places_of(volume) for hold in table.holding(volume)]
     found: dict[tuple[str, str], list[Place]] = {}
     for places in by_holder:
         here: dict[tuple[str, str], list[Place]] = {}
@@ -229,10 +229,9 @@ def resize_holds(world: World, table: Table, name: str) -> None:
     volume = world.volume(name)
     if volume is None:
         return
-    image = world.backing_image(volume.backing_image)
 
     def sized(place: Place, before: Collection[Place] = ()) -> Place:
-        return replace(place, size_bytes=volume.size_bytes + image_bytes(world, image, before, place.disk_uuid))
+        return replace(place, size_bytes=copy_bytes(world, volume, before, place.disk_uuid))
 
     for hold in table.holding(name):
         nodes = hold.nodes and {

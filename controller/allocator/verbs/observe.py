@@ -1,4 +1,4 @@
-"""The events of the cluster: into the world, and what they mean for promises and refused pods."""
+"""The events of the cluster: into the world, and what they mean for plans, holds and refused pods."""
 
 from __future__ import annotations
 
@@ -163,9 +163,9 @@ Apply = Callable[[EventContext], Sequence[str]]
 class Events(ABC):
     """What the allocator is told. `facts` None: the object is gone, and `gone` tells which one it was.
 
-    What a live read has shown is not undone by an older event that the watch delivers later. Costs: the promises of
-    what an event touches, for a class those of 25 unbound claims at a time; for a new node a look at all claims and
-    pods; as `begin_term` where a rule of the ledger broke.
+    What a live read has shown is not undone by an older event that the watch delivers later. Costs: the plans and holds
+    of what an event touches, for a class those of 25 unbound claims at a time; for a new node a look at all claims and
+    pods; as `begin_term` where an invariant broke.
     """
 
     @abstractmethod

@@ -14,7 +14,7 @@ from typing import Final
 
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.legal import legal
-from controller.allocator.choose.wanted import Wanted, image_bytes, replica_to_come
+from controller.allocator.choose.wanted import Wanted, copy_bytes, replica_to_come
 from controller.allocator.plans.beside import PlansBeside
 from controller.allocator.plans.journal import NODE_RESERVATION, Journal, Tale
 from controller.allocator.plans.plan import Plan
@@ -186,7 +186,7 @@ class Planner:
     def _kept(self, wanted: PlannedVolume, places: Collection[Place], now_utc: datetime) -> tuple[Place, ...]:
         """Of these places those that may stay, as many as copies are missing, in their order."""
         facts = wanted.facts
-        here = {(one.node, one.disk_uuid) for one in self._world.replicas_of(facts.name).values() if one.is_placed}
+        here = self._world.disks_of_volume(facts.name)
         kept: list[Place] = []
         for place in dict.fromkeys(places):
             is_fresh = (place.node, place.disk_uuid) not in here and len(kept) < wanted.copies
@@ -242,15 +242,13 @@ class Planner:
     def bytes_at(self, facts: Volume, place: Place, planned: Collection[Place]) -> int:
         """What a copy takes on that disk, with its backing image where that is not there, and comes with no other
         copy that is `planned`."""
-        image = self._world.backing_image(facts.backing_image)
-        return facts.size_bytes + image_bytes(self._world, image, planned, place.disk_uuid)
+        return copy_bytes(self._world, facts, planned, place.disk_uuid)
 
     def hard_bytes(self, node: str, disk_uuid: str) -> int:
         """What is left of that disk by objects, growth that was admitted, and own writes; less than nothing where no
         such disk takes replicas."""
-        room = self._world.room(node)
-        found = [one.free_bytes for one in room.disks if one.uuid == disk_uuid] if room is not None else []
-        return found[0] if found else -_ALL_BYTES
+        disk = self._world.disk_room(node, disk_uuid)
+        return disk.free_bytes if disk is not None else -_ALL_BYTES
 
     def free_bytes(self, place: Place, besides: str) -> int:
         """The same, less what others have there."""

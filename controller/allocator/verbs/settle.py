@@ -21,8 +21,8 @@ from controller.allocator.plans.shared_claims import SharedClaims
 from controller.allocator.plans.table import Table
 from controller.allocator.verbs.grow import resize_holds
 from controller.allocator.verbs.planning import Claimant, Planner
-from controller.allocator.verbs.room import PodRoom
 from controller.allocator.waiting.refusals import Refusals
+from controller.allocator.waiting.room import PodRoom
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.workload import Claim, Pod
@@ -368,9 +368,9 @@ class Settler:
 
     def _end_held_places(self, volume: str, holds: Iterable[Hold]) -> None:
         """Where a copy of the volume lies by now nobody holds a place for one."""
-        here = {(one.node, one.disk_uuid) for one in self._world.replicas_of(volume).values() if one.is_placed}
+        here = self._world.disks_of_volume(volume)
         for hold in holds:
-            if any((place.node, place.disk_uuid) in here for name, place in hold.places() if name == volume):
+            if any((place.node, place.disk_uuid) in here for place in hold.places_of(volume)):
                 self._table.put_hold(hold.without(volume, here))
 
     def settle_all(self) -> None:
@@ -379,7 +379,7 @@ class Settler:
         for name in list(self._world.growing):
             self.settle_growth(name)
         for plan in self._table.plans():
-            here = {(one.node, one.disk_uuid) for one in self._world.replicas_of(plan.volume).values() if one.is_placed}
+            here = self._world.disks_of_volume(plan.volume)
             is_stale = any((place.node, place.disk_uuid) in here for place in plan.places)
             if is_stale or not self.claimants(plan.volume):
                 self._plan((plan.volume,))

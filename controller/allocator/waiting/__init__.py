@@ -1,1 +1,1 @@
-"""Refused pods, and the room that is kept for them."""
+"""Room for one pod; refused pods, and the room that is kept for them."""

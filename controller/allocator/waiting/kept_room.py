@@ -54,13 +54,9 @@ def places_to_keep(fit: PodFit, name: str) -> Mapping[str, Place]:
     shape = fit.shape_on(name)
     if not isinstance(shape, Shape):
         return {}
-    uuids = [disk.uuid for disk in shape.room.disks]
-    free = [room + leaving_bytes(fit.world, uuid) for room, uuid in zip(shape.free, uuids, strict=True)]
+    free = [disk.free_bytes + leaving_bytes(fit.world, disk.uuid) for disk in shape.room.disks]
     found = pack(shape.items, free, Steps(PACK_STEPS))
-    if found is None:
-        return {}
-    rows = zip(shape.wanted, found.disks, found.size_bytes, strict=True)
-    return {demand.volume: Place(name, uuids[disk], size) for demand, disk, size in rows}
+    return {} if found is None else {demand.volume: place for demand, place in shape.places(found)}
 
 
 @dataclass(slots=True)

@@ -77,7 +77,7 @@ class PodRoom:
         for demand in demands:
             plan = self.table.plan(demand.volume)
             others = (one for one in self.table.holding(demand.volume) if one.pod != pod.uid)
-            held = next((tuple(place for name, place in one.places() if name == demand.volume) for one in others), ())
+            held = next((one.places_of(demand.volume) for one in others), ())
             places = plan.places if plan is not None else adds_to.get(demand.volume, held)
             if places:
                 found[demand.volume] = places

@@ -20,12 +20,12 @@ from controller.allocator.choose.search import NodeSearch, in_order
 from controller.allocator.choose.too_large import too_large
 from controller.allocator.choose.verdict import CONTENDED, KEPT, LATE, Verdict
 from controller.allocator.outcome import Wakeup
-from controller.allocator.plans.beside import Newcomer
-from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, Against, Hold, Source
+from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, Against, Source
 from controller.allocator.plans.shared_claims import NO_LIMIT, NodeLimit
 from controller.allocator.plans.table import Table
 from controller.allocator.waiting.kept_room import KeptUntil, Seeking, most_kept, places_to_keep
 from controller.allocator.waiting.refusals import PATIENCE_SECONDS, Refusals, RefusedPod
+from controller.allocator.waiting.room import PodRoom
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.places import Place
@@ -39,34 +39,12 @@ _MOST_OPEN: Final = 16
 _Shape = tuple[object, ...]
 
 
-class PlanRoom(Protocol):
-    """Room for one pod. In the product `PodRoom` of controller.allocator.verbs, which must not be imported here."""
-
-    @property
-    def table(self) -> Table: ...
-    def newcomer(self, pod: Pod) -> Newcomer: ...
-    def fit(
-        self, pod: Pod, demands: Sequence[VolumeDemand], budget: Budget | None = None, *, is_planning: bool = False
-    ) -> PodFit: ...
-    def taken_by_node(self, *, is_planning: bool = False) -> Mapping[str, int]: ...
-    def hold(
-        self,
-        pod_uid: str,
-        source: Source,
-        nodes: Mapping[str, Mapping[str, Place]] | None,
-        anywhere: Places,
-        *,
-        until: float | None = None,
-        against: Against | None = None,
-    ) -> Hold | None: ...
-
-
 class PlanView(Protocol):
     """The state that a slice is planned on, and the rules that a filter call would apply. In the product `Filtering`
     of controller.allocator.verbs."""
 
     @property
-    def room(self) -> PlanRoom: ...
+    def room(self) -> PodRoom: ...
     @property
     def clock(self) -> Clock: ...
     @property
@@ -109,7 +87,7 @@ class _Looking:
         if not search.sure and not search.go_on(fit, bool, is_over):
             return None
         if search.sure:
-            node = min(search.sure, key=lambda name: _taken_on(fit, name))
+            node = min(search.sure, key=fit.taken_on)
             return _Found(node, search.sure[node].places, fit.anywhere)
         refused = search.refused
         packed = fit.together(
@@ -225,7 +203,7 @@ class WakePlan:
             self._open[shape] = [*search.sure, *search.rest]
         return found
 
-    def _in_order(self, room: PlanRoom, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> Sequence[str]:
+    def _in_order(self, room: PodRoom, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> Sequence[str]:
         """The nodes that count for the pod, in the order of every search."""
         names, series = refusal.nodes, refusal.series
         if series is not None:
@@ -249,8 +227,7 @@ class WakePlan:
         names, closed = fit.open_among(refusal.nodes)
         if not names and all(one.verdict is not Verdict.CONTENDED for one in closed.values()):
             return True  # its other volumes find no place, whatever is taken
-        kept = view.room.table.hold(pod.uid, Source.KEPT_ROOM)
-        node = next(iter(kept.nodes or ()), "") if kept is not None else ""
+        node = view.room.table.kept_on(pod.uid)
         places = places_to_keep(fit, node) if node and node not in self._kept else NO_PLACE
         if not places:  # otherwise it stays there, whatever the last sample of nodes was
             self._seeking = self._seeking or Seeking(refusal.candidates)
@@ -296,16 +273,11 @@ def _where(refusal: RefusedPod) -> _Shape:
     return ("all",) if series.possible is None else (series.possible, refusal.candidates, refusal.victims)
 
 
-def _has_room_of_its_own(room: PlanRoom, pod: Pod, demands: Sequence[VolumeDemand]) -> bool:
+def _has_room_of_its_own(room: PodRoom, pod: Pod, demands: Sequence[VolumeDemand]) -> bool:
     """Whether something keeps out others and not this pod: what it is nominated for, or what its volumes have."""
     is_approved = room.newcomer(pod).serial < math.inf
     volumes = [demand.volume for demand in demands]
     return is_approved or any(room.table.plan(one) is not None or room.table.holding(one) for one in volumes)
-
-
-def _taken_on(fit: PodFit, name: str) -> int:
-    room = fit.world.room(name)
-    return sum(fit.taken.taken_bytes(name, disk.uuid) for disk in room.disks) if room is not None else 0
 
 
 def _kind_of(demand: VolumeDemand) -> object:

@@ -87,6 +87,10 @@ class Facts:
     def replicas_of(self, volume: str) -> Mapping[str, Replica]:
         return self.placed.of(volume)
 
+    def disks_of_volume(self, volume: str) -> set[tuple[str, str]]:
+        """Node and UUID of the disks on which its replicas lie."""
+        return {(one.node, one.disk_uuid) for one in self.placed.of(volume).values() if one.is_placed}
+
     def replicas_on(self, disk_uuid: str) -> Collection[Replica]:
         return self.placed.on(disk_uuid)
 

@@ -26,7 +26,7 @@ from controller.model.longhorn import (
 )
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 from controller.rules.demand import Missing
-from controller.rules.eligibility import Engines, NodeRoom
+from controller.rules.eligibility import DiskRoom, Engines, NodeRoom
 from controller.rules.provisioning import provisioned_name
 from controller.rules.rebuilds import Rebuild, rebuilds_ahead
 
@@ -284,6 +284,11 @@ class World(Facts):
     def room(self, name: str) -> NodeRoom | None:
         """What that Longhorn node can take, plans and holds aside; None when Longhorn has no such node."""
         return self._rooms.get(name)
+
+    def disk_room(self, name: str, disk_uuid: str) -> DiskRoom | None:
+        """The same of one disk; None where it takes no replicas, or another disk has its UUID."""
+        room = self.room(name)
+        return next((one for one in room.disks if one.uuid == disk_uuid), None) if room is not None else None
 
     def refresh(self, most: int | None = None) -> bool:
         """Work out the rooms of nodes that changed, `most` of them, for `best`; whether some are left."""

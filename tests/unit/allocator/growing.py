@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controller.allocator.choose.choose import Chooser
-from controller.allocator.plans.growths import Growths
+from controller.allocator.plans.growths import Growth, Growths
 from controller.allocator.plans.journal import Journal
 from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.allocator.plans.table import Table
@@ -149,7 +149,7 @@ class Growing:
         for growth in self.growths.all():
             owner = self.world.claim_of_volume(growth.volume)
             name = owner.name if owner is not None else growth.volume
-            found[name] = "HELD" if growth.is_held else "ASKED", growth.more_bytes // GIB
+            found[name] = "HELD" if growth.is_held else "ASKED", more_bytes(growth) // GIB
         return found
 
     def free_gib(self, on: str = "n1", disk_name: str = "d1") -> float:
@@ -159,3 +159,8 @@ class Growing:
         assert room is not None
         (there,) = (one for one in room.disks if one.name == disk_name)
         return (there.free_bytes - self.table.taken_bytes(on, there.uuid)) / GIB
+
+
+def more_bytes(growth: Growth) -> int:
+    """On all disks together."""
+    return sum(more for _, _, more in growth.on_disks)

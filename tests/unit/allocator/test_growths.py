@@ -11,7 +11,7 @@ from controller.allocator.plans.journal import Tale
 from controller.allocator.verbs.grow import GrowthVerdict
 from controller.model.longhorn import DiskNeeds
 from tests.fakes.builders import GIB, claim, disk, node
-from tests.unit.allocator.growing import Growing
+from tests.unit.allocator.growing import Growing, more_bytes
 
 
 def tales(stage: Growing) -> list[tuple[Tale, int, int]]:
@@ -37,7 +37,7 @@ def test_what_is_admitted_counts_on_every_disk_that_holds_the_volume_and_on_no_o
     assert (250 * GIB, 250 * GIB, 300 * GIB) == (
         stage.growths.target_of(name),
         stage.growths.granted(name),
-        growth.more_bytes,
+        more_bytes(growth),
     )
     assert [True, False, True] == [stage.growths.grows_on(uuid) for uuid in ("n1-d1", "n1-d2", "n2-d1")]
     assert (150, 400, 150) == (stage.free_gib(), stage.free_gib("n1", "d2"), stage.free_gib("n2"))

@@ -18,7 +18,7 @@ from controller.allocator.choose.verdict import Verdict
 from controller.allocator.plans.nominations import Approvals
 from controller.allocator.plans.plan import Hold, Source
 from controller.allocator.plans.table import Table
-from controller.allocator.verbs.room import PodRoom
+from controller.allocator.waiting.room import PodRoom
 from controller.allocator.world.world import World
 from controller.model.longhorn import BackingImage
 from controller.model.places import Place
