@@ -1,15 +1,15 @@
 """How long it takes to give room away by name (`python -m bench.allocating`).
 
-First in one process, without a record to write: NODES Longhorn nodes of DISKS disks and ENTRIES allocations on record,
-each with its Replica object; one replica after the other is placed, and so while WAITING pods hold what they were
-offered. `bytes` is what an allocation takes by bench/allocation_memory.py.
+First in one process, without a record to write: NODES Longhorn nodes of DISKS disks and ENTRIES replicas on them; one
+replica after the other is placed, and so while WAITING pods hold what they were offered. `bytes` is what an allocation
+takes by bench/allocation_memory.py.
 
-Then on a real API server with as many nodes and entries on record, of replicas that are still to come. Calls of one
-program alternate with bare PATCHes, so that whatever else the machine does hits both alike: each sets one entry of an
-object of the record's kind and size, through a client that does no more than the leader's. One caller and many at once
-take turns, on other nodes in each round, so that no record grows much; and so do filter calls without callers and with,
-whose pod is not there before. Expansions share writes; and the leader ends, and the next one answers. Printed as one
-JSON object and written to bench-output/allocating.json; the verdict goes to standard error as well.
+Then on a real API server with as many nodes and replicas, all of them on record. Calls of one program alternate with
+bare PATCHes, so that whatever else the machine does hits both alike: each sets one entry of an object of the record's
+kind and size, through a client that does no more than the leader's. One caller and many at once take turns, on other
+nodes in each round, so that no record grows much; and so do filter calls without callers and with, whose pod is not
+there before. Expansions share writes; and the leader ends, and the next one answers. Printed as one JSON object and
+written to bench-output/allocating.json; the verdict goes to standard error as well.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from bench.allocating_site import CALLERS, ON, TOGETHER, LoadedSite
+from bench.allocating_site import CALLERS, ELSEWHERE, ON, TOGETHER, LoadedSite
 from bench.allocation_memory import bytes_of_an_allocation
 from bench.made_up import make_cluster
 from bench.served import p99
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of
 from controller.allocator.allocator import Allocator
-from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.cluster.cluster import Cluster, ClusterOptions
-from tests.e2e.disk_site import RECORDS, Site
-from tests.fakes.builders import GIB, disk, replica, volume
+from tests.e2e.disk_site import Site
+from tests.fakes.builders import disk, replica, volume
 from tests.waiting import wait_until
 
 NODES, DISKS, ENTRIES = 1_000, 4, 50_000
@@ -79,14 +78,12 @@ def decision(nodes: int, entries: int) -> dict[str, float]:
         name = f"node-{number}"
         cluster.add_node(name, *(disk(f"d{index}", 4000, node=name) for index in range(DISKS)))
     for number in range(nodes):
-        name, here = f"node-{number}", []
+        name = f"node-{number}"
         for index in range(entries // nodes):
             owner, where = f"pvc-{number:08d}-{index:08d}-0000-0000-000000000000", f"d{index % DISKS}"
             size = dice.choice((10, 20, 50))
-            here.append(Allocation(Purpose.REPLICA, f"{owner}-r", name, f"{name}-{where}", size * GIB))
             allocator.observe_volume(owner, volume(owner, size, locality="disabled"))
             allocator.observe_replica(f"{owner}-r", replica(f"{owner}-r", owner, size, on=name, disk_name=where))
-        allocator.observe_record(name, NodeRecord(name, tuple(here)))
     took = decided(allocator, "quiet")
     names = [f"node-{number}" for number in range(nodes)]
     for number in range(WAITING):  # half of them for any node, half for the one where they run
@@ -135,7 +132,7 @@ def beside_patches(loaded: LoadedSite) -> dict[str, float]:
     """Calls of one program, each followed by a bare PATCH of an object as large as the record that it writes."""
     calls, patches = [], []
     sizes = {f"pvc-bare-{number:04d}-0000-000000000000-r-0a1b2c3d": 1 for number in range(ENTRIES // NODES)}
-    loaded.put_record("bare", {"d1": {"replicas": sizes}})  # of no node: the leader leaves it alone
+    loaded.put_bare({"d1": {"replicas": sizes}})
     first = next(iter(sizes))
     requests = [request.split()[1:] for request in loaded.replicas(ALONE)]
     with loaded.client() as client:
@@ -145,7 +142,7 @@ def beside_patches(loaded: LoadedSite) -> dict[str, float]:
             calls.append(time.perf_counter() - began)
             began = time.perf_counter()
             body = {"spec": {"diskAllocations": {"d1": {"replicas": {first: number + 2}}}}}
-            loaded.api.patch(f"{RECORDS}/bare", body)
+            loaded.api.patch(f"{ELSEWHERE}/bare", body)
             patches.append(time.perf_counter() - began)
     call, patch = statistics.median(calls), statistics.median(patches)
     return {"call_ms": call * MILLISECONDS, "patch_ms": patch * MILLISECONDS, "call_to_patch": call / patch}

@@ -19,7 +19,7 @@ from tests.e2e.connection import Connection
 from tests.e2e.disk_callers import NAME
 from tests.e2e.disk_site import RECORDS, Site, caller_certificate
 from tests.e2e.forms import Form, encode
-from tests.e2e.harness import CLASSES, CONFIG_MAP
+from tests.e2e.harness import CLASSES
 from tests.e2e.manager_writes import make_replica, make_volume
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE, SERVER_NAME
@@ -30,6 +30,7 @@ from tests.waiting import wait_until
 
 DISKS: Final = ("d1", "d2", "d3", "d4")
 DISK_GIB: Final = 16_000
+ELSEWHERE: Final = RECORDS.replace(NAMESPACE, "default")  # of which the leader keeps no record
 ON: Final = 4  # nodes that the callers' replicas are bound to
 CALLERS: Final = 32
 TOGETHER: Final = 400  # calls of all callers in a round
@@ -45,8 +46,8 @@ def each(make: Callable[[EntryT], object], entries: Iterable[EntryT]) -> None:
 
 
 class LoadedSite:
-    """A site of `nodes` more nodes, with `entries` allocations on their records that no object shows. No pod waits
-    before `make_pod`: the leader would look for its room beside all else.
+    """A site of `nodes` more nodes, with `entries` replicas that are on record. No pod waits before `make_pod`: the
+    leader would look for its room beside all else.
 
     Calls go to the leader's own ports, but for those of a hand-over: the way through a Service is the kernel's in a
     cluster, and a program in Python here.
@@ -56,11 +57,10 @@ class LoadedSite:
         self.site, self.api = site, site.api
         self.names = [f"big-{number}" for number in range(nodes)]
         self._made = 0
-        # Records of objects that are not there yet: so that they stay, and 50,000 objects need not be made.
-        self.api.patch(CONFIG_MAP, {"data": {"scheduler-extender-allocation-grace": "86400"}})
         each(self._make_node, self.names)
-        each(lambda name: self._make_record(name, entries // nodes), self.names)
+        each(lambda name: self._make_replicas(name, entries // nodes), self.names)
         self.leader = self._lead()
+        wait_until(lambda: self.record()["entries"] >= entries // nodes * nodes, "all of them on record", 300)
         self._certificate = caller_certificate(self.api, site.folder)
         self._trust = site.trust
         self._body = b""
@@ -75,18 +75,17 @@ class LoadedSite:
         disk = DiskOptions(maximum_bytes=DISK_GIB * GIB)
         add_node(self.api, NAMESPACE, name, dict.fromkeys(DISKS, disk))
 
-    def _make_record(self, name: str, entries: int) -> None:
-        uuids = [disk_uuid(name, disk) for disk in DISKS]
-        disks: dict[str, Any] = {uuid: {"replicas": {}} for uuid in uuids}
-        for number in range(entries):
-            owner = f"pvc-{name}-{number:04d}-0000-000000000000-r-0a1b2c3d"
-            disks[uuids[number % len(uuids)]]["replicas"][owner] = (10, 20, 50)[number % 3] * GIB
-        self.put_record(name, disks)
+    def _make_replicas(self, name: str, count: int) -> None:
+        """Whose volumes nobody needs here."""
+        for number in range(count):
+            place = {"nodeID": name, "diskID": disk_uuid(name, DISKS[number % len(DISKS)])}
+            owner, size = f"pvc-{name}-{number:04d}-0000-000000000000", (10, 20, 50)[number % 3] * GIB
+            make_replica(self.api, owner, 0, size, healthyAt="2026-01-01T00:00:00Z", **place)
 
-    def put_record(self, name: str, disks: dict[str, Any]) -> None:
-        spec = {"term": 0, "diskAllocations": disks}
+    def put_bare(self, disks: dict[str, Any]) -> None:
+        """An object of the record's kind that nobody but its writer looks at."""
         kind = {"apiVersion": "scheduling.longhorn.io/v1alpha1", "kind": "NodeDiskAllocation"}
-        self.api.create(RECORDS, {**kind, "metadata": {"name": name}, "spec": spec})
+        self.api.create(ELSEWHERE, {**kind, "metadata": {"name": "bare"}, "spec": {"diskAllocations": disks}})
 
     def make_pod(self) -> None:
         """One that waits for ever, to be asked about."""

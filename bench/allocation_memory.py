@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from bench.made_up import make_cluster
-from controller.allocations.backends import NodeDiskAllocationBackend
-from controller.allocations.writer import RecordWriter
 from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import NODE_DISK_ALLOCATIONS
 from controller.kube.store import Store
-from controller.model.allocations import Allocation, NodeRecord, Purpose, Put
+from controller.model.allocations import NodeRecord
+from controller.record.backends import NodeDiskAllocationBackend
+from controller.record.writer import RecordWriter
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, disk, replica, volume
@@ -42,8 +42,8 @@ class _Sent(FakeApiServer):
 
 
 def bytes_of_an_allocation(nodes: int, entries: int) -> float:
-    """With all that the watch's store, the allocator and the writer keep of it, the names among that; its Replica
-    object is there anyway."""
+    """With all that the watch's store and the writer keep of it, the names among that; its Replica object is there
+    anyway."""
     api, clock = _Sent(), VirtualClock()
     cluster = make_cluster(LiveSettings(enabled=True, allocation_authority=DISK_SCHEDULER))
     for number in range(nodes):
@@ -54,6 +54,8 @@ def bytes_of_an_allocation(nodes: int, entries: int) -> float:
             there = replica(f"{volume_name}-r-0a1b2c3d", volume_name, size, on=name, disk_name=f"d{index % DISKS}")
             cluster.allocator.observe_volume(volume_name, volume(volume_name, size, locality="disabled"))
             cluster.allocator.observe_replica(there.name, there)
+        one_more = replica(f"new-{number}-r", f"new-{number}", 1, on=name, disk_name="d0")  # not on record yet
+        cluster.allocator.observe_replica(one_more.name, one_more)
     cluster.allocator.sweep()
     kind = next(one for one in FOLLOWED if one.name == "record")
     gc.collect()
@@ -62,10 +64,11 @@ def bytes_of_an_allocation(nodes: int, entries: int) -> float:
     follow(kind, store, cluster.allocator)
     writer = RecordWriter(
         NodeDiskAllocationBackend(api, NAMESPACE),
-        lambda: 2,
+        cluster.allocator.record.of_nodes,
+        lambda: None,
         clock,
-        seen=lambda node: store.get(f"{NAMESPACE}/{node}"),
-        learn=cluster.allocator.allocations.learn,
+        lambda node: store.get(f"{NAMESPACE}/{node}"),
+        cluster.allocator.record.written,
     )
     for number in range(nodes):
         disks: dict[str, dict[str, dict[str, int]]] = {}
@@ -73,12 +76,11 @@ def bytes_of_an_allocation(nodes: int, entries: int) -> float:
             sizes = disks.setdefault(f"node-{number}-d{index % DISKS}", {"replicas": {}})["replicas"]
             size = SIZES[index % len(SIZES)] * GIB
             sizes[f"pvc-{number:08d}-{index:08d}-0000-0000-000000000000-r-0a1b2c3d"] = size
-        spec = {"term": 1, "diskAllocations": disks}
+        spec = {"diskAllocations": disks}
         api.put(NODE_DISK_ALLOCATIONS, NAMESPACE, {"metadata": {"name": f"node-{number}"}, "spec": spec})
     _see(api, store)
     for number in range(nodes):
-        one = Allocation(Purpose.REPLICA, "new", f"node-{number}", f"node-{number}-d0", GIB)
-        writer.commit([Put(one)], clock.now() + SECONDS)
+        writer.commit((f"node-{number}",), clock.now() + SECONDS)
     _see(api, store)
     api.objects.clear()
     api.log.clear()

@@ -4,8 +4,8 @@ Each offer is a hold until the pod's choice shows. Many give kube-scheduler a ch
 do the reverse. On virtual time, in the worlds of bench/places_throughput.py and two of its own, for each value of
 `max-offers`, and of constants of the product that are named:
 
-    python -m bench.offers two roomy --max-offers 4 100 --set controller.allocator.verbs.sharing.MANY=4,8,16
-    python -m bench.offers --list controller.allocator.verbs.sharing
+    python -m bench.offers two roomy --max-offers 4 100 --set controller.allocator.waiting.sharing.MANY=4,8,16
+    python -m bench.offers --list controller.allocator.waiting.sharing
 
     roomy    200 local pods at once on nodes that are 60 % full and run other pods, some more, some fewer
     stream   200 local pods in 20 s, 90 % full

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 
 class SchedulerError(Exception):
-    """Every failure of this product. `untouched`: the nodes of a write where nothing of it is, or comes."""
-
-    untouched: frozenset[str] = frozenset()
+    """Every failure of this product."""
 
 
 class MalformedRequestError(SchedulerError):
@@ -34,10 +32,6 @@ class CallerGoneError(NotReadyError):
     """The caller no longer waits for the answer, so nothing was done."""
 
 
-class OutdatedDecisionError(NotReadyError):
-    """It was decided without what a former leader has written since, and nothing of it was sent."""
-
-
 class RefusedWriteError(NotReadyError):
     """The API server refuses the record of `node` as it was to be written."""
 
@@ -48,10 +42,6 @@ class RefusedWriteError(NotReadyError):
 
 class ConfigError(SchedulerError):
     """A setting that cannot work; the message names it. Ends the process with code 2."""
-
-
-class UnreadableRecordError(SchedulerError):
-    """What is allocated on a node cannot be told from its record, so that nothing is allocated there."""
 
 
 class PreconditionError(SchedulerError):

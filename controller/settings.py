@@ -81,7 +81,6 @@ class LiveSettings:
     co_schedule_strictness: str = REQUIRED
     co_schedule_fallback_after_seconds: int = 0
     allocation_record: bool = True
-    allocation_grace_seconds: int = 60
     placement: str = LEADER
 
 
@@ -131,7 +130,6 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}co-schedule-fallback-after": _Key("co_schedule_fallback_after_seconds", _DAY),
     AUTHORITY: _Key("allocation_authority", choices=AUTHORITIES),
     f"{PREFIX}allocation-record": _Key("allocation_record"),
-    f"{PREFIX}allocation-grace": _Key("allocation_grace_seconds", _DAY),
     PLACEMENT: _Key("placement", choices=PLACERS),
 }
 FORMER: Final = (f"{PREFIX}replica-placement",)  # settings of earlier releases
@@ -145,6 +143,7 @@ FORMER_TEXTS: Final = {
 GONE: Final = {
     f"{PREFIX}allow-stranding": "has no effect any more: a yes names the disk of each volume",
     f"{PREFIX}roaming-overcommit-percent": "has no effect any more: a yes names the disk of each volume",
+    f"{PREFIX}allocation-grace": "has no effect any more: a place that was given stays as long as its object waits",
     f"{PREFIX}namespace-cap-percent": "has no effect any more: what only the owner of a claim says takes no room",
 }
 LIVE_FIELDS: Final = {name: key.field for name, key in _LIVE.items()}  # name -> field of LiveSettings

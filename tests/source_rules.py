@@ -17,15 +17,11 @@ PRODUCT = ("controller", "extender", "webhook", "certs")
 
 BARRIERS = ("# thread top", "# fault barrier")
 # What the product has at most. These figures may only fall: whoever makes a part smaller lowers its figure here.
-FILE_LINES = 526
+FILE_LINES = 507
 FUNCTION_LINES = 60
-PACKAGE_LINES = {"controller": 34_850, "controller.allocator": 10_950}
+PACKAGE_LINES = {"controller": 32_970, "controller.allocator": 10_360}
 FOLDER_FILES = 12
 LARGE_FOLDERS = {
-    "controller.allocations": 14,
-    "controller.allocator.choose": 15,
-    "controller.allocator.verbs": 19,
-    "controller.allocator.world": 14,
     "controller.model": 13,
     "controller.rules": 14,
     "webhook": 17,

@@ -1,171 +1,55 @@
-"""The allocator: everything that changes free space, behind one lock.
-
-Observed facts and the table share the lock: a replica that becomes visible leaves its plan in the same critical section
-in which its bytes start to count on the disk, or they would be counted twice, or not at all.
-"""
+"""The allocator: everything that changes free space, behind one lock."""
 
 from __future__ import annotations
 
-import math
-import threading
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
-from controller.allocator.choose.budget import Budget
 from controller.allocator.choose.choose import Chooser
-from controller.allocator.outcome import Decision, Due, FilterOutcome, Mode, PodKnowledge, PromiseView, Snapshot, Wakeup
-from controller.allocator.plans.answers import Answers
-from controller.allocator.plans.ends import GROWTH, PLAN, Ends
-from controller.allocator.plans.growths import Growths
-from controller.allocator.plans.journal import ClaimTale, Journal
-from controller.allocator.plans.nominations import Approvals
-from controller.allocator.plans.plan import Hold, Plan
-from controller.allocator.plans.quarantine import Quarantine
-from controller.allocator.plans.shared_claims import SharedClaims
-from controller.allocator.plans.table import Table
-from controller.allocator.verbs.account import account_of, account_of_limit
-from controller.allocator.verbs.allocate import Allocations
+from controller.allocator.choose.explain import explain
+from controller.allocator.choose.packing import Budget
+from controller.allocator.choose.wanted import NothingTaken, Wanted
+from controller.allocator.core import COPY_SECONDS, AllocatorCore
+from controller.allocator.outcome import (
+    Decision,
+    Due,
+    FilterOutcome,
+    Lack,
+    Mode,
+    PodKnowledge,
+    PromiseView,
+    Snapshot,
+    Wakeup,
+)
+from controller.allocator.plans.beside import PlansBeside
+from controller.allocator.plans.ends import GROWTH, PLAN
+from controller.allocator.plans.journal import ClaimTale
+from controller.allocator.verbs.account import MOST_NODES, account_of, account_of_disks, account_of_limit
 from controller.allocator.verbs.filter import Filtering
-from controller.allocator.verbs.find import DiskQueries
-from controller.allocator.verbs.grow import Expansions
-from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Apply, EventContext, Events
-from controller.allocator.verbs.place import Places
-from controller.allocator.verbs.planning import Planner
+from controller.allocator.verbs.place import has_placed
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
-from controller.allocator.verbs.settle import Settler
-from controller.allocator.verbs.shares import ServedVolumes
 from controller.allocator.verbs.views import rows_of, snapshot_of
-from controller.allocator.waiting.kept_room import KeptUntil
-from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.waiting.room import PodRoom
 from controller.allocator.waiting.wake_plan import WakePlan
-from controller.allocator.world.absences import ABSENT_SECONDS, known_demands
-from controller.allocator.world.world import World
-from controller.clock import Clock
-from controller.errors import BugError, NotFoundError, NotReadyError, SchedulerError
-from controller.model.longhorn import LonghornSettings
+from controller.allocator.world.absences import known_demands
+from controller.errors import NotFoundError
 from controller.model.workload import Pod
-from controller.rules.demand import Missing, demands_of_pod
-from controller.settings import DISK_SCHEDULER, LiveSettings, places_replicas
+from controller.rules.demand import demands_of_pod
 
 __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
 
-COPY_SECONDS: Final = 1.0  # for which a copy serves those who explain
 _ROOMS_AT_ONCE: Final = 100  # that the sweep works out before it lets others in
 _KEEP_COPY: Final = 10  # times that, until the memory is given back
 
 
-class Allocator(Events):
+class Allocator(AllocatorCore):
     """Answers who may have which bytes, and remembers what it answered until the cluster shows it.
 
     Threads: any. Blocks: only in the `wait_*` methods. I/O: none, logging included. "Costs:" tells what a method costs
     under the lock.
     """
-
-    def __init__(self, clock: Clock, schedulers: Container[str] | None = None) -> None:
-        """`schedulers`: the names of those that ask us, so that pods of others are told nothing; None: any."""
-        self._clock, self._schedulers = clock, schedulers
-        self._changed = threading.Condition(threading.Lock())  # guards every field below
-        self._copied: tuple[World, Table] | None = None
-        self._copied_at = -math.inf
-        self._version = self._calls = 0
-        self._mode = Mode.CLOSED
-        self._is_leading = False
-        self._live = LiveSettings()
-        self._failure = ""
-        self._left_growth = False  # when the table was emptied the last time, an expansion was held that nobody sees
-        self._journal = Journal()
-        self._growths = Growths(self._journal)
-        self._world = world = World(self._growths)
-        self._growths.world = world
-        self._table = table = Table()
-        self._refusals, self._quarantine, self._kept_until = Refusals(), Quarantine(), KeptUntil()
-        answers, approvals, chooser = Answers(), Approvals(), Chooser(world)
-        self._shared = SharedClaims(world, table)
-        self._room = PodRoom(world, table, chooser, clock, approvals)
-        parts = world, table, clock, self._journal, self._growths, self._shared, self._room, answers, approvals
-        self._settler = Settler(*parts)
-        planner = Planner(world, table, chooser, self._journal, self._settler.claimants, self._put_away)
-        self._settler.planner = planner
-        self._ends = Ends(world, table, self._growths, answers, self._journal)
-        lock, resize, facts = self._changed, self._resize_locked, lambda: self._copy()[0]
-        self.places = Places(lock, clock, world, table, chooser, planner, self._journal, resize, facts)
-        self.served = ServedVolumes(lock, world)
-        active = self._is_active_locked
-        self.expansions = Expansions(lock, clock, world, table, self._growths, chooser, self._journal, active, resize)
-        self.disks = DiskQueries(lock, world, table, self._growths, active)
-        self.allocations = Allocations(
-            lock, clock, world, table, chooser, self._growths, self.expansions, self.disks, active, resize
-        )
-
-    def _is_active_locked(self) -> bool:
-        if self._failure:
-            raise NotReadyError(self._failure)
-        return self._mode is Mode.ACTIVE
-
-    @property
-    def _settles(self) -> bool:
-        return self._is_leading and self._mode is Mode.ACTIVE
-
-    # Facts
-
-    def _observe(self, key: str, apply: Apply, is_outdated: Callable[[World], bool] | None = None) -> None:
-        later: Sequence[str] = ()
-        with self._changed:
-            if is_outdated is not None and is_outdated(self._world):
-                return
-            with self._guarded(key):
-                context = self._context_locked()
-                later = apply(context)
-                context.settle_changes()
-            self._touch_locked()
-        for first in range(0, len(later), CLAIMS_AT_ONCE):
-            with self._changed, self._guarded(key):
-                self._resettle_locked(later[first : first + CLAIMS_AT_ONCE])
-
-    def _context_locked(self) -> EventContext:
-        parts = self._world, self._table, self._settler, self._refusals, self._quarantine, self.places, self._clock
-        return EventContext(*parts, self._settles)
-
-    def _resize_locked(self, volume: str) -> None:
-        """A growth of that volume was admitted, or its replicas changed."""
-        claims = self._world.claims_of_volume(volume)
-        with self._guarded(claims[0].key if claims else volume):
-            if self._settles:
-                self._settler.settle_volume(volume)
-            self._resettle_locked([claim.key for claim in claims])
-
-    def _resettle_locked(self, keys: Iterable[str]) -> None:
-        context = self._context_locked()
-        context.settle_claims(keys)
-        context.settle_changes()
-        self._touch_locked()
-
-    def confirm_absent(self, missing: Missing) -> None:
-        """A live read said that the object does not exist: its claim needs nothing in this call. A later call asks
-        again, since the object may have been made meanwhile and our watch may lag. Costs: one entry."""
-        with self._changed:
-            now = self._clock.now()
-            self._world.absent = {one: at for one, at in self._world.absent.items() if now - at < ABSENT_SECONDS}
-            self._world.absent[missing] = now
-            self._touch_locked()
-
-    def configure(self, live: LiveSettings, longhorn: LonghornSettings) -> None:
-        """Costs: every node, volume and claim when Longhorn's settings have changed, else nothing."""
-        with self._changed:
-            self._live = live
-            self.allocations.decide_locked(live.allocation_authority == DISK_SCHEDULER)
-            if longhorn != self._world.settings:
-                self._world.put_settings(longhorn)
-                with self._rebuilding_locked():
-                    self._resettle_locked(list(self._world.claims))
-            self._switch_places_locked()
-            self._touch_locked()
-
-    def _switch_places_locked(self) -> None:
-        self.places.switch_locked(on=places_replicas(self._live) and self._settles, forgets=not self._is_leading)
 
     # Questions of the extender
 
@@ -258,19 +142,28 @@ class Allocator(Events):
         room = PodRoom(world, table, Chooser(world), self._clock, self._settler.approvals)
         return account_of(room.fit(pod, demands), table, pod, candidates)
 
-    def _copy(self) -> tuple[World, Table]:
-        """World and table as they were less than `COPY_SECONDS` ago, to be asked and never changed."""
+    def lack_of(self, name: str) -> Lack | None:
+        """Why no disk takes that Replica, as of a moment ago; None: one does, or it needs none any more. For the thread
+        that also asks `Allocator.account_of`. Costs: as that, and a copy of the plans on the nodes that are told of."""
         with self._changed:
-            now = self._clock.now()
-            if self._copied is None or now - self._copied_at >= COPY_SECONDS:
-                self._copied, self._copied_at = (self._world.copy(self._growths.copy()), self._table.copy()), now
-            return self._copied
-
-    @property
-    def failure(self) -> str:
-        """Why the table cannot be trusted any more; "" as long as it can. Only a new process mends it."""
-        with self._changed:
-            return self._failure
+            world, replica = self._world, self._world.placed.get(name)
+            volume = world.volume(replica.volume) if replica is not None else None
+            if replica is None or replica.node or volume is None:
+                return None
+            claim, is_first = world.claim_of_volume(volume.name), not has_placed(world, volume.name, or_failed=True)
+            pods = world.pods_of_claim(claim.key) if claim is not None else ()
+            own = {one.node for one in world.replicas_of(volume.name).values()}
+            names = own.union(islice(world.nodes, MOST_NODES)) & world.nodes.keys()
+            plan, table = self._table.plan(volume.name), self._table.on_nodes(names)
+        planned = plan.places if plan is not None else ()
+        taken = PlansBeside(table, volume.name, planned) if is_first else NothingTaken()
+        world = self._copy()[0]
+        names &= world.nodes.keys()
+        found = explain(Wanted(volume, replica, planned), world, taken, self._clock.now_utc(), names).found
+        if found.candidates:
+            return None
+        reasons, text = account_of_disks(found.refusals, len(world.nodes) - len(names))
+        return Lack(volume, claim, tuple(pods), is_first, reasons, text)
 
     def _pod_locked(self, uid: str) -> Pod:
         self._is_active_locked()  # or a failure of ours would look like a pod that is gone
@@ -282,17 +175,6 @@ class Allocator(Events):
     def _filtering_locked(self, *, adds_up: bool = False) -> Filtering:
         parts = self._room, self._settler, self._shared, self._growths, self._refusals, self._live, self._clock
         return Filtering(*parts, self._version, self._calls, adds_up)
-
-    def wait_for_change(self, version: int, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for anything to change since `version`; whether it did. Costs: nothing."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._version != version, timeout)
-
-    @property
-    def version(self) -> int:
-        """A number that differs after every change. Costs: nothing."""
-        with self._changed:
-            return self._version
 
     def end_holds(self, pod_uid: str, serial: int) -> None:
         """The answer of that call never reached the scheduler, so what it held is not offered. Idempotent; what a later
@@ -346,7 +228,7 @@ class Allocator(Events):
         while self._refresh_some():  # so that no filter call has to
             pass
         with self._changed:
-            self.allocations.sweep_locked(self._clock.now(), self._live.allocation_grace_seconds)
+            self.record.sweep_locked(self._clock.now())
             has_changes = self._world.has_changes
             if has_changes:
                 self._context_locked().settle_changes()
@@ -361,75 +243,6 @@ class Allocator(Events):
             if not is_left:
                 self._room.chooser.renew()
             return is_left
-
-    # Terms and modes
-
-    def begin_term(
-        self, *, has_predecessor: bool = True, plans: Collection[Plan] = (), holds: Collection[Hold] = ()
-    ) -> None:
-        """Lead, with the plans and holds that the leader before has stored. Pods without one that wait for a node may
-        have been refused by it, and are woken. Without a predecessor nobody has admitted an expansion either. Costs:
-        all pods, and the volumes that they wait for."""
-        with self._changed:
-            self._is_leading = True
-            with self._rebuilding_locked():
-                is_unknown = self._left_growth or self.expansions.is_unknown_locked()
-                self.expansions.begin_term_locked(has_predecessor=has_predecessor or is_unknown)
-                self.allocations.begin_term_locked()
-                self._world.refresh()
-            self._start_locked(plans, holds, has_predecessor=has_predecessor)
-            self._switch_places_locked()
-
-    def has_unseen_growth(self) -> bool:
-        """Whether an expansion was admitted in this term, or in the one that has just ended, that the cluster does not
-        ask for yet. Costs: a look at each growth."""
-        with self._changed:
-            is_unchecked = self._mode is Mode.BYPASS or self.expansions.is_unknown_locked()
-            return is_unchecked or self._left_growth or bool(self._growths.held())
-
-    def end_term(self) -> None:
-        """Follows: nothing is offered, and nothing planned, any more. Costs: what was planned."""
-        with self._changed:
-            self._is_leading = False
-            self._switch_places_locked()
-            self.allocations.end_term_locked()
-            self._start_locked()
-
-    def set_mode(self, mode: Mode) -> None:
-        """ACTIVE plans for all choices that stand; BYPASS and CLOSED empty the table. Costs: ACTIVE as `begin_term`."""
-        with self._changed:
-            if mode is self._mode:
-                return
-            if self._is_leading and mode is Mode.ACTIVE:  # until now growth went by unchecked
-                self.expansions.begin_term_locked(has_predecessor=True)
-            self._mode = mode
-            if self._is_leading and mode is not Mode.ACTIVE:
-                self._table.clear()  # what is stored ends, too
-            self._start_locked()
-            self._switch_places_locked()
-
-    def _start_locked(
-        self, plans: Collection[Plan] = (), holds: Collection[Hold] = (), *, has_predecessor: bool = False
-    ) -> None:
-        """Replace the table by these plans and holds, and what the facts say."""
-        with self._rebuilding_locked():
-            self._touch_locked()
-            self._left_growth = self._growths.clear()
-            if self._left_growth and self._settles:
-                self.expansions.begin_term_locked(has_predecessor=True)
-            self._refusals.clear()
-            self._kept_until = KeptUntil()
-            self._settler.restart()
-            self._journal.drain_tales()
-            self._copied = None
-            self._world.take_changes()
-            if not self._settles:
-                self._table.load(())
-                return
-            self._table.load(plans)
-            self._settler.inherit(holds)
-            self._settler.presume(self._refusals, self._schedulers, has_predecessor=has_predecessor)
-            self._settler.settle_all()
 
     # Wake-up
 
@@ -481,46 +294,3 @@ class Allocator(Events):
         """What owners of claims are to be told, since the last call. Costs: a copy."""
         with self._changed:
             return self._journal.drain_tales()
-
-    # Faults
-
-    @contextmanager
-    def _guarded(self, key: str, *, reraise: bool = False) -> Iterator[None]:
-        """A broken invariant puts `key` into quarantine and has the table rebuilt. After a rebuild that failed nothing
-        is decided any more, and `failure` says why."""
-        try:
-            yield
-        except Exception as error:  # fault barrier
-            if isinstance(error, SchedulerError) and not isinstance(error, BugError):
-                raise
-            broken = error if isinstance(error, BugError) else BugError(repr(error))
-            self._put_away(key, broken)
-            self._rebuild_locked()
-            if reraise:
-                raise broken from (None if broken is error else error)
-
-    def _rebuild_locked(self) -> None:
-        """The table anew, of the plans and answers that it has."""
-        with self._rebuilding_locked():
-            self._table.rebuild()
-            if self._settles:
-                self._settler.settle_all()
-            self._touch_locked()
-
-    def _put_away(self, key: str, fault: Exception) -> None:
-        """Into quarantine."""
-        self._quarantine.put(key, str(fault) or repr(fault), self._clock.now())
-        self._journal.counters["quarantines"] += 1
-
-    @contextmanager
-    def _rebuilding_locked(self) -> Iterator[None]:
-        """A failure inside leaves a table of which nobody knows what is missing."""
-        try:
-            yield
-        except Exception as error:
-            self._failure = f"the table could not be rebuilt: {error!r}"
-            raise
-
-    def _touch_locked(self) -> None:
-        self._version += 1
-        self._changed.notify_all()

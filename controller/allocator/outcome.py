@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
+from typing import Final
 
 from controller.errors import NotSyncedError
-from controller.model.allocations import Allocation, Change, NodeRecord, Put
+from controller.model.allocations import Allocation
 from controller.model.longhorn import Volume
 from controller.model.places import Place
 from controller.model.workload import Claim, Pod
 from controller.rules.demand import Missing
+from controller.rules.placing import Wait
 from controller.rules.reasons import Reason, Rejection
 
 
@@ -141,6 +143,31 @@ class TurnStep(StrEnum):
     NOTHING = "nothing"  # it is gone, has a node, or is not ours to place
 
 
+class Why(StrEnum):
+    """Why a replica waits, beside the reasons of `Wait`."""
+
+    NEW = "new"  # and not looked at yet
+    NO_VOLUME = "no-volume"
+    NOT_CHOSEN = "not-chosen"  # its pod's node, though its place is held
+    WRITTEN = "written"  # and not shown yet
+    LEFT = "left"  # Longhorn places it
+    NO_ROOM = "no-room"
+    ILLEGAL = "illegal-place"  # the two functions disagree: a fault of ours
+    FAULT = "fault"  # another one of ours: there was no decision
+
+
+class How(StrEnum):
+    """Which bytes a place takes."""
+
+    PLANNED = "planned"
+    FREE = "free"
+    MOVED = "plans-moved"  # planned ones, whose plans all found other places
+    DISPLACED = "plans-displaced"  # planned ones, whatever becomes of the plans
+
+
+REASONS: Final = (*(one.value for one in Why), *(one.value for one in Wait))
+
+
 @dataclass(frozen=True, slots=True)
 class PlaceWrite:
     """A place that is decided, and has to be written. `number` is the decision's own. `hard_node_affinity` "": stays as
@@ -250,31 +277,13 @@ class LookFirstError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """What was given, and the `changes` that make it durable. `obstacles`: nothing was given, for these reasons and so
-    many `more`. `is_new`: it was not given before. `freed`: nothing was given but these taken back. `seen`: the records
-    by which there is room for it."""
+    """What was given. `nodes`: whose records have to show that. `obstacles`: nothing was given, for these reasons and
+    so many `more`. `is_new`: it was not given before. `freed`: nothing was given but these taken back."""
 
     allocations: tuple[Allocation, ...] = ()
-    changes: tuple[Change, ...] = ()
+    nodes: frozenset[str] = frozenset()
     is_new: bool = False
     obstacles: tuple[Obstacle, ...] = ()
     more: int = 0
     freed: tuple[Allocation, ...] = ()
     size_bytes: int = 0
-    seen: tuple[NodeRecord, ...] = ()
-    number: int = 0  # of the decision, until what becomes of it is told
-
-    @property
-    def put(self) -> tuple[Allocation, ...]:
-        """What the changes bring on record."""
-        return tuple(change.allocation for change in self.changes if isinstance(change, Put))
-
-
-class HeldPlace(StrEnum):
-    """What is on record, or decided, for a replica without a disk."""
-
-    NOTHING = "nothing"
-    PLACE = "place"  # that it may be written to
-    CLOSED = "closed"  # by the rules, room aside, or because it has no room for what the volume has grown by
-    IN_DOUBT = "in-doubt"  # that room may be missing only because a write of ours was not answered
-    ELSEWHERE = "elsewhere"  # not on the node that it has to be on

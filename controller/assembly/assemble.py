@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry
 
 from certs.webhook import DEFAULT_PACE, Pace
 from controller.admission.build import AdmissionParts, build_admission
-from controller.allocations.build import build_record
 from controller.allocator.allocator import Allocator
 from controller.assembly.adapters import OpenedGate, PodPatches, ServiceEndpoint, SettingsEvents
 from controller.assembly.certificates import certificate_worker, tell_plain_http, transport_status, webhook_chain
@@ -36,6 +35,7 @@ from controller.process.flags import split_names
 from controller.process.status_port import StatusServer, create_metrics_app
 from controller.process.version import PACKAGE, product_version
 from controller.process.worker import Worker, health_problem, worker_entries
+from controller.record.build import build_record
 from controller.rpc.build import build_rpc
 from controller.serving.tls import ServerTls
 from controller.settings import PLAIN_HTTP, LiveSettings, ProcessSettings
@@ -161,18 +161,16 @@ class Controller:
     def _add(self, api: KubeApi) -> Sequence[Addition]:
         """Builds the parts besides the extender, in the order in which they start; starts nothing."""
         stores = {name: followed.store for name, followed in self.stores.followed.items()}
-        record = build_record(
+        self.record, record = build_record(
             api,
             self.settings.namespace,
             self.clock,
             self.gate,
             stores,
             self.metrics.registry,
-            openings=lambda: self.lifecycle.openings,
+            self.allocator.record,
             settings=self._live_settings,
             is_fresh=lambda: self.stores.stale_kind() is None,
-            answers=self.allocator.allocations.answers,
-            learn=self.allocator.allocations.learn,
         )
         rpc = build_rpc(
             self.settings,
@@ -184,7 +182,7 @@ class Controller:
             checks=lambda: self.preconditions,
             is_leading=lambda: self.gate.is_open,
             credentials=self.webhook_chain.grpc_server,
-            record=record.holder.known_writer,
+            record=self.record.known,
         )
         self.placement = build_placement(
             api,
@@ -203,7 +201,7 @@ class Controller:
             explains=self.teller,
         )
         return (
-            record.addition,
+            record,
             Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
             self.admission.addition,
             rpc,
@@ -273,6 +271,7 @@ class Controller:
                 waker=self.waker,
                 endpoint=ServiceEndpoint(slices, settings, self.certificates),
                 terms=self.placement.terms,
+                load_record=self.record.load,
                 always=(
                     StatusServer("metrics", page, settings.metrics_address, settings.metrics_port),
                     *status_servers(settings, api, self.status),

@@ -4,7 +4,7 @@ One thread, `lifecycle`, does all of it in turn, so no two of these steps ever o
 that a term began or ended, closes the gate itself, and goes on renewing the Lease.
 
     start:  informers, feed -> all stores synced -> elector
-    term:   former writes fenced off -> stores caught up past the win -> plans and holds loaded -> allocator ->
+    term:   former writes fenced off -> stores caught up past the win -> plans, holds, record loaded -> allocator ->
             gate open -> sweeper, waker -> EndpointSlice, last
     end:    gate closed (by the elector, first) -> sweeper, waker -> allocator follows again, warm
     stop:   gate closed -> plans and holds stored -> EndpointSlice cleared -> Lease released -> everything else
@@ -15,7 +15,7 @@ Losing the Lease or the API server never ends the process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -25,6 +25,7 @@ from controller.allocator.outcome import Mode, Wakeup
 from controller.clock import Clock
 from controller.errors import ClusterError, NotReadyError, SchedulerError
 from controller.kube.endpoint_slice import Endpoint, clear_at_end
+from controller.model.allocations import Allocation
 from controller.model.longhorn import LonghornSettings
 from controller.model.workload import Pod
 from controller.placement.plan_objects import Loaded
@@ -104,6 +105,7 @@ class Parts:
     waker: WakesPods
     endpoint: Endpoint
     terms: BeginsTerms
+    load_record: Callable[[], Collection[Allocation]]  # what was given by name, as the API server has it; ClusterError
     always: Sequence[Runs]  # what runs on followers too: Events, the status page
     read_settings: Callable[[], Configured]
     tell: Callable[[str, str, bool], None]  # a reason, a text, whether it is a warning: about the settings, for people
@@ -322,13 +324,15 @@ class Lifecycle(Part):
             if not self._catch_up():
                 log.warning("stores did not catch up in time, trying again term=%d", term)
                 return
-            loaded = self._parts.terms.load(term)
+            loaded, record = self._parts.terms.load(term), self._parts.load_record()
         except (ClusterError, NotReadyError) as error:
             log.warning("the term cannot begin, trying again term=%d: %s", term, error)
             return
         if self._wanted_term != term:
             return
-        self._parts.allocator.begin_term(has_predecessor=self._has_predecessor, plans=loaded.plans, holds=loaded.holds)
+        self._parts.allocator.begin_term(
+            has_predecessor=self._has_predecessor, plans=loaded.plans, holds=loaded.holds, record=record
+        )
         self._term = term
         self._openings += 1
         self._parts.gate.open(term)

@@ -10,6 +10,7 @@ from controller.allocator.verbs.observe import Events
 from controller.kube import resources
 from controller.kube.resources import Resource
 from controller.model import parse, records
+from controller.model.allocations import NodeRecord
 from controller.model.longhorn import LonghornNode
 from controller.model.reader import Raw
 from controller.model.workload import Pod
@@ -45,6 +46,11 @@ def _with_record_of(old: LonghornNode, new: LonghornNode) -> LonghornNode:
     return replace(new, record=records.sharing(old.record, new.record))
 
 
+def _kept_apart(events: Events, node: str, facts: NodeRecord | None, gone: NodeRecord | None) -> None:
+    """The allocator makes the record, and decides by no other."""
+    del events, node, facts, gone
+
+
 # A kind that the cluster does not have (its CRD is absent) has no objects: its store is in sync, and empty.
 KINDS: Final[tuple[FollowedKind[Any], ...]] = (
     FollowedKind("pod", resources.PODS, interesting_pod, Events.observe_pod, is_live=True),
@@ -75,7 +81,7 @@ KINDS: Final[tuple[FollowedKind[Any], ...]] = (
         "record",
         resources.NODE_DISK_ALLOCATIONS,
         records.own_record,
-        Events.observe_record,
+        _kept_apart,
         in_longhorn=True,
         sharing=records.sharing,
     ),

@@ -214,6 +214,7 @@ class BackingImage:
     size_bytes: int = 0
     disk_uuids: frozenset[str] = frozenset()  # spec.diskFileSpecMap: the disks that hold a copy or are to get one
     status_disk_uuids: frozenset[str] = frozenset()  # status.diskFileStatusMap: where a file was seen last
+    version: int = field(default=0, compare=False)  # resourceVersion
 
     @property
     def copy_disk_uuids(self) -> frozenset[str]:

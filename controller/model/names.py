@@ -35,8 +35,8 @@ SETTLED_ANNOTATION: Final = "scheduling.longhorn.io/settled"
 ALLOCATION_GROUP: Final = "scheduling.longhorn.io"
 ALLOCATION_VERSION: Final = "v1alpha1"
 
-RECORDED_ANNOTATION: Final = "scheduling.longhorn.io/allocations-term"
-"""On a Longhorn Node that carries a record of allocations: the term of the leader that wrote it last."""
+WRITTEN_OVER_ANNOTATION: Final = "scheduling.longhorn.io/written-over"
+"""On what carries a record of allocations: the version that the leader last wrote over without another change."""
 
 CANARY_LABEL: Final = "scheduling.longhorn.io/canary"
 """On the pods by which the leader finds out whether kube-scheduler asks the extender."""

@@ -370,6 +370,7 @@ def backing_image_facts(raw: Raw) -> BackingImage:
         size_bytes=integer_at(status, "status", "size"),
         disk_uuids=frozenset(mapping_at(spec, "spec", "diskFileSpecMap")),
         status_disk_uuids=frozenset(mapping_at(status, "status", "diskFileStatusMap")),
+        version=_version(mapping_at(raw, "", "metadata")),
     )
 
 

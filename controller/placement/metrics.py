@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.allocator.verbs.place import REASONS
+from controller.allocator.outcome import REASONS
 from controller.placement.gate import GateFigures, GateState
 from controller.placement.placer import PlacementFigures, PlacementOutcome
 from controller.placement.plan_objects import PlanFigures

@@ -22,9 +22,8 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
+from controller.allocator.outcome import REASONS, PlaceWrite, ReplicaTurn, TurnStep, Why
 from controller.allocator.plans.plan import Hold, Plan
-from controller.allocator.verbs.place import REASONS, Why
 from controller.clock import Clock
 from controller.errors import (
     ClusterError,

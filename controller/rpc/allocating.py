@@ -1,7 +1,7 @@
 """The calls of the DiskScheduler service that give room away and take it back.
 
 Each decides under the allocator's lock, has the record written, and answers then. When the write fails the caller gets
-an error, and the decision counts on for a while: it may have arrived.
+an error; what was decided stands, and the next call is told the same, unless the record is known to refuse it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ from typing import Any, Final, Protocol
 
 import grpc
 
+from controller.allocator.by_name.allocate import Allocations
 from controller.allocator.outcome import Allotment, LookFirstError
-from controller.allocator.verbs.allocate import Allocations
 from controller.clock import Clock
 from controller.errors import (
     MalformedRequestError,
     NotFoundError,
     NotReadyError,
-    OutdatedDecisionError,
     PreconditionError,
     TooManyReadsError,
 )
-from controller.model.allocations import Allocation, Change, Drop, NodeRecord, lowers_nothing
+from controller.model.allocations import Allocation, Purpose
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import NamedCalls, Served, refusals_of
 from controller.rpc.service import LIVE_READ_SECONDS, Checks
@@ -39,23 +38,14 @@ _ANSWER_SECONDS: Final = 0.1  # of the caller's patience that are left for the a
 
 
 class Record(Protocol):
-    """Makes changes durable, all or none, but for those that are not wanted any more by what stands there; raises
-    NotReadyError when it cannot tell by `deadline`, in the clock's seconds, ConflictError when somebody else has
-    changed the record, UnreadableRecordError when it cannot be read, PreconditionError when it has no place for more,
-    RefusedWriteError when it is not accepted, OutdatedDecisionError when a former leader has written more than the
-    records that were `seen`, and what `check` raises."""
+    """What is durable. `entries`: what is on record of a name.
 
-    def commit(
-        self,
-        changes: Sequence[Change],
-        deadline: float,
-        is_still_wanted: Callable[[Change, Allocation | None], bool],
-        seen: Sequence[NodeRecord],
-        check: Callable[[], None],
-    ) -> None: ...
+    `commit` has the records of these nodes show what the allocator has given by now. It raises NotReadyError when it
+    cannot tell by `deadline`, in the clock's seconds, and RefusedWriteError when a record is not accepted."""
 
     @property
-    def place(self) -> str: ...
+    def entries(self) -> Callable[[Purpose, str], list[Allocation]]: ...
+    def commit(self, nodes: Collection[str], deadline: float) -> None: ...
 
 
 class DiskAllocator:
@@ -108,23 +98,25 @@ class DiskAllocator:
         """A disk for that replica, on record by now; without allocations: there is none, for these reasons."""
         deadline = self._clock.now() + seconds
 
-        def place(*, is_looked_at: bool = False) -> Allotment:
+        def place(*, is_looked_at: bool) -> Allotment:
             left, now = deadline - self._clock.now(), self._clock.now_utc()
+            return self._allocations.place_replica(replica, left, now, volume, is_looked_at=is_looked_at)
+
+        return self._given(self._looking(place, deadline), (("volume", volume), ("replica", replica)), deadline)
+
+    def _looking(self, place: Callable[..., Allotment], deadline: float) -> Callable[[], Allotment]:
+        """What `place` says, with a live read of what it has to know first."""
+
+        def look_and_place() -> Allotment:
             try:
-                return self._allocations.place_replica(replica, left, now, volume, is_looked_at=is_looked_at)
+                return place(is_looked_at=False)
             except LookFirstError as error:
                 for kind, name in error.what:
-                    look = self._is_there if kind == "replica" else self._look_at
+                    look = self._look_at if kind == "volume" else self._is_there
                     look(Missing(kind, "", name), deadline)
             return place(is_looked_at=True)
 
-        needed = (("volume", volume), ("replica", replica))
-        given = self._given(place, needed, deadline)
-        if given.freed:  # what it was given before is no place for it any more
-            given = self._given(place, needed, deadline)
-        if given.freed:
-            raise NotReadyError(f"another call is about to write a disk of replica {replica!r}; try again")
-        return given
+        return look_and_place
 
     def reuse_failed_replica(self, request: pb.ReuseFailedReplicaRequest, seconds: float) -> Served:
         check_names(request, "volume_name", optional=("hard_node_affinity",))
@@ -165,19 +157,19 @@ class DiskAllocator:
                     raise
             return self._allocations.release_replica(name, is_gone=True)  # our watch lags
 
-        given = self._given(release, (), deadline)
-        return Served(pb.DeallocateReplicaReply(freed=self._entries(given.freed)), _FREED if given.freed else _NOTHING)
+        freed = self._freed(release, Purpose.REPLICA, name, "", deadline)
+        return Served(pb.DeallocateReplicaReply(freed=self._entries(freed)), _FREED if freed else _NOTHING)
 
     def schedule_backing_image(self, request: pb.ScheduleBackingImageRequest, seconds: float) -> Served:
         check_names(request, "backing_image_name")
         if request.size_bytes < 0:
             raise MalformedRequestError("size_bytes", f"is negative: {request.size_bytes}")
-        name = request.backing_image_name
+        name, deadline = request.backing_image_name, self._clock.now() + seconds
 
-        def place() -> Allotment:
-            return self._allocations.place_image(name, request.size_bytes)
+        def place(*, is_looked_at: bool) -> Allotment:
+            return self._allocations.place_image(name, request.size_bytes, is_looked_at=is_looked_at)
 
-        given = self._given(place, (("backing_image", name),), self._clock.now() + seconds)
+        given = self._given(self._looking(place, deadline), (("backing_image", name),), deadline)
         return self._one(given, pb.ScheduleBackingImageReply)
 
     def deallocate_backing_image(self, request: pb.DeallocateBackingImageRequest, seconds: float) -> Served:
@@ -193,9 +185,9 @@ class DiskAllocator:
                 is_there = self._is_there(Missing("backing_image", "", name), deadline)
             return self._allocations.release_image(name, request.disk_uuid, is_gone=not is_there)
 
-        given = self._given(release, (), deadline)
-        reply = pb.DeallocateBackingImageReply(freed=self._entries(given.freed))
-        return Served(reply, _FREED if given.freed else _NOTHING)
+        freed = self._freed(release, Purpose.BACKING_IMAGE, name, request.disk_uuid, deadline)
+        reply = pb.DeallocateBackingImageReply(freed=self._entries(freed))
+        return Served(reply, _FREED if freed else _NOTHING)
 
     # Steps
 
@@ -212,30 +204,31 @@ class DiskAllocator:
         except NotFoundError:
             self._make_known([Missing(kind, "", name) for kind, name in needed], deadline)
             allotment = self._decided(decide, deadline)
-        self._allocations.check_doubts(allotment.obstacles)
-
-        def check() -> None:
-            checks.check_term(term)
-            self._allocations.check_decides(switches)
-
-        def is_wanted(change: Change, there: Allocation | None) -> bool:
-            if isinstance(change, Drop) and there is not None and self._allocations.answers.is_told(there):
-                return False  # as if it had been freed before that
-            return lowers_nothing(change, there)
-
-        if allotment.changes:
+        if allotment.nodes:
             try:
                 checks.check_term(term)
-                record.commit(allotment.changes, deadline - _ANSWER_SECONDS, is_wanted, allotment.seen, check)
-            except OutdatedDecisionError:
-                self._allocations.withdrawn(allotment)
-                raise
+                record.commit(allotment.nodes, deadline - _ANSWER_SECONDS)
             except BaseException as error:
-                self._allocations.failed(allotment, record.place, error)
+                self._allocations.failed(allotment, error)
                 raise
-            self._allocations.written(allotment)
-        check()
+        checks.check_term(term)
+        self._allocations.check_decides(switches)
+        self._allocations.told(allotment)
         return allotment
+
+    def _freed(
+        self, release: Callable[[], Allotment], purpose: Purpose, name: str, disk_uuid: str, deadline: float
+    ) -> tuple[Allocation, ...]:
+        """What is not on record any more. `disk_uuid` "": on any disk."""
+
+        def freed() -> Allotment:
+            released, record = release(), self._record()
+            there = record.entries(purpose, name) if record is not None else []
+            mine = [one for one in there if disk_uuid in ("", one.disk_uuid)]
+            entries = tuple({(one.node, one.key): one for one in (*mine, *released.freed)}.values())
+            return Allotment(freed=entries, nodes=released.nodes.union(one.node for one in entries))
+
+        return self._given(freed, (), deadline).freed
 
     def _decided(self, decide: Callable[[], Allotment], deadline: float) -> Allotment:
         """In time for its write: what could not be written would count on all the same, and nobody heard of it."""

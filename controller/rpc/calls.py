@@ -138,4 +138,4 @@ _STATES: Final = frozenset(
     )
 )
 # Nobody knows what room there is where a record cannot be read.
-_NOT_OF_ROOM: Final = _STATES | {pb.DiskRefusal.RECORD_UNREADABLE}
+_NOT_OF_ROOM: Final = _STATES | {pb.DiskRefusal.RECORD_UNWRITABLE}

@@ -152,7 +152,7 @@ class DiskRefusal(_message.Message):
         NOT_EVALUATED: _ClassVar[DiskRefusal.Reason]
         NEVER_PLACED: _ClassVar[DiskRefusal.Reason]
         LEADER_CHANGED: _ClassVar[DiskRefusal.Reason]
-        RECORD_UNREADABLE: _ClassVar[DiskRefusal.Reason]
+        RECORD_UNWRITABLE: _ClassVar[DiskRefusal.Reason]
     REASON_UNSPECIFIED: DiskRefusal.Reason
     NODE_DELETING: DiskRefusal.Reason
     NODE_NOT_READY: DiskRefusal.Reason
@@ -200,7 +200,7 @@ class DiskRefusal(_message.Message):
     NOT_EVALUATED: DiskRefusal.Reason
     NEVER_PLACED: DiskRefusal.Reason
     LEADER_CHANGED: DiskRefusal.Reason
-    RECORD_UNREADABLE: DiskRefusal.Reason
+    RECORD_UNWRITABLE: DiskRefusal.Reason
     NODE_FIELD_NUMBER: _ClassVar[int]
     DISK_FIELD_NUMBER: _ClassVar[int]
     MISSING_BYTES_FIELD_NUMBER: _ClassVar[int]

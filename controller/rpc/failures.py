@@ -15,7 +15,6 @@ from controller.errors import (
     PreconditionError,
     SchedulerError,
     TooManyReadsError,
-    UnreadableRecordError,
 )
 from controller.rpc.credentials import StrangerError
 
@@ -33,7 +32,6 @@ _FAILURES: Final[tuple[tuple[type[SchedulerError], Failure], ...]] = (  # the fi
     (NotReadyError, Failure("not-ready", grpc.StatusCode.UNAVAILABLE)),
     (TooManyReadsError, Failure("too-many-reads", grpc.StatusCode.ABORTED)),
     (PreconditionError, Failure("precondition", grpc.StatusCode.FAILED_PRECONDITION)),
-    (UnreadableRecordError, Failure("precondition", grpc.StatusCode.FAILED_PRECONDITION)),
     (ConflictError, Failure("conflict", grpc.StatusCode.ABORTED)),
     (NotFoundError, Failure("not-found", grpc.StatusCode.NOT_FOUND)),
 )

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import grpc
 
-from controller.allocator.choose.beside import FoundDisk, FoundDisks
-from controller.allocator.verbs.find import DiskQueries, DiskQuestion
+from controller.allocator.by_name.beside import FoundDisk, FoundDisks
+from controller.allocator.by_name.find import DiskQueries, DiskQuestion
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, TooManyReadsError
 from controller.rpc import disk_scheduler_pb2 as pb

@@ -11,7 +11,6 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import (
     Disk,
     DiskNeeds,
@@ -29,6 +28,7 @@ EXT_LIMIT_BYTES: Final = 16 * 1024**4  # a v1 replica is one sparse file: it mus
 XFS_LIMIT_BYTES: Final = 8 * 1024**6 - 1
 _INT64_MOST: Final = 2**63 - 1
 _INT64_LEAST: Final = -(2**63)
+_NO_IMAGES: Final[Mapping[str, int]] = {}
 
 
 def wrapped(value: int) -> int:
@@ -50,6 +50,7 @@ class DiskRoom:
     free_bytes: int
     written_limit_bytes: int  # a replica's bytes to copy must stay below this
     kind: Hashable  # equal for disks, of whatever node, that the same volumes suit, room aside
+    beyond_bytes: int = 0  # by how much what is available and not reserved exceeds the limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,9 @@ def minimal_available(disk: Disk, space: SpacePolicy) -> int:
     return int(product) if product < 2.0**63 else _INT64_MOST
 
 
-def observed_scheduled(disk: Disk, replicas: Iterable[Replica], allocated: Iterable[Allocation] = ()) -> int:
-    """Scheduled bytes as the cluster shows them: the disk's figure plus replicas that the figure does not list yet, and
-    what else is `allocated` there and not listed.
+def observed_scheduled(disk: Disk, replicas: Iterable[Replica], images: Mapping[str, int] = _NO_IMAGES) -> int:
+    """Scheduled bytes as the cluster shows them: the disk's figure plus replicas, and backing `images` by name, that
+    the figure does not list yet.
 
     A Replica object with a disk tells the truth seconds before the Node's figures do.
     """
@@ -123,13 +124,12 @@ def observed_scheduled(disk: Disk, replicas: Iterable[Replica], allocated: Itera
         counted = listed.get(replica.name, 0)
         if replica.size_bytes > counted:
             extra += replica.size_bytes - counted
-    return disk.scheduled_bytes + extra + unlisted_bytes(disk, allocated)
+    return disk.scheduled_bytes + extra + unlisted_bytes(disk, images)
 
 
-def unlisted_bytes(disk: Disk, allocated: Iterable[Allocation]) -> int:
-    """What is allocated beyond what the disk's figure lists under that name."""
-    lists = {Purpose.REPLICA: disk.scheduled_replicas, Purpose.BACKING_IMAGE: disk.scheduled_images}
-    return sum(max(0, one.size_bytes - lists[one.purpose].get(one.name, 0)) for one in allocated)
+def unlisted_bytes(disk: Disk, images: Mapping[str, int]) -> int:
+    """What these backing images take beyond what the disk's figure lists of them."""
+    return sum(max(0, size - disk.scheduled_images.get(name, 0)) for name, size in images.items())
 
 
 # Nodes
@@ -429,10 +429,9 @@ def room_of_disk(
     replicas: Iterable[Replica],
     space: SpacePolicy,
     kind_of_node: tuple[Hashable, ...] = (),
-    allocated: Iterable[Allocation] = (),
+    images: Mapping[str, int] = _NO_IMAGES,
 ) -> DiskRoom:
-    """`kind_of_node`: what volumes may ask of the disk's node. `allocated`: what is on record there and shown by no
-    object."""
+    """`kind_of_node`: what volumes may ask of the disk's node. `images`: as for `observed_scheduled`."""
     limit = provisioning_limit(disk, space)
     return DiskRoom(
         name=disk.name,
@@ -441,7 +440,8 @@ def room_of_disk(
         filesystem=disk.filesystem,
         tags=disk.tags,
         limit_bytes=limit,
-        free_bytes=limit - observed_scheduled(disk, replicas, allocated),
+        free_bytes=limit - observed_scheduled(disk, replicas, images),
         written_limit_bytes=disk.available_bytes - minimal_available(disk, space),
         kind=(disk.type, disk.filesystem, disk.tags, *kind_of_node),
+        beyond_bytes=disk.available_bytes - disk.reserved_bytes - limit,
     )

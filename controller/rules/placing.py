@@ -8,8 +8,11 @@ expected to come back. Where that has changed since, the replacement waits as we
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from controller.model.longhorn import (
     LOCALITY_BEST_EFFORT,
@@ -21,8 +24,11 @@ from controller.model.longhorn import (
     Replica,
     Volume,
 )
+from controller.model.times import utc_time
 from controller.rules.candidates import PlacementView
 from controller.rules.reuse import find_reusable, plan_new_replica
+
+AHEAD_SECONDS: Final = 5.0  # that one API server's clock may be ahead of another's
 
 
 class Wait(StrEnum):
@@ -92,3 +98,12 @@ def is_replacement(replica: Replica) -> bool:
 def wanted_affinity(volume: Volume, replica: Replica) -> str:
     """The node that the replica is to be bound to: a strict-local one to its volume's."""
     return volume.node_id if volume.data_locality == LOCALITY_STRICT else replica.hard_node_affinity
+
+
+def held_seconds(replica: Replica, now_utc: datetime) -> float:
+    """For how long it is marked; a mark that cannot be read, or lies far ahead, counts as old."""
+    try:
+        waited = (now_utc - utc_time(replica.held)).total_seconds()
+    except ValueError:
+        return math.inf
+    return max(0.0, waited) if waited >= -AHEAD_SECONDS else math.inf

@@ -54,7 +54,7 @@ class Reason(StrEnum):
     NOT_SCHEDULED = "VolumeNotScheduled"
     ENGINE_NOT_EXPANDABLE = "EngineNotExpandable"
     DISK_NOT_READY = "DiskNotReady"
-    RECORD_UNREADABLE = "AllocationRecordUnreadable"
+    RECORD_UNWRITABLE = "AllocationRecordUnwritable"
     NO_ROOM_IN_CLUSTER = "NoRoomInCluster"
     CONTENDED = "Contended"
     KEPT = "KeptForWaitingPod"
@@ -108,7 +108,7 @@ _TEXTS = {
     Reason.NOT_SCHEDULED: "Longhorn: not all replicas of the volume have a disk",
     Reason.ENGINE_NOT_EXPANDABLE: "Longhorn: volumes with this data engine and frontend cannot be expanded",
     Reason.DISK_NOT_READY: "Longhorn: a disk of the volume is not ready",
-    Reason.RECORD_UNREADABLE: "Longhorn: the node's allocation record cannot be read",
+    Reason.RECORD_UNWRITABLE: "Longhorn: the node's allocation record cannot be written",
     Reason.NO_ROOM_IN_CLUSTER: "Longhorn: no disk in the cluster can take the volume's replica",
     Reason.CONTENDED: "Longhorn: space is promised to other pods",
     Reason.KEPT: "Longhorn: space is kept for a pod that has waited a long time",

@@ -205,7 +205,7 @@ class Teller(Part):
 
     def _tell_of_replica(self, name: str) -> None:
         """Remembers why it finds no disk. Of a first copy its claim and pods are told, or else its Volume."""
-        lack = self._allocator.places.lack_of(name)
+        lack = self._allocator.lack_of(name)
         with self._lock:
             self._lacks.pop(name, None)
             if lack is None:

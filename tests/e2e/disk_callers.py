@@ -30,6 +30,7 @@ from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient, Mounted
 
 NAME: Final = "longhorn-replica-scheduler.longhorn-system.svc"
 SECONDS: Final = 150.0  # more than a minute after a change of leader, which expansions wait for
+LONGHORN: Final = "allocation-authority is longhorn"
 AGAIN: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
@@ -63,7 +64,7 @@ def answer(ask: Callable[[], list[pb.Allocation]], *, waits: bool = False) -> di
         try:
             found = ask()
         except CallFailedError as error:
-            is_other = waits and error.code is grpc.StatusCode.FAILED_PRECONDITION
+            is_other = waits and error.code is grpc.StatusCode.FAILED_PRECONDITION and LONGHORN in error.details
             if (error.code in AGAIN or is_other) and time.monotonic() < end:
                 waited += is_other
                 time.sleep(0.05)

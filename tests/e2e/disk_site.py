@@ -22,7 +22,7 @@ from certs.authority import LeafSpec, read_pair, sign
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
-from tests.e2e.harness import CONFIG_MAP, install_product, make_certificates
+from tests.e2e.harness import install_product, make_certificates
 from tests.e2e.manager_writes import made_object, make_volume, place_of
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE, SERVICE, trust_of
@@ -113,10 +113,6 @@ class Site:
         (disk,) = self.api.get(paths.longhorn("nodes", NAMESPACE, node))["status"]["diskStatus"].values()
         spec = place_of(replica, node, disk["diskName"], disk["diskUUID"])
         self.api.patch(paths.longhorn("replicas", NAMESPACE, replica), {"spec": spec})
-
-    def set_grace(self, seconds: int) -> None:
-        """How long an entry stays whose object does not show it."""
-        self.api.patch(CONFIG_MAP, {"data": {"scheduler-extender-allocation-grace": str(seconds)}})
 
     # Who asks
 

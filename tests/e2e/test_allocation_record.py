@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from controller.allocations.backends import NodeDiskAllocationBackend, StoredRecord, found_backend
-from controller.allocations.definition import allocation_crd
-from controller.allocations.repair import plan_repairs
-from controller.allocations.writer import RecordWriter
 from controller.clock import SystemClock
-from controller.errors import ConflictError
+from controller.errors import RefusedWriteError
 from controller.kube.api import ClientKubeApi
-from controller.model.allocations import Allocation, Purpose, Put
+from controller.model.allocations import Allocation, Purpose
+from controller.record.backends import NodeDiskAllocationBackend, StoredRecord, found_backend
+from controller.record.definition import allocation_crd
+from controller.record.writer import RecordWriter
 from tests.cluster.client import ApiError
 from tests.cluster.cluster import Cluster
 from tests.longhorn.install import install
@@ -42,14 +42,38 @@ class LimitedBackend(NodeDiskAllocationBackend):
     writes = 0
     allowed = 10**9
 
-    def write(
-        self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = 10.0
-    ) -> StoredRecord:
+    def write(self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float = 10.0) -> StoredRecord:
         if self.writes >= self.allowed:
             raise ProcessGone
-        found = super().write(stored, allocations, term, timeout)
+        found = super().write(stored, allocations, timeout)
         self.writes += 1
         return found
+
+
+class GrowingSizes:
+    """What a leader knows: volumes with a replica of that size on each node. Threads: any."""
+
+    def __init__(self, **sizes: int) -> None:
+        self._lock, self._sizes = threading.Lock(), sizes
+
+    def set(self, name: str, size: int) -> None:
+        with self._lock:
+            self._sizes[name] = size
+
+    def remove(self, name: str) -> None:
+        with self._lock:
+            del self._sizes[name]
+
+    def on_record(self, nodes: Collection[str]) -> dict[str, tuple[Allocation, ...]]:
+        with self._lock:
+            sizes = sorted(self._sizes.items())
+        return {
+            node: tuple(Allocation(Purpose.REPLICA, f"{name}-{node}", node, f"{node}-d1", size) for name, size in sizes)
+            for node in nodes
+        }
+
+    def sizes(self) -> dict[str, int]:
+        return {one.name: one.size_bytes for entries in self.on_record(NODES).values() for one in entries}
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +94,17 @@ def backend(api: ClientKubeApi) -> Iterator[LimitedBackend]:
         found.forget(stored)
 
 
-def writer_of(backend: LimitedBackend) -> RecordWriter:
-    return RecordWriter(backend, lambda: 1, SystemClock())
+def writer_of(backend: LimitedBackend, volumes: GrowingSizes, check: Callable[[], None] = lambda: None) -> RecordWriter:
+    return RecordWriter(backend, volumes.on_record, check, SystemClock())
 
 
-def puts(name: str, size: int) -> list[Put]:
-    return [Put(Allocation(Purpose.REPLICA, f"{name}-{node}", node, f"{node}-d1", size)) for node in NODES]
+def commit(writer: RecordWriter, nodes: Collection[str] = NODES) -> None:
+    writer.commit(nodes, SystemClock().now() + 30)
 
 
 def sizes(backend: LimitedBackend) -> dict[str, int]:
     records = [stored.record for stored in backend.records()]
-    assert all(record.is_readable for record in records)
+    assert not any(record.problem for record in records)
     return {one.name: one.size_bytes for record in records for one in record.allocations}
 
 
@@ -89,13 +113,19 @@ def test_longhorns_own_nodes_do_not_keep_the_field(api: ClientKubeApi) -> None:
 
 
 def test_expansions_at_once_share_their_writes(backend: LimitedBackend) -> None:
-    writer, clock = writer_of(backend), SystemClock()
+    volumes = GrowingSizes()
+    writer = writer_of(backend, volumes)
+
+    def grow(index: int, size: int) -> None:
+        volumes.set(f"v{index}", size)
+        commit(writer)
+
     for index in range(CALLERS):
-        writer.commit(puts(f"v{index}", 10), clock.now() + 30)
+        grow(index, 10)
     one_by_one, started = backend.writes, time.monotonic()
     assert 3 * CALLERS == one_by_one
     with ThreadPoolExecutor(CALLERS) as callers:
-        done = [callers.submit(writer.commit, puts(f"v{index}", 20), clock.now() + 30) for index in range(CALLERS)]
+        done = [callers.submit(grow, index, 20) for index in range(CALLERS)]
         for one in done:
             one.result()
     shared = backend.writes - one_by_one
@@ -104,55 +134,68 @@ def test_expansions_at_once_share_their_writes(backend: LimitedBackend) -> None:
     assert {f"v{index}-{node}": 20 for index in range(CALLERS) for node in NODES} == sizes(backend)
 
 
-@pytest.mark.parametrize("allowed", range(4))
-def test_a_crash_between_the_writes_leaves_what_repair_undoes(backend: LimitedBackend, allowed: int) -> None:
-    writer_of(backend).commit(puts("v", 10), SystemClock().now() + 30)
-    before = sizes(backend)
+@pytest.mark.parametrize("allowed", range(7))
+def test_a_crash_between_the_writes_leaves_too_much_on_record_and_never_too_little(
+    backend: LimitedBackend, allowed: int
+) -> None:
+    """One volume grows while another one goes: three writes that only add, then three that take away."""
+    volumes = GrowingSizes(grows=10, goes=5)
+    commit(writer_of(backend, volumes))
+    before, first = sizes(backend), backend.writes
     backend.allowed = backend.writes + allowed
+    volumes.set("grows", 20)
+    volumes.remove("goes")
     with contextlib.suppress(ProcessGone):
-        writer_of(backend).commit(puts("v", 20), SystemClock().now() + 30)
-    after = sizes(backend)
-    assert allowed == sum(after[name] == 20 for name in before)
-    assert all(after[name] >= before[name] for name in before)
-    shown = [put.allocation for put in puts("v", 10)]
+        commit(writer_of(backend, volumes))
+    assert allowed == backend.writes - first
+    left = sizes(backend)
+    grown, gone = [name for name in before if left.get(name) == 20], before.keys() - left.keys()
+    assert (min(allowed, 3), max(allowed - 3, 0)) == (len(grown), len(gone))
     backend.allowed = 10**9
-    found = plan_repairs([stored.record for stored in backend.records()], shown)
-    writer_of(backend).commit([one.change for one in found], SystemClock().now() + 30)
-    assert (allowed, before) == (len(found), sizes(backend))
+    commit(writer_of(backend, volumes))  # the next leader knows as much by the objects
+    assert volumes.sizes() == sizes(backend)
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [
-        {"diskAllocations": {"d1": {"replicas": {"r1": -1}}}},
-        {"diskAllocations": {"d1": {"replicas": {"r1": "many"}}}},
-        {"diskAllocations": {"d1": []}},
-        {"term": 0},
-        {"term": None},
-    ],
+    "disks",
+    [{"d1": {"replicas": {"r1": -1}}}, {"d1": {"replicas": {"r1": "many"}}}, {"d1": []}],
     ids=json.dumps,
 )
-def test_the_api_server_refuses_garbage_and_earlier_terms(
-    cluster: Cluster, backend: LimitedBackend, spec: dict[str, object]
-) -> None:
-    writer_of(backend).commit(puts("v", 10), SystemClock().now() + 30)
-    with pytest.raises(ApiError, match=r"term|diskAllocations"):
-        cluster.api().patch(f"{PATH}/a1", {"spec": spec})
+def test_the_api_server_refuses_garbage(cluster: Cluster, backend: LimitedBackend, disks: dict[str, object]) -> None:
+    commit(writer_of(backend, GrowingSizes(v=10)))
+    with pytest.raises(ApiError, match="diskAllocations"):
+        cluster.api().patch(f"{PATH}/a1", {"spec": {"diskAllocations": disks}})
 
 
-def test_another_process_that_writes_at_the_same_time_loses_nothing(backend: LimitedBackend) -> None:
-    """Two writers that both believe they lead: each is told of the other's change, and no accepted one is lost."""
-    writers = [writer_of(backend), writer_of(backend)]
+def test_a_record_that_the_api_server_does_not_accept_is_refused_at_once(backend: LimitedBackend) -> None:
+    volumes = GrowingSizes(v=10)
+    writer = writer_of(backend, volumes)
+    commit(writer)
+    volumes.set("v", -1)
+    with pytest.raises(RefusedWriteError) as refused:
+        commit(writer, ["a2"])
+    assert "a2" == refused.value.node
+    volumes.set("v", 20)
+    commit(writer)
+    assert volumes.sizes() == sizes(backend)
 
-    def write(index: int) -> str | None:
-        name = f"w{index}"
-        try:
-            writers[index % 2].commit(puts(name, 10)[:1], SystemClock().now() + 30)
-        except ConflictError:
-            return None
-        return f"{name}-a1"
+
+def test_what_another_process_writes_meanwhile_is_written_over(backend: LimitedBackend) -> None:
+    """A former leader that does not know yet, and its successor: each write is the whole of what its writer knows, and
+    the one that still leads has the last word."""
+    volumes, former = GrowingSizes(), GrowingSizes(old=1)
+    leading, late = writer_of(backend, volumes), writer_of(backend, former)
+
+    def write(index: int) -> None:
+        if index % 2:
+            commit(late, ["a1"])
+            return
+        volumes.set(f"w{index}", 10)
+        commit(leading, ["a1"])
 
     with ThreadPoolExecutor(8) as callers:
-        accepted = {name for name in callers.map(write, range(60)) if name}
-    assert accepted
-    assert accepted <= sizes(backend).keys()
+        assert [None] * 60 == list(callers.map(write, range(60)))
+    commit(late, ["a1"])
+    volumes.set("last", 10)
+    commit(leading, ["a1"])
+    assert {one.name: one.size_bytes for one in volumes.on_record(["a1"])["a1"]} == sizes(backend)

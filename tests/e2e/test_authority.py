@@ -53,8 +53,7 @@ class Switched:
         self.scene, self.api = scene, scene.api
         install_record(scene.cluster)
         scene.cluster.history_covers(RECORDS.replace(f"/namespaces/{NAMESPACE}", ""))
-        # What was given and not used stays for the whole run; and the leader places nothing.
-        scene.set_settings(allocation_grace="600", placement="longhorn")
+        scene.set_settings(placement="longhorn")  # the leader places nothing
         self.leader = scene.start_controller(flags=("--disk-scheduler-clients", CLIENT))
         host, port = scene.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
         self.address, self.certificate = f"{host}:{port}", caller_certificate(self.api, folder)
@@ -109,7 +108,8 @@ def test_the_authority_changes_both_ways_under_load_and_no_disk_is_over(
     tmp_path: Path, rounds: int, volumes: int
 ) -> None:
     """Four disks of 400 GiB; pods want 1,200 of these through the extender, programs 600 for volumes, and more to grow
-    them. Whoever asks while Longhorn is the authority is refused by the documented code, and asks again."""
+    them. Whoever asks while Longhorn is the authority is refused by the documented code, and asks again. What was given
+    and not written is forgotten then; what is told after the last change holds."""
     told = tmp_path / "asked.json"
     options = LonghornOptions(delays=DELAYS, retry_seconds=1.0, disk_scheduler=str(told))
     with Scene.start(options) as scene:
@@ -130,19 +130,29 @@ def test_the_authority_changes_both_ways_under_load_and_no_disk_is_over(
             site.wait_for_more(REFUSED)
         site.switch(OURS)
         outcome = outcome_of(site.callers)
-        _check(site, cell, outcome)
+        assert outcome.waited, "nobody was refused"
+        _check_refusals(outcome)
+        site.ask(requests, 0)
+        _check(site, cell, outcome_of(site.callers))
+
+
+def _check_refusals(outcome: Outcome) -> None:
+    """A volume whose replica found no room does not grow."""
+    for request, why in outcome.why.items():
+        is_known = why.code == "RESOURCE_EXHAUSTED" or (
+            request.startswith("expand") and why.code == "FAILED_PRECONDITION"
+        )
+        assert is_known, (request, why)
 
 
 def _check(site: Switched, cell: Cell, outcome: Outcome) -> None:
-    assert outcome.waited, "nobody was refused"
-    assert outcome.refused.keys() <= {"RESOURCE_EXHAUSTED"}, outcome.refused
+    _check_refusals(outcome)
     record = recorded(site.api)
     lost = {place: size for place, size in outcome.given.items() if record.get(place, 0) < size}
     assert not lost
     wait_until(lambda: len(cell.bound()) + len(cell.refused()) == len(cell.pods()) == 12, "an answer to each pod", 60)
-    site.scene.set_settings(allocation_grace="1")  # expansions that nobody went on with end
-    try:
-        wait_until(lambda: recorded(site.api) == site.objects(), "a record that says what Longhorn's objects show", 60)
+    try:  # expansions that nobody went on with end
+        wait_until(lambda: recorded(site.api) == site.objects(), "a record that says what Longhorn's objects show", 120)
     except TimeoutError as error:
         both = recorded(site.api).items() ^ site.objects().items()
         raise AssertionError(f"{error}: {sorted(both)}; {site.leader.status()['allocations']}") from None

@@ -29,8 +29,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 
 NODES = ("n1", "n2", "n3", "n4")
 DISK_GIB, IMAGE_GIB = 100, 30  # three copies fit on each disk
-SECONDS = 30.0  # less than the grace: no repair gives anything back
-FREED = 'rpc_calls_total{call="DeallocateBackingImage",outcome="freed"}'
+SECONDS = 30.0
+FREED = [f'rpc_calls_total{{call="DeallocateBackingImage",outcome="{one}"}}' for one in ("freed", "nothing-to-free")]
 GIVEN = 'rpc_calls_total{call="ScheduleBackingImage",outcome="allocated"}'
 Place = tuple[str, str, str]  # name, node and disk
 
@@ -147,9 +147,9 @@ def test_copies_of_images_take_what_fits_and_give_it_back_when_they_are_gone(ima
     for name in (leaver, *names):
         image_site.api.delete(image_path(name))
     wait_until(lambda: not image_site.on_record(), "an empty record", SECONDS)
-    given, freed = (image_site.leader.counted(sample) for sample in (GIVEN, FREED))
-    assert given == freed > 12
-    assert {} == image_site.leader.status()["allocations"]["repairs"]
+    given, freed = image_site.leader.counted(GIVEN), sum(map(image_site.leader.counted, FREED))
+    assert 12 < given <= freed
+    assert 0 == image_site.leader.status()["allocations"]["unmatched"]
 
 
 def test_a_failed_replica_comes_back_where_it_lies(image_site: ImageSite) -> None:

@@ -41,6 +41,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NO_SPACE = "INSUFFICIENT_STORAGE"
+GROWTH_SECONDS = 120.0  # what a leader granted that died before it could tell ends after a minute
 
 
 @pytest.fixture
@@ -104,10 +105,10 @@ def test_expansions_alone_are_given_on_all_disks_or_on_none(site: Site) -> None:
     assert {(name, "d1"): 100 * GIB for name in NODES} == dict(site.sums())
 
 
-def wait_for_shown(site: Site) -> None:
+def wait_for_shown(site: Site, seconds: float = WAIT_SECONDS) -> None:
     """Until the record says what the objects show."""
     try:
-        wait_until(lambda: site.on_record() == taken(site.api, *OBJECTS), "record as the objects", WAIT_SECONDS)
+        wait_until(lambda: site.on_record() == taken(site.api, *OBJECTS), "record as the objects", seconds)
     except TimeoutError as error:
         differing = site.on_record().items() ^ taken(site.api, *OBJECTS).items()
         raise AssertionError(f"{error}: {sorted(differing)}") from None
@@ -218,8 +219,8 @@ def test_pods_and_calls_of_many_processes_never_get_the_same_bytes(site: Site) -
 @pytest.mark.parametrize("seed", range(20))
 def test_leaders_that_die_lose_nothing_and_give_nothing_twice(site: Site, seed: int) -> None:
     """The leader is killed at random moments, three times, while eight processes ask for all three kinds, and write
-    what they are told; another copy takes over once the Lease has run out. Once nobody asks any more, and the grace is
-    over, record and objects say the same, and whoever was refused would not fit."""
+    what they are told; another copy takes over once the Lease has run out. Once nobody asks any more, record and
+    objects say the same, and whoever was refused would not fit."""
     dice = random.Random(seed)
     for controller in (site.start_leader(*QUICK_LEASE), site.start_leader(*QUICK_LEASE)):
         wait_until(controller.answers_ready, "a ready copy", WAIT_SECONDS)
@@ -239,8 +240,7 @@ def test_leaders_that_die_lose_nothing_and_give_nothing_twice(site: Site, seed: 
     record = site.on_record()
     lost = {place: size for place, size in outcome.given.items() if record.get(place, 0) < size}
     assert not lost
-    site.set_grace(1)  # what a leader wrote that died before it could tell
-    wait_for_shown(site)
+    wait_for_shown(site, GROWTH_SECONDS)
     record = site.on_record()
     assert outcome.given.items() <= record.items()
     names = Counter(name for name, _, _ in record if "-r-" in name or name.startswith("image"))

@@ -372,8 +372,9 @@ class TestCluster:
         """Another leader takes over, with what this one has stored; with nothing if it `loses` that."""
         table = self.allocator._table
         plans, holds = ([], []) if loses else (table.plans(), table.holds())
+        on_record = self.allocator.record.of_nodes(self.allocator._world.nodes)
         self.allocator.end_term()
-        self.allocator.begin_term(plans=plans, holds=holds)
+        self.allocator.begin_term(plans=plans, holds=holds, record=[one for of in on_record.values() for one in of])
 
     def pending(self) -> dict[str, int]:
         """GiB held or planned on a node, each volume once."""

@@ -10,7 +10,7 @@ import yaml
 
 import controller.cli
 import webhook.cli
-from controller.allocations.definition import allocation_crd
+from controller.record.definition import allocation_crd
 from controller.scheduler_config.command import add_parser, render
 from controller.settings import ProcessSettings
 from tests.helm.chart import IMAGE, Helm, with_image

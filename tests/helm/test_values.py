@@ -58,6 +58,7 @@ def test_what_earlier_releases_took_is_still_taken(helm: Helm, former: Values) -
 
 def test_settings_that_do_nothing_any_more_are_still_taken(helm: Helm) -> None:
     gone: Values = {"allow-stranding": True, "roaming-overcommit-percent": 25, "namespace-cap-percent": "10"}
+    gone["allocation-grace"] = 3
     assert {name.removeprefix(PREFIX) for name in GONE} == gone.keys()
     documents = yaml.safe_load_all(helm.rendered({"settings": gone}))
     (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")

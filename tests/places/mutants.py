@@ -115,10 +115,10 @@ def _build(
             super().__init__(clock)
             lock, world, table, journal = self._changed, self._world, self._table, self._journal
             chosen = chooser(world)
-            planned = planner(world, table, chosen, journal, self._settler.claimants, self._put_away)
+            claimants = self._settler.claimants
+            planned = planner(world, table, chosen, journal, claimants.of, self._put_volume_away, claimants.lost)
             self._settler.planner = planned
-            resize, facts = self._resize_locked, lambda: self._copy()[0]
-            self.places = places(lock, clock, world, table, chosen, planned, journal, resize, facts)
+            self.places = places(lock, clock, world, table, chosen, planned, journal, self._resize_locked)
 
     return WorldBuild(make_allocator=Mutant, ages=ages)
 

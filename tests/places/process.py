@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Mode, PlaceWrite, ReplicaTurn, TurnStep, UnknownObjectError
+from controller.allocator.outcome import Mode, PlaceWrite, ReplicaTurn, TurnStep, UnknownObjectError, Why
 from controller.allocator.plans.plan import Hold, Plan
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
-from controller.allocator.verbs.place import Why
 from controller.clock import Clock
 from controller.errors import ConflictError, ForbiddenError, NotFoundError, SchedulerError
 from controller.kube.store import Change

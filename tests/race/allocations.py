@@ -8,39 +8,22 @@ is taken for the same volume; and who was told a place before is given it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
+from controller.allocator.by_name.allocate import PASSED_SECONDS
 from controller.model.longhorn import BackingImage, Replica, Volume
 from controller.model.workload import Claim, PersistentVolume
 from tests.race.counts import CountsInvariant
 from tests.race.limits import Limits
-from tests.race.record import RaceRecord
 from tests.race.service import Given, Told
 from tests.race.told import EVERYWHERE
-from tests.race.world import Key, RaceWorld
+from tests.race.world import HeldRoom, Key, RaceWorld, image_key, replica_key
 
-PATIENCE_SECONDS: Final = 50.0  # from an answer that no object stands for yet until its caller has shown it, or never
+PATIENCE_SECONDS: Final = 50.0  # from the answer about an expansion until the volume is to be that large, or never
 NO_ROOM: Final = "more than there is room for"  # of a place that was given before
-
-
-def replica_key(name: str) -> Key:
-    return "replica", name, ""
-
-
-def image_key(name: str, uuid: str) -> Key:
-    return "backing-image", name, uuid
-
-
-@dataclass(frozen=True)
-class HeldRoom:
-    """What a caller was told. `at`: when he heard of it the last time."""
-
-    node: str
-    uuid: str
-    size_bytes: int
-    at: float
 
 
 @dataclass(frozen=True)
@@ -55,23 +38,21 @@ class Allocations:
     def __init__(self, world: RaceWorld) -> None:
         self._world = world
         self._limits, self._counts = Limits(world), CountsInvariant(world)
-        self.given: dict[Key, HeldRoom] = {}
+        self.given = world.given
         self._told_in: dict[Key, int] = {}  # the term: another leader looks whether there is room
         self.grown: dict[str, Grown] = {}  # volumes for which more was given than they have
-
-    @property
-    def _record(self) -> RaceRecord:
-        assert self._world.record is not None
-        return self._world.record
 
     # What callers are told
 
     def room_due(self, facts: Volume, entry: Replica) -> str:
         """The node, or EVERYWHERE, where the replica has to be given room, since its pod was told a place; "" if it was
         not, or if something explains why there is none. To be asked before a call."""
-        if self._is_owner_unknown() or entry.hard_node_affinity or facts.name in self._world.in_doubt:
+        if self._is_owner_unknown() or entry.hard_node_affinity or self._world.is_doubtful(facts.name):
             return ""
-        return next((node for node, _ in self._limits.due(facts)), "")
+        record, now = self._world.record, self._world.clock.now()
+        refused = record.refused_at if record is not None else {}
+        due = next((node for node, _ in self._limits.due(facts)), "")
+        return "" if now - refused.get(due, -math.inf) < PASSED_SECONDS else due  # a node that refuses is passed by
 
     def _is_owner_unknown(self) -> bool:
         """Whether room was given to a volume of which the product cannot know yet that it is the claim's: until then it
@@ -108,8 +89,12 @@ class Allocations:
         one = told.given[0]
         known = self.given.get(key)
         if known is not None:
-            world.check((known.node, known.uuid) == (one.node, one.uuid), f"{entry.name} is given two places: {known}")
+            world.check(
+                (known.node, known.disk_uuid) == (one.node, one.uuid), f"{entry.name} is given two places: {known}"
+            )
             world.check(not told.is_new, f"{entry.name} is given anew what it has")
+            if world.waits(entry.name):
+                self._hold(key, one, known)
         else:
             is_missed = was_due not in ("", EVERYWHERE, one.node) and told.is_new and self._still_due(entry)
             world.check(not is_missed, f"{entry.name} was promised room on {was_due}, and is given {one.node}")
@@ -120,7 +105,7 @@ class Allocations:
 
     def _may_be_closed(self, held: HeldRoom) -> bool:
         """Whether the disk takes no replicas, by what the product may have seen."""
-        disk = next(one for one in self._world.nodes[held.node].disks if one.uuid == held.uuid)
+        disk = next(one for one in self._world.nodes[held.node].disks if one.uuid == held.disk_uuid)
         return not disk.schedulable or "node" in self._world.waiting()
 
     def _is_no_place(self, entry: Replica, held: HeldRoom) -> bool:
@@ -128,9 +113,7 @@ class Allocations:
         facts = self._world.volumes.get(entry.volume)
         if held.size_bytes < max(entry.size_bytes, facts.size_bytes if facts is not None else 0):
             return True
-        is_strict = facts is not None and facts.data_locality == "strict-local"
-        node = facts.node_id if facts is not None and is_strict else entry.hard_node_affinity
-        return node not in ("", held.node)
+        return self._world.is_elsewhere(entry, held.node)
 
     def _check_size_of(self, entry: Replica, one: Given, told: Told) -> None:
         """What all others of the volume have been given room for is what a further one is given."""
@@ -170,21 +153,31 @@ class Allocations:
             self._hold(replica_key(one.name), one, self.given.get(replica_key(one.name)))
         self.grown[name] = Grown(size_bytes, world.now)
 
+    def frees(self, key: Key) -> None:
+        """Nobody acts any more on what was told of it, whatever is answered to who has it freed."""
+        self.given.pop(key, None)
+        self._world.inherited.pop(key, None)
+
     def told_freed(self, key: Key, told: Told, *, is_there: bool) -> None:
         """`is_there`: an object shows it on a disk."""
         world, (purpose, name, uuid) = self._world, key
         world.check(not (is_there and told.given), f"{key} is freed, and lies on a disk")
-        if told.is_answered and (told.given or told.reasons == "nothing to do"):
-            self.given.pop(key, None)
-            entries = [one for one in world.recorded() if (one.purpose, one.name) == (purpose, name)]
-            left = [one for one in entries if uuid in ("", one.disk_uuid)]
-            is_late = not told.given and "record" in world.waiting()  # a former leader's write has just arrived
-            world.check(not left or is_there or is_late, f"{key} was freed, and is on record: {left}")
+        if not (told.is_answered and (told.given or told.reasons == "nothing to do")):
+            return
+        entries = [one for one in world.recorded() if (one.purpose, one.name) == (purpose, name)]
+        left = [one for one in entries if uuid in ("", one.disk_uuid)]
+        if "record" in world.waiting():  # a former leader's write has just arrived
+            left = [one for one in left if one.disk_uuid in {freed.uuid for freed in told.given}]
+        world.check(not left or is_there or key in self.given, f"{key} was freed, and is on record: {left}")
 
     def told_copy(self, image: BackingImage, told: Told) -> None:
+        shown = self._world.images[image.name].disk_uuids
+        to_come = {held.disk_uuid for held in self.copies_of(image.name) if not self._may_be_closed(held)} - shown
         for one in told.given:
-            shown, key = self._world.images[image.name].disk_uuids, image_key(image.name, one.uuid)
+            key = image_key(image.name, one.uuid)
             self._world.check(not (told.is_new and one.uuid in shown), f"a second copy is given: {key}")
+            is_another = bool(to_come) and one.uuid not in to_come
+            self._world.check(not is_another, f"a copy is given on {one.uuid}, and {to_come} are still to come")
             self._hold(key, one, self.given.get(key))
 
     def copies_of(self, name: str) -> list[HeldRoom]:
@@ -193,12 +186,13 @@ class Allocations:
     def _hold(self, key: Key, one: Given, known: HeldRoom | None) -> None:
         held = self._held(one)
         if known is not None:
-            held = replace(held, size_bytes=max(held.size_bytes, known.size_bytes))
+            most = max(held.most_bytes, known.most_bytes)
+            held = replace(held, size_bytes=max(held.size_bytes, known.size_bytes), most_bytes=most)
         self.given[key] = held
         self._check_on_record(key, held)
 
     def _held(self, one: Given) -> HeldRoom:
-        return HeldRoom(one.node, one.uuid, one.size_bytes, self._world.now)
+        return HeldRoom(one.node, one.uuid, one.size_bytes, self._world.now, one.size_bytes)
 
     # At every moment
 
@@ -211,26 +205,29 @@ class Allocations:
             self._counts.check()
 
     def check_at_rest(self) -> None:
-        """To be asked once everything has arrived and the graces are over: the record says what the objects show, but
-        for replicas that wait for their disk and volumes that have still to grow."""
+        """To be asked once everything has arrived: the record says what the objects show, but for replicas that wait
+        for their disk, copies of images that are still to come, and volumes that have still to grow."""
         world = self._world
         shown = dict(world.lying())
         for one in world.recorded():
             place = (str(one.purpose), one.name, one.disk_uuid)
             size, entry = shown.pop(place, 0), world.replicas.get(one.name)
-            if entry is not None and not entry.is_placed:
+            key = image_key(one.name, one.disk_uuid)
+            is_to_come = key in world.given or key in world.inherited or world.is_doubtful(one.name)
+            if (entry is not None and not entry.is_placed) or (place == key and not size and is_to_come):
                 continue
             volume = world.volumes.get(entry.volume) if entry is not None and size else None
+            claim = world.claim_of(volume.name) if volume is not None else None
             most = max(size, volume.size_bytes if volume is not None else 0)
+            most = max(most, claim.requested_bytes if claim is not None and claim.volume_name else 0)
             text = f"{one} is on record at last, and {size / 1024**3:g} GiB are there"
             world.check(size <= one.size_bytes <= most, text)
         world.check(not shown, f"not on record at last: {shown}")
 
     def _forget_what_is_over(self) -> None:
-        """Answers whose object is gone, and those that nobody acts on any more: no object stands for them."""
+        """Answers whose object is gone, and growth that nobody asks for any more."""
         world = self._world
         for key, held in list(self.given.items()):
-            is_late = world.now - held.at >= PATIENCE_SECONDS
             if key[0] == "replica":
                 entry = world.replicas.get(key[1])
                 if entry is None:
@@ -242,8 +239,6 @@ class Allocations:
                 told_at = held.at if grown is None else max(held.at, grown.at)
                 if held.size_bytes > shown and world.now - told_at >= PATIENCE_SECONDS:
                     self.given[key] = replace(held, size_bytes=shown)
-            elif is_late and held.uuid not in world.images[key[1]].disk_uuids:
-                del self.given[key]
 
     def _check_on_record(self, key: Key, held: HeldRoom) -> None:
         sizes = {
@@ -251,14 +246,14 @@ class Allocations:
             for one in self._world.recorded()
             if (one.purpose, one.name) == key[:2]
         }
-        size = sizes.get((held.node, held.uuid), 0)
-        text = f"{key[1]} was given {held.size_bytes / 1024**3:g} GiB on {held.node}/{held.uuid}"
+        size = sizes.get((held.node, held.disk_uuid), 0)
+        text = f"{key[1]} was given {held.size_bytes / 1024**3:g} GiB on {held.node}/{held.disk_uuid}"
         self._world.check(size >= held.size_bytes, f"{text}, and {size / 1024**3:g} GiB are on record")
 
     def _check_sums(self) -> None:
         sizes = dict(self._world.lying())
         for key, held in self.given.items():
-            place = (*key[:2], held.uuid)
+            place = (*key[:2], held.disk_uuid)
             sizes[place] = max(sizes.get(place, 0), held.size_bytes)
         sums: Counter[str] = Counter()
         for (_, _, uuid), size in sizes.items():

@@ -5,33 +5,37 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Final
 
 from controller.model.longhorn import BackingImage, Replica, Volume
 from controller.model.workload import Claim
 from tests.fakes.builders import GIB
-from tests.race.allocations import PATIENCE_SECONDS, Allocations, image_key, replica_key
+from tests.race.allocations import PATIENCE_SECONDS, Allocations
 from tests.race.longhorn import TOLD, RaceLonghorn
 from tests.race.record import WriteFault
 from tests.race.service import Service, Told
-from tests.race.world import Action, RaceWorld
+from tests.race.world import Action, Doubt, Key, RaceWorld, image_key, replica_key
 
 MOST_IMAGES: Final = 2
 REST_STEPS: Final = 6
 REST_SECONDS: Final = 30.0
-DOUBT_SECONDS: Final = 90.0  # for which a call without an answer may have been given what it asked for
+GROWTH_DOUBT_SECONDS: Final = 90.0  # for which an expansion without an answer may have been granted
 Ask = Callable[[Service], Told]
 
 
 @dataclass
 class Course:
-    """What happens around the next call: to its writes, before it is written, and before its answer."""
+    """What happens around the next call: to its writes, before its answer, and before it is written; if it
+    `is_overtaken`, while that waits for its turn."""
 
     faults: tuple[WriteFault, ...] = ()
     meanwhile: Callable[[], None] | None = None
     beforehand: Callable[[], None] | None = None
+    is_overtaken: bool = False
 
 
 class Callers:
@@ -45,7 +49,7 @@ class Callers:
     def actions(self) -> list[Action]:
         """What somebody may do beside what Longhorn does anyway."""
         found = [*self._repeats(), *self._reuses(), *self._expansions(), *self._freeing(), *self._images()]
-        found.append(("the keeper looks at the record", self._keep))
+        found.append(("keeper asks what is on record", self._keep))
         record, nodes = self._world.record, self._world.nodes
         found += [(f"the disks of {node} get each other's names", partial(self._rename, node)) for node in nodes]
         assert record is not None
@@ -64,7 +68,7 @@ class Callers:
         return [one for one in self.quick() if not one[0].endswith("as told")]
 
     def come_to_rest(self) -> None:
-        """Nobody asks any more, and everything arrives; the keeper goes on until all graces are over."""
+        """Nobody asks any more, and everything arrives; the keeper goes on until all growth is over."""
         world = self._world
         assert world.record is not None
         world.log.append("everything comes to rest")
@@ -83,29 +87,35 @@ class Callers:
         self._world.write("node", node, replace(facts, disks=tuple(disks)))
 
     def _keep(self) -> None:
-        service = self._world.driver.service
-        assert service is not None
-        service.keep()
+        with self._course() as service:
+            service.keep()
 
-    def _call(self, ask: Ask) -> Told:
-        """One call, with its course."""
+    @contextmanager
+    def _course(self) -> Iterator[Service]:
+        """What is done with the service takes the next course."""
         world, course = self._world, self.course
         self.course = Course()
         record, service = world.record, world.driver.service
         assert record is not None and service is not None
         before = record.faults, record.meanwhile  # of the call in the midst of which this one is made
         record.faults, record.meanwhile = deque(course.faults), course.meanwhile
-        service.beforehand = course.beforehand
-        told = ask(service)
+        service.beforehand, service.is_overtaking = course.beforehand, course.is_overtaken
+        yield service
         record.faults, record.meanwhile = before
         record.is_cut_off = False
         service.beforehand = None
+
+    def _call(self, key: Key, of: str, ask: Ask, doubt_seconds: float = inf) -> Told:
+        """One call about that, which is of a volume or an image, with its course."""
+        world, term = self._world, self._world.term
+        with self._course() as service:
+            told = ask(service)
+        if told.is_answered and (told.given or told.reasons == "nothing to do"):
+            world.in_doubt.pop(key, None)
+        elif not told.is_answered and world.term == term:
+            world.in_doubt[key] = Doubt(of, world.now + doubt_seconds)
         world.log.append(f"  {told}")
         return told
-
-    def _doubts(self, name: str, told: Told) -> None:
-        if not told.is_answered:
-            self._world.in_doubt[name] = self._world.now + DOUBT_SECONDS
 
     # Replicas
 
@@ -115,14 +125,14 @@ class Callers:
         if given is None:
             yield f"{entry.name} asks for a disk", partial(self.ask_disk, facts, entry)
         else:
-            text = f"{entry.name} is placed on {given.uuid}, as told"
+            text = f"{entry.name} is placed on {given.disk_uuid}, as told"
             size = min(given.size_bytes, facts.size_bytes)  # what was given for the volume's growth shows with that
-            yield text, partial(self._longhorn.place, facts, entry, given.node, given.uuid, size, TOLD)
+            yield text, partial(self._longhorn.place, facts, entry, given.node, given.disk_uuid, size, TOLD)
 
     def ask_disk(self, facts: Volume, entry: Replica) -> None:
         was_due = self._judged.room_due(facts, entry)
-        told = self._call(lambda service: service.schedule_replica(facts.name, entry.name))
-        self._doubts(facts.name, told)
+        key = replica_key(entry.name)
+        told = self._call(key, facts.name, lambda service: service.schedule_replica(facts.name, entry.name))
         self._judged.told_replica(entry, told, was_due)
         if told.is_answered and not told.given and facts.name in self._world.volumes:
             self._longhorn.finds_no_disk(facts.name)
@@ -148,8 +158,8 @@ class Callers:
                 yield f"{facts.name} asks for a failed replica to use", partial(self._reuse, facts)
 
     def _reuse(self, facts: Volume) -> None:
-        told = self._call(lambda service: service.reuse_failed_replica(facts.name))
-        self._doubts(facts.name, told)
+        key = "reused", facts.name, ""
+        told = self._call(key, facts.name, lambda service: service.reuse_failed_replica(facts.name))
         self._judged.told_reuse(facts, told)
 
     # Growth
@@ -167,8 +177,8 @@ class Callers:
 
     def _expand(self, name: str, size_bytes: int) -> None:
         was_due = self._judged.growth_due(name, size_bytes)
-        told = self._call(lambda service: service.expand_volume(name, size_bytes))
-        self._doubts(name, told)
+        key = "growth", name, ""
+        told = self._call(key, name, lambda service: service.expand_volume(name, size_bytes), GROWTH_DOUBT_SECONDS)
         self._judged.told_growth(name, size_bytes, told, was_due)
 
     def _expansions(self) -> Iterator[Action]:
@@ -202,15 +212,18 @@ class Callers:
         names = {(one.purpose, one.name) for one in self._world.recorded()}
         for key in sorted({*names, *((one[0], one[1]) for one in self._judged.given)}):
             if key[0] == "replica":
-                yield f"{key[1]} is freed", partial(self._free, key[1])
+                yield f"{key[1]} asks to be freed", partial(self._free, key[1])
 
     def _free(self, name: str) -> None:
         entry = self._world.replicas.get(name)
-        is_there = entry is not None and entry.is_placed
-        told = self._call(lambda service: service.deallocate_replica(name))
+        is_there, key = entry is not None and entry.is_placed, replica_key(name)
+        if not is_there:
+            self._judged.frees(key)
+        volume = entry.volume if entry is not None else ""
+        told = self._call(key, volume, lambda service: service.deallocate_replica(name))
         if entry is not None:
             self._world.told.disturb(entry.volume)  # what it had is given up
-        self._judged.told_freed(replica_key(name), told, is_there=is_there)
+        self._judged.told_freed(key, told, is_there=is_there)
 
     # Backing images
 
@@ -225,11 +238,11 @@ class Callers:
                 yield text, partial(self._write_image, image.name, image.disk_uuids - {uuid})
             on_record = [one for one in world.recorded() if one.name == image.name]
             for uuid in sorted({one.disk_uuid for one in on_record} | image.disk_uuids):
-                yield f"the copy of {image.name} on {uuid} is freed", partial(self._free_copy, image.name, uuid)
+                yield f"{image.name} asks to free the copy on {uuid}", partial(self._free_copy, image.name, uuid)
             for given in self._judged.copies_of(image.name):
-                if given.uuid not in image.disk_uuids and self._is_patient(given.at):
-                    text = f"the copy of {image.name} is made on {given.uuid}, as told"
-                    yield text, partial(self._write_image, image.name, image.disk_uuids | {given.uuid})
+                if given.disk_uuid not in image.disk_uuids:
+                    text = f"the copy of {image.name} is made on {given.disk_uuid}, as told"
+                    yield text, partial(self._write_image, image.name, image.disk_uuids | {given.disk_uuid})
 
     def _make_image(self) -> None:
         self._world.serial += 1
@@ -240,15 +253,17 @@ class Callers:
     def _write_image(self, name: str, uuids: frozenset[str]) -> None:
         image = self._world.images[name]
         for uuid in image.disk_uuids - uuids:
-            self._judged.given.pop(image_key(name, uuid), None)
+            self._judged.frees(image_key(name, uuid))
         self._world.write("backing_image", name, replace(image, disk_uuids=uuids))
 
     def _ask_copy(self, image: BackingImage) -> None:
-        told = self._call(lambda service: service.schedule_backing_image(image.name))
-        self._doubts(image.name, told)
+        key = image_key(image.name, "")
+        told = self._call(key, image.name, lambda service: service.schedule_backing_image(image.name))
         self._judged.told_copy(image, told)
 
     def _free_copy(self, name: str, uuid: str) -> None:
-        is_there = uuid in self._world.images[name].disk_uuids
-        told = self._call(lambda service: service.deallocate_backing_image(name, uuid))
-        self._judged.told_freed(image_key(name, uuid), told, is_there=is_there)
+        is_there, key = uuid in self._world.images[name].disk_uuids, image_key(name, uuid)
+        if not is_there:
+            self._judged.frees(key)
+        told = self._call(key, name, lambda service: service.deallocate_backing_image(name, uuid))
+        self._judged.told_freed(key, told, is_there=is_there)

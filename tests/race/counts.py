@@ -67,12 +67,12 @@ def check_hard(world: RaceWorld) -> None:
     growing: Counter[str] = Counter()
     for (_, node), size in world.driver.growing_bytes().items():
         growing[node] += size
-    left = world.free_bytes(by_figures=True)
+    left, least = world.free_bytes(by_figures=True), world.free_bytes(by_figures=True, at_least=True)
     nodes = {disk.uuid: node.name for node in world.nodes.values() for disk in node.disks}
     for uuid, free in world.driver.free_bytes().items():
         text = f"{free / 1024**3:g} GiB are free on {uuid}, not {left[uuid] / 1024**3:g}"
         world.check(free <= left[uuid], f"less is counted than there is: {text}")
-        is_enough = free >= left[uuid] - growing[nodes[uuid]] or bool(world.in_doubt)
+        is_enough = free >= least[uuid] - growing[nodes[uuid]] or bool(world.in_doubt)
         world.check(is_enough, f"more is counted than there is: {text}")
 
 
@@ -91,15 +91,19 @@ def check_plans(world: RaceWorld, rows: Iterable[TakenRow]) -> None:
 
 
 def check_told(world: RaceWorld, pod: Pod, yes: Yes, rows: Iterable[TakenRow]) -> None:
-    """What the pod was told has its places: each of its volumes on each node that may still be chosen."""
+    """What the pod was told has its places: each of its volumes on each node that may still be chosen. kube-scheduler
+    takes no other node than the one that is selected for an unbound claim, whichever pod that was for."""
+    selected = {claim.selected_node for claim in world.claims_of(pod) if claim.selected_node and not claim.volume_name}
     for claim in world.claims_of(pod):
         facts, users = world.volume_of(claim), world.users_of(claim)
-        if world.told.is_explained(yes, facts.name) or facts.name in world.in_doubt:
+        if world.told.is_explained(yes, facts.name) or world.is_doubtful(facts.name):
             continue
         if is_local(facts) and len(users) > 1:
             continue  # it goes where one of them goes
         there = [row for row in rows if row.volume == facts.name]
         for node in yes.nodes_of(claim.uid):
+            if node != EVERYWHERE and selected - {node}:
+                continue
             where, least = lacks(world, claim, "" if node == EVERYWHERE else node), 1
             if where == EVERYWHERE:
                 least = yes.due[claim.uid] - sum(map(stays, world.lying_of(facts.name)))
@@ -142,9 +146,10 @@ def check_growth(world: RaceWorld) -> None:
         for node in {replica.node for replica in placed}:
             here = [replica for replica in placed if replica.node == node]
             least = sum(max(0, least_size - replica.size_bytes) for replica in here)
-            most = sum(max(0, most_size - replica.size_bytes) for replica in here)
+            # What a replica that waits for a disk was given for its volume's growth counts as growth.
+            most = sum(max(0, most_size - world.replicas[replica.name].size_bytes) for replica in here)
             size = found.get((facts.name, node), 0)
-            is_enough = size >= least or facts.name in world.in_doubt  # it may count as given away
+            is_enough = size >= least or world.is_doubtful(facts.name)  # it may count as given away
             is_enough = is_enough or _is_forgotten(world, facts.name, placed, least_size)
             world.check(
                 size <= most and (is_enough or not _could_ever_grow(world, placed, least_size)),

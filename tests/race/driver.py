@@ -20,6 +20,7 @@ from controller.allocator.plans.ends import GROWTH, PLAN
 from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import SchedulerError
+from controller.model.allocations import Allocation
 from controller.model.longhorn import LonghornSettings, Replica
 from controller.model.places import Place
 from controller.model.workload import Pod
@@ -113,28 +114,29 @@ class Driver:
             self._allocator,
             record,
             term,
-            lambda kind: list(self._seen.get(kind, {}).values()),
+            lambda kind: self._seen.get(kind, {}),
             lambda kind, name: self._read(read, kind, name),
             self._live,
         )
         return self.service
 
     def observe(self, kind: str, key: str, facts: object | None, gone: object | None = None) -> None:
-        observe(self._allocator, kind, key, facts, gone)
+        if kind != "record":
+            observe(self._allocator, kind, key, facts, gone)
         if self.service is not None:
             seen = self._seen.setdefault(kind, {})
-            old = seen.pop(key, None)
+            seen.pop(key, None)
             if facts is not None:
                 seen[key] = facts
-            self.service.changed(kind, old, facts)
+            self.service.changed(kind, key)
 
     def start(self) -> None:
         """Decide and hold from now on."""
         self._allocator.set_mode(Mode.ACTIVE)
 
-    def begin_term(self, stored: StoredTable, *, is_first: bool = False) -> None:
+    def begin_term(self, stored: StoredTable, record: Collection[Allocation] = (), *, is_first: bool = False) -> None:
         plans, holds = stored.load()
-        self._allocator.begin_term(has_predecessor=not is_first, plans=plans, holds=holds)
+        self._allocator.begin_term(has_predecessor=not is_first, plans=plans, holds=holds, record=record)
 
     def end_term(self) -> None:
         self._allocator.end_term()

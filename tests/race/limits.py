@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
-from controller.allocator.verbs.place import How, Why
+from controller.allocator.outcome import How, PlaceWrite, ReplicaTurn, TurnStep, Why
 from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Pod
 from tests.race.told import EVERYWHERE, Yes, is_local, is_short

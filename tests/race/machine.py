@@ -37,6 +37,7 @@ class CourseShape:
     faults: tuple[WriteFault, ...]
     is_meanwhile: bool
     is_beforehand: bool
+    is_overtaken: bool
 
 
 _FAULTS: Final = (
@@ -52,12 +53,18 @@ _FAULTS: Final = (
     (WriteFault.LATE,) * 4,
     (WriteFault.NONE, *(WriteFault.LOST,) * 4),
     (WriteFault.NONE, *(WriteFault.LATE,) * 4),
+    (WriteFault.LATE, WriteFault.NONE),
+    (WriteFault.LATE, WriteFault.REFUSED),
+    (WriteFault.REFUSED,),
+    (WriteFault.NONE, WriteFault.REFUSED),
+    (WriteFault.PRUNED,),
 )
 COURSES: Final = st.builds(
     CourseShape,
     st.sampled_from(((), (), (), *_FAULTS)),
     st.sampled_from((False, False, True)),
     st.sampled_from((False, False, True)),
+    st.booleans(),
 )
 _CHOICE = st.integers(0, 2**16)
 
@@ -254,6 +261,8 @@ class Race(RuleBasedStateMachine):
             asker = calls[choice % len(calls)][0].split()[0]
             volume = asker.rpartition("-r")[0] or asker
             others = [one for one in self.callers.actions() + calls if volume not in one[0]]
+            if not others:
+                return
             text, act = others[follows % len(others)]
             self.world.do((f"  meanwhile {text}", act))
 
@@ -261,6 +270,7 @@ class Race(RuleBasedStateMachine):
             course.faults,
             meanwhile if course.is_meanwhile else None,
             beforehand if course.is_beforehand else None,
+            course.is_overtaken,
         )
         self.act(calls, choice)
 

@@ -1,17 +1,17 @@
 """The durable record of allocations as the API server has it: what is written there fails, arrives without an answer,
-arrives late, or meets somebody else's write."""
+arrives late, is refused, or meets somebody else's write."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from controller.allocations.backends import StoredRecord
-from controller.errors import ConflictError, UnavailableError
+from controller.errors import ConflictError, ForbiddenError, UnavailableError
 from controller.model.allocations import Allocation, NodeRecord
+from controller.record.backends import StoredRecord
 
 LATE_SECONDS: Final = 20.0  # from a write without an answer until it arrives, at most
 
@@ -25,6 +25,8 @@ class WriteFault(StrEnum):
     LAST = "arrives without an answer, and nobody can be asked any more"
     LATE = "is under way for long"
     OVERTAKEN = "meets another write of the object"
+    REFUSED = "is refused"
+    PRUNED = "is accepted, and not kept"
     AWAY = "is not tried: nobody can be asked"
 
 
@@ -32,7 +34,6 @@ class WriteFault(StrEnum):
 class _UnderWay:
     stored: StoredRecord
     allocations: tuple[Allocation, ...]
-    term: int
     since: float
 
 
@@ -41,20 +42,21 @@ class RaceRecord:
     after it arrives. Once it `is_cut_off` nothing is read or written until the next call."""
 
     name = "race"
-    place = ""
 
     def __init__(self, put: Callable[[str, NodeRecord], None], now: Callable[[], float], log: list[str]) -> None:
         """`put` stores a node's record and tells the watch."""
         self._put, self._now, self._log = put, now, log
         self.entries: dict[str, NodeRecord] = {}
         self.faults: deque[WriteFault] = deque()
+        self.refused_at: dict[str, float] = {}  # by node, when a write was refused last
         self.meanwhile: Callable[[], None] | None = None
         self.is_cut_off = False
         self._under_way: list[_UnderWay] = []
         self._version = 0
 
     def records(self) -> list[StoredRecord]:
-        return [self.read(node) for node in sorted(self.entries)]
+        """By a live list, of a leader that reaches the API server."""
+        return [StoredRecord(self._there(node), {}) for node in sorted(self.entries)]
 
     def read(self, node: str, timeout: float = 0.0) -> StoredRecord:
         del timeout
@@ -64,9 +66,7 @@ class RaceRecord:
     def _there(self, node: str) -> NodeRecord:
         return self.entries.get(node) or NodeRecord(node, version="0")
 
-    def write(
-        self, stored: StoredRecord, allocations: Sequence[Allocation], term: int, timeout: float = 0.0
-    ) -> StoredRecord:
+    def write(self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float = 0.0) -> StoredRecord:
         del timeout
         self._check_reach()
         node, fault = stored.record.node, self.faults.popleft() if self.faults else WriteFault.NONE
@@ -74,11 +74,15 @@ class RaceRecord:
             self._log.append(f"  the write of the record of {node} {fault}")
         if fault is WriteFault.OVERTAKEN:
             self._touch(node)
+        if fault in (WriteFault.REFUSED, WriteFault.PRUNED):
+            self.refused_at[node] = self._now()
+        if fault is WriteFault.REFUSED:
+            raise ForbiddenError("not allowed")
         if fault in (WriteFault.LOST, WriteFault.LATE):
             if fault is WriteFault.LATE:
-                self._under_way.append(_UnderWay(stored, tuple(allocations), term, self._now()))
+                self._under_way.append(_UnderWay(stored, tuple(allocations), self._now()))
             raise UnavailableError("no answer")
-        self._store(stored, allocations, term)
+        self._store(stored, stored.record.allocations if fault is WriteFault.PRUNED else allocations)
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
@@ -94,18 +98,15 @@ class RaceRecord:
         if self.is_cut_off:
             raise UnavailableError("no connection")
 
-    def forget(self, stored: StoredRecord) -> None:
-        raise AssertionError(f"nobody asked to forget {stored.record.node}")
-
     def check(self) -> None:
         """It is there."""
 
-    def _store(self, stored: StoredRecord, allocations: Sequence[Allocation], term: int) -> None:
+    def _store(self, stored: StoredRecord, allocations: Collection[Allocation]) -> None:
         node = stored.record.node
         if self._there(node).version != stored.record.version:
             raise ConflictError("somebody else was faster")
         self._version += 1
-        self._put_record(NodeRecord(node, tuple(allocations), str(self._version), term))
+        self._put_record(NodeRecord(node, tuple(allocations), str(self._version)))
 
     def _touch(self, node: str) -> None:
         """Somebody writes the object, and nothing of the record."""
@@ -125,7 +126,7 @@ class RaceRecord:
         """It counts if nobody has written the object since."""
         self._under_way.remove(write)
         if self._there(write.stored.record.node).version == write.stored.record.version:
-            self._store(write.stored, write.allocations, write.term)
+            self._store(write.stored, write.allocations)
 
     def lose(self, choice: int = 0, older_than: float = 0.0) -> None:
         """What has been under way for so long arrives now or never."""

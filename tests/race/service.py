@@ -3,34 +3,34 @@ With `driver.py` all that the machine asks of the product."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from math import inf
+from typing import Any, Final
 
 import grpc
 
-from controller.allocations.expected import LonghornObjects
-from controller.allocations.holder import RecordHolder
-from controller.allocations.keeper import RecordKeeper, news_of
-from controller.allocations.writer import RecordWriter
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.errors import NotLeaderError, SchedulerError
 from controller.model.allocations import NodeRecord
-from controller.model.longhorn import BackingImage, LonghornNode, Replica, Volume
+from controller.record.keeper import RecordKeeper
+from controller.record.writer import RecordWriter
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.allocating import DiskAllocator
 from controller.rpc.calls import Served
 from controller.rpc.failures import failure_of
 from controller.rules.demand import Missing
 from controller.settings import LiveSettings
+from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.race.record import RaceRecord
 
 SECONDS: Final = 5.0  # that a caller waits
 _REFUSALS: Final = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND)
 _PAUSE_SECONDS: Final = 2.0  # between two tries of a write
-Facts = Callable[[str], Sequence[Any]]  # all objects of a kind, as the process has seen them
+Seen = Callable[[str], Mapping[str, Any]]  # all objects of a kind by name, as the process has seen them
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,30 @@ class _Checks:
         """The world sees to that."""
 
 
+@dataclass(frozen=True)
+class _Followed:
+    """Records as the watch shows them."""
+
+    seen_of: Seen
+
+    def in_nodes(self) -> Sequence[NodeRecord]:
+        return ()
+
+    def own(self) -> Sequence[NodeRecord]:
+        return list(self.seen_of("record").values())
+
+    def nodes(self) -> Collection[str]:
+        return self.seen_of("node").keys()
+
+    def seen(self, node: str, *, in_node: bool = False) -> NodeRecord | None:
+        del in_node
+        found: NodeRecord | None = self.seen_of("record").get(node)
+        return found
+
+
 class Service:
     """`term` raises NotLeaderError once another process leads. `beforehand` happens after a decision, before its
-    write."""
+    write; if it `is_overtaking`, once that write waits for its turn."""
 
     def __init__(
         self,
@@ -92,60 +113,86 @@ class Service:
         allocator: Allocator,
         record: RaceRecord,
         term: Callable[[], int],
-        seen: Facts,
+        seen: Seen,
         read: Callable[[str, str], bool],
         live: LiveSettings,
     ) -> None:
         self.beforehand: Callable[[], None] | None = None
-        writer = RecordWriter(
-            record,
-            term,
-            clock,
-            lambda _seconds: clock.advance(_PAUSE_SECONDS),
-            lambda node: next((one for one in cast(Sequence[NodeRecord], seen("record")) if one.node == node), None),
-            learn=allocator.allocations.learn,
-        )
-        commit = writer.commit
-
-        def wait_and_commit(*changes: Any, **more: Any) -> None:
-            beforehand, self.beforehand = self.beforehand, None
-            if beforehand is not None:
-                beforehand()
-            commit(*changes, **more)
-
-        writer.commit = wait_and_commit  # type: ignore[method-assign]
+        self.is_overtaking = False
+        self._term = term
+        allocations, followed, checks = allocator.allocations, _Followed(seen), _Checks(term)
         # Nothing is delivered while one thread waits for it; the seconds would only be the machine's.
-        known = allocator.allocations.known
-        wait_known = known.wait_known
+        wait_known = allocations.known.wait_known
 
         def wait_no_longer(needed: Collection[Missing], seconds: float) -> bool:
             del seconds
             return wait_known(needed, 0.0)
 
-        known.wait_known = wait_no_longer  # type: ignore[method-assign]
-        checks = _Checks(term)
+        allocations.known.wait_known = wait_no_longer  # type: ignore[method-assign]
+        writer = RecordWriter(
+            record,
+            allocator.record.of_nodes,
+            checks.check_leading,
+            clock,
+            followed.seen,
+            allocator.record.written,
+            lambda _seconds: clock.advance(_PAUSE_SECONDS),
+        )
+        self._interrupt(writer)
 
         def read_live(missing: Missing, _seconds: float) -> bool:
             return read(missing.kind, missing.name)
 
-        self._calls = DiskAllocator(allocator.allocations, lambda: writer, lambda: checks, read_live, clock)
-        self._keeper = RecordKeeper(
-            cast(RecordHolder, _Holder(writer, term)),
-            lambda: cast(Sequence[NodeRecord], seen("record")),
-            lambda: _objects(seen),
-            lambda: live,
+        self._keeper = keeper = RecordKeeper(
+            FakeApiServer(),
+            "longhorn-system",
             clock,
-            is_leading=lambda: True,
+            allocator.record,
+            followed,
+            lambda: live,
+            checks.check_leading,
+            is_leading=self._leads,
             is_fresh=lambda: True,
-            answers=allocator.allocations.answers,
         )
+        keeper._writer, keeper._is_known, keeper._look_at = writer, True, inf
+        self._calls = DiskAllocator(allocations, keeper.known, lambda: checks, read_live, clock)
 
-    def changed(self, kind: str, old: object, new: object) -> None:
+    def _interrupt(self, writer: RecordWriter) -> None:
+        """Others come in between."""
+        commit, alone = writer.commit, writer._alone
+
+        def wait_and_commit(nodes: Collection[str], deadline: float) -> None:
+            if not self.is_overtaking:
+                self._let_others_in()
+            commit(nodes, deadline)
+
+        @contextmanager
+        def overtaken(*where: Any) -> Iterator[None]:
+            self._let_others_in()
+            with alone(*where):
+                yield
+
+        writer.commit = wait_and_commit  # type: ignore[method-assign]
+        writer._alone = overtaken  # type: ignore[method-assign, assignment]
+
+    def _let_others_in(self) -> None:
+        beforehand, self.beforehand = self.beforehand, None
+        if beforehand is not None:
+            beforehand()
+
+    def _leads(self) -> bool:
+        try:
+            return bool(self._term())
+        except NotLeaderError:
+            return False
+
+    def changed(self, kind: str, key: str) -> None:
         """The keeper hears of it."""
-        self._keeper.changed(news_of(kind, old, new))
+        if kind == "record":
+            self._keeper.changed((key,))
 
     def keep(self) -> None:
-        """One round of what brings the record to what Longhorn's objects show."""
+        """One round of what brings the record to what the leader knows."""
         self._keeper.run_once()
 
     # Calls
@@ -173,26 +220,6 @@ class Service:
     def deallocate_backing_image(self, name: str, disk_uuid: str) -> Told:
         request = pb.DeallocateBackingImageRequest(backing_image_name=name, disk_uuid=disk_uuid)
         return _told(lambda: self._calls.deallocate_backing_image(request, SECONDS))
-
-
-@dataclass(frozen=True)
-class _Holder:
-    """As much of the record's holder as its keeper asks for."""
-
-    record_writer: RecordWriter
-    term: Callable[[], int]
-
-    def writer(self) -> RecordWriter:
-        return self.record_writer
-
-
-def _objects(seen: Facts) -> LonghornObjects:
-    return LonghornObjects(
-        nodes=cast(Sequence[LonghornNode], seen("node")),
-        replicas=cast(Sequence[Replica], seen("replica")),
-        volumes={one.name: one for one in cast(Sequence[Volume], seen("volume"))},
-        images=cast(Sequence[BackingImage], seen("backing_image")),
-    )
 
 
 def _told(call: Callable[[], Served]) -> Told:

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.allocator.verbs.place import How
+from controller.allocator.outcome import How
 from controller.model.longhorn import InstanceManager, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, Pod
 from tests.race.driver import RaceAnswer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Final
 
 from controller.model.longhorn import Disk
@@ -231,6 +232,8 @@ class Users:
     def _asks_in_vain(self, claim: Claim) -> bool:
         """Whether a growth of the volume was held not long ago and never stored."""
         world = self._world
+        if world.now - world.named_over_at.get(claim.volume_name, -inf) < IN_VAIN_SECONDS:
+            return True
         return any(
             one.volume == claim.volume_name
             and one.term == world.term

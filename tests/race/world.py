@@ -26,7 +26,7 @@ ALLOCATED_KINDS: Final = (*KINDS, "backing_image", "record")  # while the record
 GROWTH_SECONDS: Final = 60.0  # for so long an admitted growth counts that nobody stores
 WATCH_LAG_SECONDS: Final = 2.0  # docs/compatibility.md
 STORE_SECONDS: Final = 10.0  # within which the API server stores what a webhook admitted, or never
-_UNVERSIONED: Final = ("node", "instance_manager", "backing_image", "record")
+_UNVERSIONED: Final = ("node", "instance_manager", "record")
 Key = tuple[str, str, str]  # purpose, name, and the disk's UUID; a replica that may move goes without
 Action = tuple[str, Callable[[], None]]  # what it does, for the transcript
 
@@ -77,6 +77,37 @@ class Grant:
         return self.over_at is not None
 
 
+@dataclass(frozen=True)
+class HeldRoom:
+    """What a caller was told. `at`: when he heard of it the last time. `most_bytes`: that he was ever told, and that
+    may count until a replica shows its disk."""
+
+    node: str
+    disk_uuid: str
+    size_bytes: int
+    at: float
+    most_bytes: int
+
+
+class Doubt(NamedTuple):
+    """A call about something of that volume or image has brought no answer; until when its decision may stand."""
+
+    of: str
+    until: float
+
+
+def replica_key(name: str) -> Key:
+    return str(Purpose.REPLICA), name, ""
+
+
+def image_key(name: str, uuid: str) -> Key:
+    return str(Purpose.BACKING_IMAGE), name, uuid
+
+
+def _key_of(one: Allocation) -> Key:
+    return replica_key(one.name) if one.purpose is Purpose.REPLICA else image_key(one.name, one.disk_uuid)
+
+
 class _Event(NamedTuple):
     key: str
     facts: object | None
@@ -124,7 +155,10 @@ class RaceWorld:
         self.stored = StoredTable()
         self.term, self.term_at = 0, 0.0
         self.serial = 0
-        self.in_doubt: dict[str, float] = {}  # what a call without an answer may have been given, and until when
+        self.given: dict[Key, HeldRoom] = {}  # what callers were told, as long as they may act on it
+        self.inherited: dict[Key, Allocation] = {}  # what the present leader found on record
+        self.named_over_at: dict[str, float] = {}  # volumes, when growth by name came to nothing under this leader
+        self.in_doubt: dict[Key, Doubt] = {}  # what calls without an answer may have been given
         self.told = ToldPlaces(self)
         self.before_time: list[Callable[[float], None]] = []
         self.before_leader: list[Callable[[int], None]] = []
@@ -218,8 +252,8 @@ class RaceWorld:
         decided and not stored may be lost, and what it has sent arrives before the fence, or never."""
         for act in self.before_leader:
             act(choice)
-        if self.record is None or not self.record.under_way():
-            self.in_doubt.clear()
+        self.in_doubt.clear()
+        self.named_over_at.clear()
         if choice // 3 % 3 == 0:  # a clean stop
             self.store()
         if choice % 3:
@@ -229,12 +263,14 @@ class RaceWorld:
                 queue.clear()
             self.driver = self._new_leader(choice)
         else:
+            record = self._load(choice)
             self.deliver_all()
             self.driver.end_term()
-            self.driver.begin_term(self.stored)
+            self.driver.begin_term(self.stored, record)
             self._count_term()
 
     def _new_leader(self, choice: int) -> Driver:
+        record = self._load(choice)
         driver = Driver(self.clock, self.settings, adds_up=self.shape.has_strangers)
         if self.record is not None:
             driver.serve(self.record, lambda: self._term_of(driver), self.read)
@@ -249,9 +285,32 @@ class RaceWorld:
             for key, facts in self._stores[kind].items():
                 driver.observe(kind, key, facts)
         driver.start()
-        driver.begin_term(self.stored, is_first=self.term == 0)
+        driver.begin_term(self.stored, record, is_first=self.term == 0)
         self._count_term()
         return driver
+
+    def _load(self, choice: int) -> list[Allocation]:
+        """What is on record, for a leader that begins; right after that something may still arrive of the former
+        one's."""
+        found = list(self.recorded())
+        self.inherited = {_key_of(one): one for one in found if self._is_inherited(one)}
+        if self.record is not None and choice // 9 % 2:
+            self.record.lose(choice // 18)
+        return found
+
+    def _is_inherited(self, one: Allocation) -> bool:
+        """Whether it is still to come. What lies there shows at the disk, and what went before the record was written
+        is to come."""
+        if one.purpose is Purpose.BACKING_IMAGE:
+            return one.name in self.images and one.disk_uuid not in self.images[one.name].disk_uuids
+        return self.waits(one.name) and not self.is_elsewhere(self.replicas[one.name], one.node)
+
+    def is_elsewhere(self, entry: Replica, node: str) -> bool:
+        """Whether the replica has to be on another node."""
+        facts = self.volumes.get(entry.volume)
+        is_strict = facts is not None and facts.data_locality == "strict-local"
+        wanted = facts.node_id if facts is not None and is_strict else entry.hard_node_affinity
+        return wanted not in ("", node)
 
     def _count_term(self) -> None:
         self.term, self.term_at = self.term + 1, self.now
@@ -279,13 +338,19 @@ class RaceWorld:
         self.clock.advance(seconds)
         self._deliver_overdue()
         ended = self.driver.sweep(self.read)
-        self.in_doubt = {name: until for name, until in self.in_doubt.items() if self.now < until}
+        self.in_doubt = {
+            key: one
+            for key, one in self.in_doubt.items()
+            if self.now < one.until and not (key[0] == "replica" and self._is_settled(key[1]))
+        }
         for uid in ended.pods:
             yes = self.told.yes.get(uid)
             if yes is not None:
                 age = self.now - yes.at
                 self.check(age >= SCHEDULING_TIMEOUT_SECONDS, f"the hold of {uid} ended after {age:g} s")
             self.told.ended(uid)
+        for volume in ended.growths if self.record is not None else ():
+            self.named_over_at[volume] = self.now
         for grant in self.grants:
             if grant.volume in ended.growths and not grant.is_over:
                 grant.over_at = self.now
@@ -305,10 +370,10 @@ class RaceWorld:
             self._rules_at = self.now
         return self._rules
 
-    def free_bytes(self, *, by_figures: bool = False) -> Counter[str]:
-        """What is left on every disk, by UUID; what is on record is taken. `by_figures`: also what a node lists that
-        is gone."""
-        left, sizes = Counter(self.rules().limits()), self.occupied()
+    def free_bytes(self, *, by_figures: bool = False, at_least: bool = False) -> Counter[str]:
+        """What is left on every disk, by UUID; what was given by name is taken. `by_figures`: also what a node lists
+        that is gone. `at_least`: whatever else may count of what was given."""
+        left, sizes = Counter(self.rules().limits()), self.occupied(at_most=at_least)
         for disk in (disk for node in self.nodes.values() for disk in node.disks) if by_figures else ():
             for purpose, listed in (("replica", disk.scheduled_replicas), ("backing-image", disk.scheduled_images)):
                 for name, size in listed.items():
@@ -318,13 +383,23 @@ class RaceWorld:
             left[uuid] -= size
         return left
 
-    def occupied(self) -> dict[Key, int]:
-        """Bytes on each disk, by the objects or by the record, whichever has more."""
+    def occupied(self, *, at_most: bool = False) -> dict[Key, int]:
+        """Bytes on each disk, by the objects or by what was given, whichever has more. `at_most`: that may count."""
         sizes = dict(self.lying())
-        for one in self.recorded():
-            place = (str(one.purpose), one.name, one.disk_uuid)
-            sizes[place] = max(sizes.get(place, 0), one.size_bytes)
+        for (purpose, name, _), one in (self.inherited | self.given).items():
+            place = (purpose, name, one.disk_uuid)
+            if purpose == "backing-image" or self.waits(name):
+                sizes[place] = max(sizes.get(place, 0), one.size_bytes)
+        for (purpose, name, _), held in self.given.items():
+            place = (purpose, name, held.disk_uuid)
+            size = held.most_bytes if at_most and self.waits(name) else held.size_bytes
+            sizes[place] = max(sizes.get(place, 0), size)
         return sizes
+
+    def waits(self, replica: str) -> bool:
+        """Whether it is there and has no disk yet."""
+        entry = self.replicas.get(replica)
+        return entry is not None and not (entry.node or entry.failed_at or entry.deleting)
 
     def lying(self) -> Iterator[tuple[Key, int]]:
         """Bytes on each disk by Longhorn's objects."""
@@ -334,6 +409,15 @@ class RaceWorld:
         for image in self.images.values():
             for uuid in image.disk_uuids:
                 yield ("backing-image", image.name, uuid), image.real_size_bytes
+
+    def _is_settled(self, replica: str) -> bool:
+        """Whether it lies on a disk, or is gone."""
+        entry = self.replicas.get(replica)
+        return entry is None or entry.is_placed
+
+    def is_doubtful(self, name: str) -> bool:
+        """Whether anything more may have been given to that volume."""
+        return any(one.of == name for one in self.in_doubt.values())
 
     def do(self, action: Action) -> None:
         text, act = action
@@ -349,19 +433,17 @@ class RaceWorld:
             yield from entry.allocations
 
     def lying_of(self, volume: str) -> list[Replica]:
-        """As `replicas_of`; one without a disk lies where the record says, and is as large as either says."""
-        found = self.replicas_of(volume)
-        if self.record is None:
-            return found
-        entries = {one.name: one for one in self.recorded() if one.purpose is Purpose.REPLICA}
-        return [self._joined(facts, entries.get(facts.name)) for facts in found]
+        """As `replicas_of`; one that waits for a disk lies where it was given one."""
+        return [self._joined(facts) for facts in self.replicas_of(volume)]
 
-    def _joined(self, facts: Replica, entry: Allocation | None) -> Replica:
-        uuid = entry.disk_uuid if entry is not None else ""
-        if entry is None or facts.disk_uuid not in ("", uuid) or (facts.failed_at and not facts.node):
+    def _joined(self, facts: Replica) -> Replica:
+        key = replica_key(facts.name)
+        held = self.given.get(key)
+        one = held or self.inherited.get(key)
+        if one is None or not self.waits(facts.name):
             return facts
-        size = max(facts.size_bytes, entry.size_bytes)
-        return replace(facts, node=entry.node, disk_uuid=uuid, size_bytes=size)
+        size = max(facts.size_bytes, held.most_bytes if held is not None else one.size_bytes)
+        return replace(facts, node=one.node, disk_uuid=one.disk_uuid, size_bytes=size)
 
     def claims_of(self, pod: Pod) -> list[Claim]:
         found = (self.claims.get(f"{pod.namespace}/{entry.claim}") for entry in pod.volumes)

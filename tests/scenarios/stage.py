@@ -65,7 +65,6 @@ from controller.allocator.outcome import Decision, FilterOutcome, Mode
 from controller.allocator.plans.ends import GROWTH
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotSyncedError, PreconditionError
-from controller.model.allocations import Allocation, NodeRecord
 from controller.model.longhorn import Disk, SpacePolicy
 from controller.model.workload import PersistentVolume
 from controller.settings import LiveSettings
@@ -91,7 +90,6 @@ class Stage:
         self.chosen: dict[str, str] = {}  # nodes by claim
         self.placed: dict[tuple[str, str], str] = {}  # nodes by claim and number of the replica
         self.heirs: dict[str, str] = {}  # claims that were handed another one's volume, by that one
-        self.records: dict[str, dict[str, Allocation]] = {}  # by node and replica
 
     def play(self, line: str) -> str:
         """Do what the line says; what came of it, as the transcript would write it."""
@@ -314,9 +312,6 @@ class Stage:
         if given.obstacles:
             return "; ".join(f"{one.node} {one.rejection.reason}" for one in given.obstacles)
         (one,) = given.allocations
-        self.records.setdefault(one.node, {})[name] = one
-        self.cluster.allocator.observe_record(one.node, NodeRecord(one.node, tuple(self.records[one.node].values())))
-        calls.written(given)
         self.placed[claim, number] = one.node
         return f"{one.node} {calls.known.disk_names([one])[0]}"
 

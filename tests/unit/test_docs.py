@@ -12,12 +12,10 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from controller.allocations.keeper import Figures
-from controller.allocations.metrics import RecordMetrics
 from controller.allocator.allocator import Allocator
+from controller.allocator.outcome import REASONS as WAITS
 from controller.allocator.outcome import Decision
 from controller.allocator.verbs.grow import GrowthVerdict
-from controller.allocator.verbs.place import REASONS as WAITS
 from controller.assembly.metrics import FAILURES, LeaderMetrics, LeaderSources
 from controller.canary.prover import OUTCOMES, REASONS
 from controller.placement.gate import GateFigures, GateState, status_of_gate
@@ -25,6 +23,8 @@ from controller.placement.metrics import GateMetrics, PlacementMetrics, PlanMetr
 from controller.placement.placer import PlacementFigures, status_of
 from controller.placement.plan_objects import PlanFigures
 from controller.process.common_metrics import PREFIX
+from controller.record.keeper import Figures
+from controller.record.metrics import RecordMetrics
 from controller.rpc.metrics import OUTCOMES as RPC_OUTCOMES
 from controller.rpc.metrics import RpcMetrics
 from controller.rules.reasons import Reason

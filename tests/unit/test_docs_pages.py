@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import certs.cli
-import controller.allocations.command
 import controller.cli
 import controller.plan.command
+import controller.record.command
 import webhook.cli
 from tests.unit.pages import FENCE, PAGES, ROOT, links_of, page_id
 
@@ -25,8 +25,8 @@ PROGRAMS: dict[str, Main] = {
     "longhorn-scheduler-extender": controller.cli.main,
     "longhorn-scheduler-webhook": webhook.cli.main,
     "python -m controller": controller.cli.main,
-    "python -m controller.allocations": controller.allocations.command.main,
     "python -m controller.plan": controller.plan.command.main,
+    "python -m controller.record": controller.record.command.main,
     "python -m certs": certs.cli.main,
 }
 ALIASES = {"render": "longhorn-scheduler-extender render-scheduler-config"}  # of docs/kube-scheduler.md

@@ -69,12 +69,12 @@ def explain(
     for one in view.replicas:
         if one.disk_uuid:
             own.setdefault(one.disk_uuid, {})[one.name] = one.size_bytes
-    joined = {name: _joined(world, wanted, world.nodes[name], figures, own) for name in names}
+    joined = {name: _joined(wanted, world.nodes[name], figures, own) for name in names}
     nodes = joined if among is None else {**world.nodes, **joined}
     found = find_candidates(replace(view, nodes=nodes), wanted.volume, asked_of(view, wanted), among)
     only = wanted.only
     asked_about = (one for one in found.refusals if only is None or not one.node or one.node in only)
-    refusals = tuple(_told(world, wanted, one, figures.get((one.node, one.disk))) for one in asked_about)
+    refusals = tuple(_told(wanted, one, figures.get((one.node, one.disk))) for one in asked_about)
     return Explained(replace(found, refusals=refusals), figures)
 
 
@@ -93,16 +93,13 @@ def _figures(world: World, wanted: Wanted, taken: Taken, name: str) -> dict[tupl
 
 
 def _joined(
-    world: World,
     wanted: Wanted,
     node: LonghornNode,
     figures: dict[tuple[str, str], DiskFigures],
     own: dict[str, dict[str, int]],
 ) -> LonghornNode:
     """The node, with all that is spoken for in its disks' figures. One that may not be chosen has no open disk, so
-    that the volume's copies there still count; where nothing is known of what is on record, Longhorn's would not."""
-    if world.allocated.closed(node.name):
-        return replace(node, schedulable=False)
+    that the volume's copies there still count."""
     if wanted.only is not None and node.name not in wanted.only:
         return replace(node, disks=tuple(replace(disk, schedulable=False) for disk in node.disks))
     known = {disk.name: figures.get((node.name, disk.name)) for disk in node.disks}
@@ -126,12 +123,9 @@ def with_engines(world: World, view: PlacementView) -> PlacementView:
     )
 
 
-def _told(world: World, wanted: Wanted, refusal: Refusal, known: DiskFigures | None) -> Refusal:
+def _told(wanted: Wanted, refusal: Refusal, known: DiskFigures | None) -> Refusal:
     """The same; what would fit but for what is taken, or for the image, says so."""
     node, disk, size = refusal.node, refusal.disk, wanted.volume.size_bytes
-    closed = world.allocated.check_closed(node)
-    if closed is not None:
-        return Refusal(node, "", closed)
     if known is None or refusal.rejection.reason is not Reason.INSUFFICIENT_STORAGE:
         return refusal
     if size + known.image_bytes <= known.free_bytes:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol
 
-from controller.allocator.choose.budget import Budget
 from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.wanted import Taken, Wanted, image_bytes, replica_to_come
 from controller.allocator.outcome import Obstacle
 from controller.allocator.world.world import World
@@ -200,7 +200,7 @@ class _Growing:
 
     def _figure_of(self, disk: Disk) -> Disk:
         listed = disk.scheduled_replicas
-        total = disk.scheduled_bytes + unlisted_bytes(disk, self._world.extra_on(disk.uuid))
+        total = disk.scheduled_bytes + unlisted_bytes(disk, self._world.images_on(disk.uuid))
         for replica in self._world.counted_on(disk.uuid):
             counted = listed.get(replica.name, 0)
             if replica.volume == self._asked.name:
@@ -225,11 +225,7 @@ class _Growing:
             yield _OwnDisk(node, disk.name, *counts, free, taken, more, limit)
 
     def _in_the_way(self, new_bytes: int) -> Iterator[Obstacle]:
-        """Records that nobody can read, and what others have."""
-        for name in sorted(self._nodes.keys() | {disk.node for disk in self._disks}):
-            closed = self._world.allocated.check_closed(name)
-            if closed is not None:
-                yield Obstacle(name, "", 0, closed)
+        """What others have."""
         for disk in self._disks:
             obstacle = disk.check(self._base_bytes, new_bytes)
             if obstacle is not None:

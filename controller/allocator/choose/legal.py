@@ -72,7 +72,7 @@ class _Check:
 
     def _counts(self, other: Replica, now_utc: datetime) -> bool:
         """A failed copy does as long as it may come back, and no other is due in its place."""
-        if not other.failed_at or other.name in self._world.allocated.reused:
+        if not other.failed_at or other.name in self._world.reused:
             return True
         since, wait = self._volume.last_degraded_at, timedelta(seconds=self._settings.replenishment_wait_seconds)
         is_due = self._volume.robustness == "degraded" and since and now_utc >= utc_time(since) + wait

@@ -7,12 +7,13 @@ fills best.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
-from controller.allocator.choose.budget import Budget
+from controller.clock import Clock
 
 PACK_STEPS: Final = 5_000
 STEPS_A_LOOK: Final = 64  # steps between two looks at the clock
@@ -36,6 +37,27 @@ class Item:
     @property
     def all_disks(self) -> tuple[int, ...]:
         return self.disks + self.spare if self.spare else self.disks
+
+
+@dataclass(slots=True)
+class Budget:
+    """Says when a call's time is up. Without a clock: never.
+
+    `is_spent` stays true once it is: a search that stopped early must not go on later.
+    """
+
+    clock: Clock | None = None
+    end: float = math.inf
+    is_over: bool = False
+
+    @classmethod
+    def of(cls, clock: Clock, milliseconds: float) -> Budget:
+        return cls(clock, clock.now() + milliseconds / 1000)
+
+    def is_spent(self) -> bool:
+        if not self.is_over and self.clock is not None:
+            self.is_over = self.clock.now() > self.end
+        return self.is_over
 
 
 @dataclass(slots=True)

@@ -13,10 +13,9 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final
 
-from controller.allocator.choose.budget import Budget
 from controller.allocator.choose.choose import Chooser
-from controller.allocator.choose.packing import AMPLE_PCT, PACK_STEPS, Packed, Steps, pack
-from controller.allocator.choose.shape import Shape, shape_of
+from controller.allocator.choose.packing import AMPLE_PCT, PACK_STEPS, Budget, Packed, Steps, pack
+from controller.allocator.choose.shape import Shape, is_plain_demand, shape_of
 from controller.allocator.choose.verdict import (
     BACKING_IMAGE,
     CONTENDED,
@@ -31,7 +30,6 @@ from controller.allocator.choose.verdict import (
     unsuitable,
 )
 from controller.allocator.choose.wanted import NothingTaken, Plus, Taken, Wanted, replica_to_come
-from controller.allocator.world.suitable import is_plain_demand
 from controller.allocator.world.world import World
 from controller.model.longhorn import TopologyTerm
 from controller.model.places import Place

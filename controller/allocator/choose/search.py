@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.allocator.choose.budget import Budget
+from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.choose.verdict import LATE, Judgement
 from controller.rules.demand import VolumeDemand

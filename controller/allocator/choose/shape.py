@@ -9,12 +9,31 @@ from datetime import datetime
 from controller.allocator.choose.packing import Item, Packed
 from controller.allocator.choose.verdict import Judgement, Verdict, unsuitable
 from controller.allocator.choose.wanted import image_bytes
-from controller.allocator.world.suitable import check_node_of, disks_of
 from controller.allocator.world.world import World
+from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds, LonghornNode
 from controller.model.places import Place
+from controller.rules.affinity import (
+    Affinity,
+    Try,
+    Usage,
+    counted_replicas,
+    disks_with_replicas,
+    groups_of_nodes,
+    is_replacement_due,
+)
 from controller.rules.demand import VolumeDemand
-from controller.rules.eligibility import NodeRoom
+from controller.rules.eligibility import (
+    EXT_LIMIT_BYTES,
+    DiskRoom,
+    NodeRoom,
+    check_disk_kind,
+    check_node_tags,
+    check_topology,
+    check_v2,
+)
 from controller.rules.reasons import Reason
+
+_NO_DISKS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +92,109 @@ def _item_of(world: World, room: NodeRoom, demand: VolumeDemand) -> Item | Reaso
         return Item(demand.size_bytes, *found)
     comes = {index: image_bytes(world, image, (), room.disks[index].uuid) for disks in found for index in disks}
     return Item(demand.size_bytes, *found, image.name, {index: size for index, size in comes.items() if size})
+
+
+# Nodes
+
+
+def check_candidate(world: World, name: str, needs: DiskNeeds) -> Reason | None:
+    """Why Longhorn does not look at that node for a replica with these needs; tags, disks and the volume's other
+    replicas aside."""
+    room = world.room(name)
+    if room is None or not world.has_node(name):
+        return Reason.NO_LONGHORN_NODE
+    if room.rejection is not None and room.rejection.reason is not Reason.NO_USABLE_DISK:
+        return room.rejection.reason
+    if needs.data_engine == "v2" and check_v2(name, world.kube_nodes or None) is not None:
+        return Reason.V2_DISABLED
+    if needs.topology and check_topology(world.nodes[name], needs) is not None:
+        return Reason.TOPOLOGY
+    return Reason.ENGINE_NOT_READY if name in world.engine_gaps(needs) else None
+
+
+def check_node_of(world: World, room: NodeRoom, demand: VolumeDemand, now_utc: datetime | None = None) -> Reason | None:
+    """Why that node takes no replica of the volume that is bound to it, disks aside."""
+    reason = check_candidate(world, room.name, demand.needs)
+    if reason is not None:
+        return reason
+    has_tags = check_node_tags(room.tags, demand.needs, world.settings.space)
+    attempt = _try_on(world, world.nodes[room.name], demand, has_tags, now_utc)
+    if attempt is None:
+        return Reason.NODE_ANTI_AFFINITY if has_tags else Reason.NODE_TAGS
+    return None
+
+
+def _try_on(
+    world: World, node: LonghornNode, demand: VolumeDemand, has_tags: bool, now_utc: datetime | None
+) -> Try | None:
+    """By which of its tries Longhorn would take that node for a replica bound to it; None: it never does.
+
+    With a hard affinity the node is the only candidate, so that replicas elsewhere make nothing used.
+    """
+    replicas = [replica for replica in world.replicas_of(demand.volume).values() if replica.node == node.name]
+    if not replicas:
+        return Try.NEW_ZONE if has_tags else None
+    due = is_replacement_due(demand.facts, world.settings, now_utc)
+    nodes = {node.name: node}
+    usage = Usage.of(counted_replicas(replicas, ignore_failed=False, replacement_due=due), nodes)
+    affinity = Affinity.of(demand.facts, world.settings)
+    for attempt, group in groups_of_nodes(nodes, nodes if has_tags else {}, usage, affinity, frozenset()):
+        if group:
+            return attempt
+    return None
+
+
+# Disks
+
+
+def disks_of(world: World, room: NodeRoom, demand: VolumeDemand) -> tuple[tuple[int, ...], tuple[int, ...]] | Reason:
+    """The disks of that room that may take a replica of the volume, room aside, by index: those without another one of
+    it, and those with one, which Longhorn takes as a last resort. A reason when no disk ever takes it; both empty when
+    they are all below their minimal available space."""
+    reasons = [check_disk_of(world, disk, demand) for disk in room.disks]
+    kinds = [index for index, reason in enumerate(reasons) if reason is None]
+    if not kinds:
+        seen = {reason for reason in reasons if reason is not None}
+        return seen.pop() if len(seen) == 1 else Reason.NO_USABLE_DISK
+    able = [index for index in kinds if demand.required_bytes < room.disks[index].written_limit_bytes]
+    holding = _holding(world, demand)
+    if not holding:
+        return tuple(able), ()
+    clean = tuple(index for index in able if room.disks[index].uuid not in holding)
+    return clean, tuple(index for index in able if index not in clean)
+
+
+def check_disk_of(world: World, disk: DiskRoom, demand: VolumeDemand) -> Reason | None:
+    """Why that disk never takes this volume, whatever its room."""
+    if demand.clone_disks is not None and disk.uuid not in demand.clone_disks:
+        return Reason.LINKED_CLONE
+    reason = check_disk_kind(disk, demand.needs, demand.size_bytes, world.settings.space)
+    return Reason.DISK_ANTI_AFFINITY if reason is None and is_kept_off(world, disk.uuid, demand) else reason
+
+
+def is_kept_off(world: World, disk_uuid: str, demand: VolumeDemand) -> bool:
+    """Whether another replica of the volume is on that disk and Longhorn never puts a second one there."""
+    return disk_uuid in _holding(world, demand) and not Affinity.of(demand.facts, world.settings).disk_soft
+
+
+def _holding(world: World, demand: VolumeDemand) -> frozenset[str]:
+    """Disks that hold replicas of the volume already."""
+    replicas = world.replicas_of(demand.volume)
+    return disks_with_replicas(replicas.values(), ignore_failed=False) if replicas else _NO_DISKS
+
+
+def is_plain_demand(world: World, demand: VolumeDemand) -> bool:
+    """Whether the volume is new and every disk with room for it that takes plain volumes takes it. The engine image is
+    a matter of nodes, not of disks."""
+    needs = demand.needs
+    is_plain = needs is DEFAULT_NEEDS or (
+        needs.data_engine == "v1" and not (needs.node_selector or needs.disk_selector or needs.topology or needs.image)
+    )
+    return (
+        is_plain
+        and not world.replicas_of(demand.volume)
+        and not demand.required_bytes
+        and demand.clone_disks is None
+        and demand.size_bytes < EXT_LIMIT_BYTES
+        and demand.image is None
+    )

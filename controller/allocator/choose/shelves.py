@@ -57,12 +57,13 @@ class Shelf:
     stale: set[str] = field(default_factory=set)
 
     def renew(self, world: World) -> None:
-        """Look anew at the nodes that are stale."""
-        kinds: dict[Hashable, bool] = {}
+        """Look anew at the nodes that are stale. Of many the lists are sorted once."""
+        kinds: dict[Hashable, int] = {}
+        are_many = len(self.stale) * _SORTED_AT > len(self.ranks)
         for name in self.stale:
-            self._take_out(name)
+            self._take_out(name, are_sorted=not are_many)
             node, space = world.nodes.get(name), world.settings.space
-            if node is None or world.allocated.closed(name):
+            if node is None:
                 continue
             kube_nodes = world.kube_nodes or None
             if check_node_for(node, self.needs, space, engines=world.engines, kube_nodes=kube_nodes, with_tags=False):
@@ -73,16 +74,23 @@ class Shelf:
             disks = _suitable(world, node, self.needs, kinds)
             if disks:
                 self.disks[name] = disks
-                insort(self.ranks, _rank(name, disks))
-                for place, disk in enumerate(disks):
-                    insort(self.by_free, (disk.free_bytes, name, place))
+                if not are_many:
+                    insort(self.ranks, _rank(name, disks))
+                    for place, disk in enumerate(disks):
+                        insort(self.by_free, (disk.free_bytes, name, place))
+        if are_many:
+            of = self.disks.items()
+            self.ranks = sorted(_rank(name, disks) for name, disks in of)
+            self.by_free = sorted(
+                (disk.free_bytes, name, place) for name, disks in of for place, disk in enumerate(disks)
+            )
         self.stale.clear()
 
-    def _take_out(self, name: str) -> None:
+    def _take_out(self, name: str, *, are_sorted: bool) -> None:
         self.nodes.pop(name, None)
         self.tagged.pop(name, None)
         disks = self.disks.pop(name, None)
-        if disks is not None:
+        if disks is not None and are_sorted:
             del self.ranks[bisect_left(self.ranks, _rank(name, disks))]
             for place, disk in enumerate(disks):
                 del self.by_free[bisect_left(self.by_free, (disk.free_bytes, name, place))]
@@ -156,19 +164,17 @@ def _rank(name: str, disks: tuple[SuitableDisk, ...]) -> Rank:
 
 
 def _suitable(
-    world: World, node: LonghornNode, needs: DiskNeeds, kinds: dict[Hashable, bool]
+    world: World, node: LonghornNode, needs: DiskNeeds, kinds: dict[Hashable, int]
 ) -> tuple[SuitableDisk, ...]:
-    """`kinds`: which kinds of disk suit, as far as that is known; many are alike."""
-    room = world.room(node.name)
-    known = {disk.name: disk for disk in node.disks}
-    found = []
+    """`kinds`: below how many bytes volumes have to stay on that kind of disk, 0 where none suits, as far as that is
+    known; many are alike."""
+    name, room, found = node.name, world.room(node.name), list[SuitableDisk]()
     for one in room.disks if room is not None else ():
-        suits = kinds.get(one.kind)
-        if suits is None:
-            suits = kinds[one.kind] = check_disk_kind(one, needs, 0, world.settings.space) is None
-        if suits:
-            spare = known[one.name].available_bytes - known[one.name].reserved_bytes
-            most = file_system_limit(needs.data_engine, one.filesystem) or _NO_LIMIT
-            figures = one.limit_bytes, one.free_bytes, one.written_limit_bytes, spare - one.limit_bytes, most
-            found.append(SuitableDisk(node.name, one.name, one.uuid, *figures))
+        most = kinds.get(one.kind, -1)
+        if most < 0:
+            suits = check_disk_kind(one, needs, 0, world.settings.space) is None
+            most = kinds[one.kind] = (file_system_limit(needs.data_engine, one.filesystem) or _NO_LIMIT) if suits else 0
+        if most:
+            figures = one.limit_bytes, one.free_bytes, one.written_limit_bytes, one.beyond_bytes, most
+            found.append(SuitableDisk(name, one.name, one.uuid, *figures))
     return tuple(sorted(found))

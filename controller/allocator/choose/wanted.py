@@ -82,7 +82,7 @@ def view_of(world: World, wanted: Wanted, now_utc: datetime | None) -> Placement
     if volume.data_locality == LOCALITY_STRICT and volume.node_id:
         asked = replace(asked, hard_node_affinity=volume.node_id)  # as Longhorn has it when it places it
     replicas = {**world.replicas_of(volume.name), asked.name: asked}
-    for name in world.allocated.reused.keys() & replicas.keys():
+    for name in world.reused.keys() & replicas.keys():
         replicas[name] = replace(replicas[name], failed_at="")  # it comes back, as somebody was told
     stored = {(one.node, one.disk_uuid) for one in replicas.values() if one.is_usable}
     for number, place in enumerate(wanted.planned):

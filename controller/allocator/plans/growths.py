@@ -34,6 +34,7 @@ class Growth:
     """A volume that is to have `size_bytes`, and the bytes by which its copies grow: node, disk UUID, bytes.
 
     `is_held`: the cluster does not ask for it yet; a live read is due at `until`. `was_admitted`: by this leader.
+    `is_certain`: whoever asked is known.
     """
 
     volume: str
@@ -43,6 +44,7 @@ class Growth:
     since: float
     until: float | None = None
     was_admitted: bool = False
+    is_certain: bool = False
 
 
 class Growths:
@@ -96,16 +98,20 @@ class Growths:
 
     # Reviews
 
-    def hold(self, name: str, size_bytes: int, now: float) -> bool:
-        """An expansion to that size was admitted. Whether anything is granted that was not."""
+    def hold(self, name: str, size_bytes: int, now: float, *, is_certain: bool = False) -> bool:
+        """An expansion to that size was admitted. Whether anything is granted that was not. `is_certain`: whoever asks
+        is known, so its time begins anew, and nothing that came to nothing before counts."""
+        held = self._held(name)
+        if is_certain and held is not None and size_bytes <= held.size_bytes:
+            self._growths[name] = replace(held, since=now, until=now + STORE_SECONDS)
         if size_bytes <= self.granted(name):
             return False
-        volume, held = self.world.volumes[name], self._held(name)
-        if self._is_unstored(name, now):
+        volume, held = self.world.volumes[name], None if is_certain else held
+        if not is_certain and self._is_unstored(name, now):
             self._tell(Tale.GROWTH_NOT_HELD, volume, size_bytes, 0, "")
             return False
         since, until = (now, now + STORE_SECONDS) if held is None else (held.since, held.until)  # its time goes on
-        return self._put(Growth(name, size_bytes, self._more(volume, size_bytes), True, since, until, True))
+        return self._put(Growth(name, size_bytes, self._more(volume, size_bytes), True, since, until, True, is_certain))
 
     def look(self, name: str, now: float) -> bool:
         """A live read showed that what is held has reached an end of its time and is not stored. Whether it ended."""
@@ -147,7 +153,8 @@ class Growths:
         if old is not None and old.is_held and old.size_bytes > asked:
             if not ends_hold:
                 return self._put(replace(old, on_disks=self._more(volume, old.size_bytes)))
-            self._unstored[name] = old.size_bytes, now + UNSTORED_SECONDS
+            if not old.is_certain:
+                self._unstored[name] = old.size_bytes, now + UNSTORED_SECONDS
         is_behind = any(entry.size_bytes < asked for entry in self.world.replicas_of(name).values())
         if asked > volume.size_bytes or (is_behind and self._can_be(volume, asked, old)):
             since = old.since if old is not None and not old.is_held else now

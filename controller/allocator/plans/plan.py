@@ -106,6 +106,19 @@ class Hold:
         anywhere = {name: places for name, places in self.anywhere.items() if name in volumes}
         return replace(self, nodes=nodes, anywhere=anywhere, chosen=node)
 
+    def with_places_of(self, volume: str, former: Hold) -> Hold:
+        """With the places of that volume that `former` has beside those here."""
+        nodes, known = self.nodes, former.nodes or {}
+        if nodes is not None:
+            nodes = {
+                node: {**here, volume: known[node][volume]}
+                if node in known and volume in known[node] and volume not in here
+                else here
+                for node, here in nodes.items()
+            }
+        anywhere = {**self.anywhere, volume: former.anywhere[volume]} if volume in former.anywhere else self.anywhere
+        return replace(self, nodes=nodes, anywhere=anywhere)
+
     def without(self, volume: str, disks: Container[tuple[str, str]] | None = None) -> Hold:
         """Without that volume's places, or those on these disks (node and UUID) alone."""
 

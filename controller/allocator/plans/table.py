@@ -138,6 +138,14 @@ class Table:
             self._changed_holds.add(pod)
         return hold
 
+    def hold_again(self, volume: str, former: Iterable[Hold]) -> None:
+        """What became of the volume's places in these answers came to nothing: those that still wait for their choice
+        have them again."""
+        for old in former:
+            hold = self.hold(old.pod)
+            if hold is not None and not hold.chosen and hold.since == old.since:
+                self.put_hold(hold.with_places_of(volume, old))
+
     def holding(self, volume: str) -> list[Hold]:
         """The answers that hold a place for that volume, by pod."""
         return [hold for pod in sorted(self._holding.get(volume, ())) if (hold := self.hold(pod)) is not None]

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from controller.allocator.choose.pod_fit import PodFit
+from controller.allocator.choose.shape import check_node_of, is_kept_off
 from controller.allocator.choose.too_large import too_large
 from controller.allocator.choose.verdict import Judgement, Verdict, unsuitable
 from controller.allocator.plans.plan import Source
 from controller.allocator.plans.shared_claims import NodeLimit
 from controller.allocator.plans.table import Table
-from controller.allocator.world.suitable import check_node_of, is_kept_off
 from controller.allocator.world.world import World
 from controller.model.longhorn import Disk
 from controller.model.quantity import bytes_text
@@ -187,11 +187,6 @@ def _refusals(fit: PodFit, table: Table, name: str, judgement: Judgement) -> Ite
                 where = ", ".join(sorted(demand.usable_nodes or demand.placed_nodes))
                 yield _of_node(name, reason, f"{demand.volume}: its data is on {where}")
         return
-    if reason is Reason.RECORD_UNREADABLE:
-        closed = fit.world.allocated.check_closed(name)
-        if closed is not None:
-            yield Refusal(name, "", closed)
-        return
     wanted = fit.wanted_on(name)
     demands = fit.local if isinstance(wanted, Judgement) else wanted
     if judgement.verdict is Verdict.CONTENDED:
@@ -254,7 +249,7 @@ def _check_disk(world: World, disk: Disk, demand: VolumeDemand) -> Rejection | N
         return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
     if is_kept_off(world, disk.uuid, demand):
         return Rejection(Reason.DISK_ANTI_AFFINITY, f"{disk.name}: already has a replica of it")
-    scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.extra_on(disk.uuid))
+    scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.images_on(disk.uuid))
     return check_disk_for(disk, demand.needs, demand.size_bytes, demand.required_bytes, scheduled, world.settings.space)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from controller.allocator.choose.budget import Budget
+from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import Places, PodFit, needs_disk, suffice
 from controller.allocator.choose.search import in_order, look
 from controller.allocator.choose.verdict import CONTENDED, IN_USE, LATE, Judgement, Verdict
@@ -17,10 +17,10 @@ from controller.allocator.plans.growths import Growths
 from controller.allocator.plans.plan import NO_PLACES, Hold, Source
 from controller.allocator.plans.shared_claims import NO_LIMIT, NodeLimit, SharedClaims
 from controller.allocator.verbs.settle import Settler
-from controller.allocator.verbs.sharing import AMPLE_PLACES, FEW, places_left, sharers
 from controller.allocator.waiting.refusals import Refusals, RefusedPod
 from controller.allocator.waiting.room import PodRoom
 from controller.allocator.waiting.samples import is_sample
+from controller.allocator.waiting.sharing import AMPLE_PLACES, FEW, places_left, sharers
 from controller.clock import Clock
 from controller.model.places import Place
 from controller.model.workload import Pod
@@ -86,7 +86,7 @@ class Filtering:
     def standing_choice(self, pod: Pod, candidates: Collection[str], demands: Sequence[VolumeDemand]) -> str:
         """The chosen node, if the choice stands, the scheduler still asks about it, and all of the pod's volumes have
         their places there; "" otherwise."""
-        node = self.settler.choice(pod)
+        node = self.settler.claimants.choice(pod)
         if not node or node not in candidates:
             return ""
         if pod.node_name:
@@ -170,7 +170,7 @@ class Filtering:
         self, fit: PodFit, pod: Pod, candidates: Sequence[str], *, is_narrow: bool
     ) -> tuple[dict[str, Judgement], dict[str, Judgement]]:
         """Sure nodes, in the order of the search, and the judgement on every other node looked at. If `is_narrow`, as
-        many as the pod is offered (controller/allocator/verbs/sharing.py); fewer for a pod of many volumes, each of
+        many as the pod is offered (controller/allocator/waiting/sharing.py); fewer for a pod of many volumes, each of
         which is held on each of the nodes; and one where answers to pods of the namespace come to nothing, so that
         nobody holds many nodes for one volume by being asked about all the time.
 

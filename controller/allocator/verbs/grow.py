@@ -24,10 +24,9 @@ from controller.allocator.plans.beside import PlansBeside
 from controller.allocator.plans.growths import Growths
 from controller.allocator.plans.journal import Journal
 from controller.allocator.plans.table import Table
-from controller.allocator.verbs.held import check_one_place
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.errors import CallerGoneError, PreconditionError
+from controller.errors import CallerGoneError
 from controller.model.longhorn import Volume
 from controller.model.names import LONGHORN_DRIVERS
 from controller.model.places import Place
@@ -152,12 +151,6 @@ class Expansions:
         granted = self._growths.granted(name)
         if size <= granted:
             return GrowthOutcome(GrowthVerdict.ADMITTED, name, size)
-        try:
-            for replica in self._world.replicas_of(name) if self._world.allocated.counts else ():
-                check_one_place(self._world, replica)
-        except PreconditionError as error:
-            unclear = Obstacle("", "", 0, Rejection(Reason.DISK_NOT_FOUND, str(error)))
-            return GrowthOutcome(GrowthVerdict.TRY_AGAIN, name, size, granted, (unclear,))
         plan = self.plan_locked(name, size, request.route, now_utc)
         # Longhorn's webhook for volumes refuses what cannot be now; a claim's growth is tried again until it can.
         obstacles = plan.obstacles or (plan.not_yet if request.route is Route.VOLUME else ())
@@ -198,6 +191,12 @@ class Expansions:
         if self._growths.hold(volume.name, size_bytes, self._clock.now()):
             resize_holds(self._world, self._table, volume.name)
             self._settle(volume.name)
+
+    def grant_locked(self, volume: str, size_bytes: int) -> None:
+        """Hold that growth, or hold it for as long again: its caller is known, and was told that there is room."""
+        if self._growths.hold(volume, size_bytes, self._clock.now(), is_certain=True):
+            resize_holds(self._world, self._table, volume)
+            self._settle(volume)
 
     def is_unknown_locked(self) -> bool:
         """Whether the previous leader may have admitted expansions that are not visible yet."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from controller.allocator.plans.given import Given
 from controller.allocator.plans.quarantine import Quarantine
 from controller.allocator.plans.table import Table
 from controller.allocator.verbs.place import Places
@@ -14,9 +15,7 @@ from controller.allocator.verbs.settle import Settler
 from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.model.allocations import NodeRecord
 from controller.model.longhorn import BackingImage, Backup, EngineImage, InstanceManager, LonghornNode, Replica, Volume
-from controller.model.records import NODE_ITSELF
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 
 CLAIMS_AT_ONCE: Final = 25  # that are settled before others are let in; a class may have thousands
@@ -33,6 +32,7 @@ class EventContext:
     refusals: Refusals
     quarantine: Quarantine
     places: Places
+    given: Given
     clock: Clock
     settles: bool
 
@@ -71,15 +71,10 @@ class EventContext:
 
     def node(self, name: str, node: LonghornNode | None) -> Sequence[str]:
         known, old = name in self.world.nodes, self.world.nodes.get(name)
-        touched = self.world.put_node(name, node)
-        records = [one.record if one is not None else None for one in (old, node)]
-        if records[0] != records[1]:
-            touched |= self.world.volumes_touched(self.world.allocated.observe(name, records[1], NODE_ITSELF))
+        self.world.put_node(name, node)
+        touched = self.given.move(old, node)
         self._settle_node(name, was_known=known)
         return self.touched(touched)
-
-    def record(self, node: str, record: NodeRecord | None) -> Sequence[str]:
-        return self.touched(self.world.volumes_touched(self.world.allocated.observe(node, record)))
 
     def kube_node(self, name: str, node: KubeNode | None) -> Sequence[str]:
         known = name in self.world.kube_nodes
@@ -88,11 +83,12 @@ class EventContext:
         return ()
 
     def replica(self, name: str, replica: Replica | None) -> Sequence[str]:
-        return self.touched(self.world.put_replica(name, self.places.show_locked(name, replica)))
+        shown = self.given.show_replica(name, self.places.show_locked(name, replica))
+        return self.touched(self.world.put_replica(name, shown))
 
     def backing_image(self, name: str, image: BackingImage | None) -> Sequence[str]:
         before = self.world.backing_image(name)
-        touched = self.world.put_backing_image(name, image)
+        touched = self.world.put_backing_image(name, self.given.show_image(name, image))
         if self.settles and self.world.backing_image(name) != before:
             for node in self.settler.planner.image_changed(name):
                 self._check_node(node)  # the latest plans leave, before any of them is looked at by itself
@@ -214,15 +210,15 @@ class Events(ABC):
     def observe_node(self, name: str, facts: LonghornNode | None, _gone: LonghornNode | None = None) -> None:
         self._observe(name, lambda observing: observing.node(name, facts))
 
-    def observe_record(self, node: str, facts: NodeRecord | None, _gone: NodeRecord | None = None) -> None:
-        """What is allocated on that Longhorn node, as it stands on record in an object of our own."""
-        self._observe(node, lambda observing: observing.record(node, facts))
-
     def observe_kube_node(self, name: str, facts: KubeNode | None, _gone: KubeNode | None = None) -> None:
         self._observe(name, lambda observing: observing.kube_node(name, facts))
 
     def observe_backing_image(self, name: str, facts: BackingImage | None, _gone: BackingImage | None = None) -> None:
-        self._observe(name, lambda observing: observing.backing_image(name, facts))
+        self._observe(
+            name,
+            lambda observing: observing.backing_image(name, facts),
+            lambda world: _is_outdated(world.backing_image(name), facts),
+        )
 
     def observe_backup(self, name: str, facts: Backup | None, _gone: Backup | None = None) -> None:
         self._observe(name, lambda observing: observing.touched(observing.world.put_backup(name, facts)))

@@ -19,78 +19,46 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from enum import StrEnum
-from itertools import count, islice
+from itertools import count
 from typing import Final
 
 from controller.allocator.choose.choose import Chooser
-from controller.allocator.choose.explain import explain, with_engines
+from controller.allocator.choose.explain import with_engines
 from controller.allocator.choose.legal import legal
 from controller.allocator.choose.wanted import NothingTaken, Wanted, view_of
-from controller.allocator.outcome import Lack, PlaceWrite, ReplicaTurn, TurnStep
+from controller.allocator.outcome import How, PlaceWrite, ReplicaTurn, TurnStep, Why
 from controller.allocator.plans.beside import PlansBeside
+from controller.allocator.plans.given import OwnWrite
 from controller.allocator.plans.journal import Journal
 from controller.allocator.plans.plan import Hold, Plan
 from controller.allocator.plans.table import Table
-from controller.allocator.verbs.account import MOST_NODES, account_of_disks
 from controller.allocator.verbs.planning import Planner, bytes_on, split
 from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.longhorn import LOCALITY_STRICT, Replica, Volume
 from controller.model.places import Place
-from controller.model.times import utc_time
 from controller.rules.demand import is_served
-from controller.rules.placing import NotYet, Wait, check_replacement, check_time, is_longhorns, is_replacement
+from controller.rules.placing import (
+    NotYet,
+    Wait,
+    check_replacement,
+    check_time,
+    held_seconds,
+    is_longhorns,
+    is_replacement,
+)
 from controller.rules.reasons import Rejection
 
 BESIDE_SECONDS: Final = 8.0  # that a further copy waits for free bytes, before it takes planned ones
 HOLD_AFTER_SECONDS: Final = 10.0  # until then its age alone keeps Longhorn away
 HOLD_SECONDS: Final = 300.0  # that a first copy without room is held, at most
-AHEAD_SECONDS: Final = 5.0  # that one API server's clock may be ahead of another's
 CHOICE_SECONDS: Final = 2.0  # that a choice may be seen after the Replica that comes of it
 LOOK_SECONDS: Final = 1.0  # between looks at what time alone changes
 FAULT_SECONDS: Final = 10.0  # the same after a fault
 GATE_SECONDS: Final = 10.0  # in which the gate closes, what was written before shows, and late writes have arrived
 MOST_FOREIGN: Final = 100  # places of others that wait to be told
-
-
-class Why(StrEnum):
-    """Why a replica waits, beside the reasons of `Wait`."""
-
-    NEW = "new"  # and not looked at yet
-    NO_VOLUME = "no-volume"
-    NOT_CHOSEN = "not-chosen"  # its pod's node, though its place is held
-    WRITTEN = "written"  # and not shown yet
-    LEFT = "left"  # Longhorn places it
-    NO_ROOM = "no-room"
-    ILLEGAL = "illegal-place"  # the two functions disagree: a fault of ours
-    FAULT = "fault"  # another one of ours: there was no decision
-
-
-class How(StrEnum):
-    """Which bytes a place takes."""
-
-    PLANNED = "planned"
-    FREE = "free"
-    MOVED = "plans-moved"  # planned ones, whose plans all found other places
-    DISPLACED = "plans-displaced"  # planned ones, whatever becomes of the plans
-
-
-REASONS: Final = (*(one.value for one in Why), *(one.value for one in Wait))
-
-
-@dataclass(slots=True)
-class OwnWrite:
-    """A place that is decided and not known to be stored. `shown` is the Replica as the watch has it."""
-
-    write: PlaceWrite
-    shown: Replica
-
-    def placed(self) -> Replica:
-        where = self.write.place
-        return replace(self.shown, node=where.node, disk_uuid=where.disk_uuid)
 
 
 class Places:
@@ -109,13 +77,11 @@ class Places:
         planner: Planner,
         journal: Journal,
         settle: Callable[[str], None],
-        copy: Callable[[], World],
     ) -> None:
-        """`settle`: under the lock, brings plans in line with a change of that volume's replicas. `copy`: without the
-        lock, the facts of a moment ago."""
+        """`settle`: under the lock, brings plans in line with a change of that volume's replicas."""
         self._lock, self._clock, self._world, self._table = lock, clock, world, table
         self._chooser, self._planner = chooser, planner
-        self._journal, self._settle, self._copy = journal, settle, copy
+        self._journal, self._settle = journal, settle
         self._is_on = False
         self._numbers = count(1)
         self._writes: dict[str, OwnWrite] = {}
@@ -188,8 +154,7 @@ class Places:
     def _note_first(self, before: Replica, facts: Replica, own: OwnWrite | None) -> None:
         """A first place is shown: ours, or somebody else's. Whoever wrote it in the first seconds was free to: the gate
         may not have stood, or it was the leader before."""
-        there = facts.node, facts.disk_uuid
-        if own is not None and there == (own.write.place.node, own.write.place.disk_uuid):
+        if own is not None and (facts.node, facts.disk_uuid) == (own.write.place.node, own.write.place.disk_uuid):
             return
         if own is None and before.node:
             return
@@ -273,7 +238,11 @@ class Places:
     def _may_be_chosen(self, volume: Volume, replica: Replica) -> bool:
         """Whether a pod holds a place for the volume, and which node is chosen for it may show in a moment."""
         waited = self._clock.now() - self._since[replica.name]
-        return waited < CHOICE_SECONDS and bool(self._table.holding(volume.name)) and not self._has_placed(volume)
+        return (
+            waited < CHOICE_SECONDS
+            and bool(self._table.holding(volume.name))
+            and not has_placed(self._world, volume.name)
+        )
 
     def _planned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
         """A place that is planned for the volume; planned anew where none of them is legal any more."""
@@ -306,7 +275,7 @@ class Places:
         found = self._chooser.choose(asked, beside, now_utc).place
         if found is not None:
             return found, How.FREE
-        if not (self._has_placed(volume, or_failed=True) or self._planner.has_lost(volume.name)):
+        if not (has_placed(self._world, volume.name, or_failed=True) or self._planner.has_lost(volume.name)):
             return None
         found = self._chooser.choose(asked, NothingTaken(), now_utc).place
         if found is None:
@@ -314,12 +283,6 @@ class Places:
         if self._planner.make_room(found, volume.name, now_utc):
             return found, How.MOVED
         return (found, How.DISPLACED) if self._waited(volume, replica) >= BESIDE_SECONDS else None
-
-    def _has_placed(self, volume: Volume, *, or_failed: bool = False) -> bool:
-        """`or_failed`: a failed copy is one, too. Longhorn has to detach the volume to bring it back."""
-        replicas = self._world.replicas_of(volume.name).values()
-        there = (one for one in replicas if one.is_placed and one.active and not one.deleting)
-        return any(or_failed or not one.failed_at for one in there)
 
     def _waited(self, volume: Volume, replica: Replica) -> float:
         """Since it came under this leader, or since the first copy of its volume was placed."""
@@ -339,8 +302,8 @@ class Places:
         write = PlaceWrite(
             number, replica.name, replica.uid, volume.name, place, path, affinity, bool(replica.held), how
         )
-        own = self._writes[replica.name] = OwnWrite(write, replica)
-        if not self._has_placed(volume):
+        own = self._writes[replica.name] = OwnWrite(write, replica, self._table.holding(volume.name))
+        if not has_placed(self._world, volume.name):
             self._first_at[volume.name] = self._clock.now()
         if plan is not None and how is How.PLANNED:
             self._table.lend(replica.name, plan, place)
@@ -351,18 +314,17 @@ class Places:
     # Without a place
 
     def _not_yet(self, volume: Volume, replica: Replica, not_yet: NotYet) -> ReplicaTurn:
-        if not_yet.wait is Wait.NOT_ATTACHED and not self._has_placed(volume):
+        if not_yet.wait is Wait.NOT_ATTACHED and not has_placed(self._world, volume.name):
             self._early[replica.name] = replica.held
             return self._hold(replica, Wait.NOT_ATTACHED)
-        seconds = LOOK_SECONDS if not_yet.seconds is None else not_yet.seconds
-        return self._let_go(replica, not_yet.wait, seconds)
+        return self._let_go(replica, not_yet.wait, LOOK_SECONDS if not_yet.seconds is None else not_yet.seconds)
 
     def _no_room(self, volume: Volume, replica: Replica, now_utc: datetime) -> ReplicaTurn:
-        if self._has_placed(volume, or_failed=True):
+        if has_placed(self._world, volume.name, or_failed=True):
             return self._let_go(replica, Why.NO_ROOM)
         if replica.held and self._early.get(replica.name) == replica.held:  # its time without room begins now
             return ReplicaTurn(TurnStep.HOLD, replica.volume, replica.uid, Why.NO_ROOM, LOOK_SECONDS)
-        if replica.held and _held_seconds(replica, now_utc) >= HOLD_SECONDS:
+        if replica.held and held_seconds(replica, now_utc) >= HOLD_SECONDS:
             self._journal.counters["holds_given_up"] += 1
             return ReplicaTurn(TurnStep.LEAVE, replica.volume, replica.uid, Why.NO_ROOM)
         return self._hold(replica, Why.NO_ROOM)
@@ -383,29 +345,6 @@ class Places:
     def _wait(self, replica: Replica, reason: str, seconds: float = LOOK_SECONDS) -> ReplicaTurn:
         return ReplicaTurn(TurnStep.WAIT, replica.volume, replica.uid, reason, seconds)
 
-    def lack_of(self, name: str) -> Lack | None:
-        """Why no disk takes that Replica, as of a moment ago; None: one does, or it needs none any more. For the thread
-        that also asks `Allocator.account_of`. Costs: as that, and a copy of the plans on the nodes that are told of."""
-        with self._lock:
-            world, replica = self._world, self._world.placed.get(name)
-            volume = world.volume(replica.volume) if replica is not None else None
-            if replica is None or replica.node or volume is None:
-                return None
-            claim, is_first = world.claim_of_volume(volume.name), not self._has_placed(volume, or_failed=True)
-            pods = world.pods_of_claim(claim.key) if claim is not None else ()
-            own = {one.node for one in world.replicas_of(volume.name).values()}
-            names = own.union(islice(world.nodes, MOST_NODES)) & world.nodes.keys()
-            plan, table = self._table.plan(volume.name), self._table.on_nodes(names)
-        planned = plan.places if plan is not None else ()
-        taken = PlansBeside(table, volume.name, planned) if is_first else NothingTaken()
-        world = self._copy()
-        names &= world.nodes.keys()
-        found = explain(Wanted(volume, replica, planned), world, taken, self._clock.now_utc(), names).found
-        if found.candidates:
-            return None
-        reasons, text = account_of_disks(found.refusals, len(world.nodes) - len(names))
-        return Lack(volume, claim, tuple(pods), is_first, reasons, text)
-
     # What became of a write
 
     def stored(self, write: PlaceWrite, facts: Replica) -> None:
@@ -424,6 +363,8 @@ class Places:
                 own = self._end_write(write.replica)
                 if facts is not None and facts.node:
                     self._note_first(own.shown, facts, own)
+                if facts is None or not facts.node:
+                    self._table.hold_again(write.volume, own.holds)
                 self._put(write.replica, facts)
 
     def _is_mine(self, write: PlaceWrite) -> bool:
@@ -452,10 +393,8 @@ def _affinity(volume: Volume, replica: Replica, place: Place) -> str:
     return (volume.node_id or place.node) if is_strict and not replica.hard_node_affinity else ""
 
 
-def _held_seconds(replica: Replica, now_utc: datetime) -> float:
-    """For how long it is marked; a mark that cannot be read, or lies far ahead, counts as old."""
-    try:
-        waited = (now_utc - utc_time(replica.held)).total_seconds()
-    except ValueError:
-        return math.inf
-    return max(0.0, waited) if waited >= -AHEAD_SECONDS else math.inf
+def has_placed(world: World, volume: str, *, or_failed: bool = False) -> bool:
+    """Whether a copy of the volume is placed. `or_failed`: a failed copy is one, too. Longhorn has to detach the volume
+    to bring it back."""
+    there = (one for one in world.replicas_of(volume).values() if one.is_placed and one.active and not one.deleting)
+    return any(or_failed or not one.failed_at for one in there)

@@ -76,12 +76,14 @@ class Planner:
         journal: Journal,
         claimants: Callable[[str], Collection[Claimant]],
         fault: Callable[[str, Exception], None],
+        lost: set[str],
     ) -> None:
         """`claimants`: of a volume, the pods that wait for its copies. `fault`: tells of a volume that cannot be
-        planned, because of an error of ours; it has no plan then, and the others go on."""
+        planned, because of an error of ours; it has no plan then, and the others go on. `lost`: volumes with fewer
+        places than were planned; it is kept here."""
         self._world, self._table, self._chooser, self._journal = world, table, chooser, journal
         self._claimants, self._fault = claimants, fault
-        self._lost: set[str] = set()  # volumes with fewer places than were planned
+        self._lost = lost
 
     # Volumes
 

@@ -17,7 +17,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final
 
-from controller.allocator.choose.budget import Budget
+from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.search import within
 from controller.allocator.plans.table import Table
 from controller.allocator.world.world import World

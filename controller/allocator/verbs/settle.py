@@ -12,21 +12,22 @@ from typing import Final
 
 from controller.allocator.outcome import PodKnowledge
 from controller.allocator.plans.answers import Answers
-from controller.allocator.plans.choice import choice_of
+from controller.allocator.plans.given import Given
 from controller.allocator.plans.growths import Growths
 from controller.allocator.plans.journal import NODE_RESERVATION, SCHEDULING_WAIT, Journal
 from controller.allocator.plans.nominations import Approvals
 from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, Against, Hold, Plan, Source
 from controller.allocator.plans.shared_claims import SharedClaims
 from controller.allocator.plans.table import Table
+from controller.allocator.verbs.claimants import Claimants
 from controller.allocator.verbs.grow import resize_holds
-from controller.allocator.verbs.planning import Claimant, Planner
+from controller.allocator.verbs.planning import Planner
 from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.waiting.room import PodRoom
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.model.workload import Claim, Pod
-from controller.rules.demand import VolumeDemand, demands_of_pod
+from controller.model.workload import Pod
+from controller.rules.demand import demands_of_pod
 
 FORMER_SECONDS: Final = 30.0  # after a change of leader: longer than kube-scheduler needs to write a choice
 _KEPT: Final = (Source.KEPT_ROOM, Source.WAKE_PLAN, Source.NOMINATION)
@@ -46,78 +47,14 @@ class Settler:
         room: PodRoom,
         answers: Answers,
         approvals: Approvals,
+        given: Given,
+        claimants: Claimants,
+        planner: Planner,
     ) -> None:
         self._world, self._table, self._clock, self._journal = world, table, clock, journal
         self._growths, self._shared, self._room = growths, shared, room
-        self.answers, self.approvals = answers, approvals
-        self._former: dict[str, float] = {}  # uids of pods that the leader before may have answered, until when
-        self.planner: Planner  # set by whoever makes both: the planner asks `claimants` here
-
-    # Choices
-
-    def choice(self, pod: Pod) -> str:
-        """The node that is chosen for the pod now; "" for none."""
-        return choice_of(
-            pod,
-            self._world.claims_of(pod),
-            self._table.hold(pod.uid) or self._lost_answer(pod.uid),
-            self._world.pv,
-            is_used_by_others=lambda claim: self._shared.is_used_by_others(claim, pod),
-        )
-
-    def _lost_answer(self, pod_uid: str) -> Hold | None:
-        """What the leader before may have answered in its last moments, which it did not store: any node."""
-        now = self._clock.now()
-        if now >= self._former.get(pod_uid, now):
-            return None
-        return Hold(pod_uid, Source.FILTER, None, NO_PLACES, now, self._clock.now_utc())
-
-    def claimants(self, volume: str) -> list[Claimant]:
-        """Of the volume, the pods that wait for its copies, earlier ones first: those that are bound, those whose node
-        is chosen, and, of a volume that goes anywhere and exists or is requested, all that were told a place for it."""
-        found = dict[str, Claimant]()
-        for claim in self._world.claims_of_volume(volume):
-            demand = self._world.demand_of(claim.uid)
-            if demand is not None and demand.volume != volume:
-                continue
-            for pod in self._world.pods_of_claim(claim.key):
-                one = self._claimant(pod, claim, demand, volume)
-                if one is not None:
-                    found[pod.uid] = one
-        return sorted(found.values(), key=lambda one: self._rank(volume, one))
-
-    def _rank(self, volume: str, one: Claimant) -> tuple[bool, bool, bool, str, str]:
-        """The pod whose node decides comes first: one that stays, that was told a place, the earliest."""
-        pod, plan = self._world.pods[one.pod], self._table.plan(volume)
-        is_told = self._table.hold(one.pod) is not None or (plan is not None and one.pod in plan.pods)
-        return not one.node, pod.is_deleting, not is_told, pod.created_utc, pod.uid
-
-    def _claimant(self, pod: Pod, claim: Claim, demand: VolumeDemand | None, volume: str) -> Claimant | None:
-        hold = self._table.hold(pod.uid)
-        if pod.is_over:
-            return None
-        if pod.node_name:
-            return self._bound_claimant(pod, hold, demand, volume)
-        if hold is None:
-            return None
-        if hold.chosen:
-            return Claimant(pod.uid, hold.chosen, hold.at(hold.chosen).get(volume, ()))
-        is_asked_for = bool(claim.selected_node) or volume in self._world.volumes
-        offered = hold.anywhere.get(volume, ())
-        return Claimant(pod.uid, "", offered) if offered and is_asked_for else None
-
-    def _bound_claimant(self, pod: Pod, hold: Hold | None, demand: VolumeDemand | None, volume: str) -> Claimant | None:
-        plan = self._table.plan(volume)
-        is_told = hold is not None or (plan is not None and pod.uid in plan.pods) or self.planner.has_lost(volume)
-        if self._world.allocated.counts and not is_told:
-            return None  # who asks by name waits for nobody that never asked us
-        if not self._world.has_node(pod.node_name):
-            return None
-        if not is_told and demand is not None:
-            if not (demand.exists and self._shared.may_follow(pod, demand, pod.node_name)):
-                return None  # anybody may bind a pod whose claims ask for whatever they like
-        offered = hold.at(pod.node_name).get(volume, ()) if hold is not None else ()
-        return Claimant(pod.uid, pod.node_name, offered, is_told=is_told, is_leaving=pod.is_deleting)
+        self.answers, self.approvals, self._given = answers, approvals, given
+        self.claimants, self.planner = claimants, planner
 
     # Pods
 
@@ -140,10 +77,10 @@ class Settler:
         if pod.node_name:  # perhaps by hand, while it waited to be let through
             self.release(pod.uid, *_KEPT)
             self.approvals.forget(pod.uid)
-        hold, node = self._table.hold(pod.uid), self.choice(pod)
+        hold, node = self._table.hold(pod.uid), self.claimants.choice(pod)
         self.settle_nomination(pod)
         if hold is None and node and not pod.node_name:
-            hold = self._lost_answer(pod.uid)
+            hold = self.claimants.lost_answer(pod.uid)
         if hold is not None and node and (node != hold.chosen or pod.node_name or hold.at(node)):
             self._narrow(pod, hold, node)
             return
@@ -181,10 +118,10 @@ class Settler:
     def _is_by_name_alone(self, pod: Pod) -> bool:
         """Whether a copy of its volumes is given its place by name, and Longhorn has not followed yet: that may come to
         nothing, and the pod is planned for again."""
-        allocated, volumes = self._world.allocated, self._volumes_of(pod)
-        if not allocated.counts:
+        if not self._given.counts:
             return False
-        shown = (allocated.shown_replica(name) for volume in volumes for name in self._world.replicas_of(volume))
+        volumes = self._volumes_of(pod)
+        shown = (self._given.shown_replica(name) for volume in volumes for name in self._world.replicas_of(volume))
         is_planned = any(self._table.plan(volume) is not None for volume in volumes)
         return is_planned or any(one is not None and not one.is_placed for one in shown)
 
@@ -206,7 +143,7 @@ class Settler:
             return True
         hold = self._table.hold(pod_uid)
         is_chosen = hold is not None and bool(hold.chosen)
-        if pod is not None and hold is not None and is_chosen and self.choice(pod) == hold.chosen:
+        if pod is not None and hold is not None and is_chosen and self.claimants.choice(pod) == hold.chosen:
             self.answers.chosen(pod_uid, self._clock.now())  # what was answered beside the choice ends
             self._table.put_hold(hold.narrowed(hold.chosen))
             return bool(hold.size_bytes)
@@ -222,7 +159,7 @@ class Settler:
             return False
         fresh = replace(hold, older=frozenset[tuple[str, str]]())
         self._table.put_hold(fresh)
-        if not self.choice(pod):
+        if not self.claimants.choice(pod):
             self._table.put_hold(hold)
             return False
         self.settle_pod(pod)
@@ -274,7 +211,7 @@ class Settler:
         """Nothing is remembered of answers and approvals."""
         self.answers.clear()
         self.approvals.clear()
-        self._former.clear()
+        self.claimants.former.clear()
 
     def presume(self, refusals: Refusals, schedulers: Container[str] | None, *, has_predecessor: bool) -> None:
         """Pods that wait without an answer: the leader before may have refused them, and they sleep; or it has let them
@@ -285,11 +222,11 @@ class Settler:
             if pod.is_opted_in and known is PodKnowledge.PENDING and self._table.hold(pod.uid) is None:
                 refusals.presume(pod, list(self._world.nodes), now, now_utc)
                 if has_predecessor:
-                    self._former[pod.uid] = now + FORMER_SECONDS
+                    self.claimants.former[pod.uid] = now + FORMER_SECONDS
 
     def asked_about(self, pod_uid: str) -> None:
         """From now on our own answers count."""
-        self._former.pop(pod_uid, None)
+        self.claimants.former.pop(pod_uid, None)
 
     def inherit(self, holds: Iterable[Hold]) -> None:
         """What the leader before has answered to pods that still wait counts on; its time begins now."""
@@ -381,11 +318,11 @@ class Settler:
         for plan in self._table.plans():
             here = self._world.disks_of_volume(plan.volume)
             is_stale = any((place.node, place.disk_uuid) in here for place in plan.places)
-            if is_stale or not self.claimants(plan.volume):
+            if is_stale or not self.claimants.of(plan.volume):
                 self._plan((plan.volume,))
         for pod in list(self._world.pods.values()):
             hold = self._table.hold(pod.uid)
-            if pod.node_name or hold is not None or pod.uid in self._former:
+            if pod.node_name or hold is not None or pod.uid in self.claimants.former:
                 self.settle_pod(pod)
         for plan in self._table.plans():
             self._plan((plan.volume,))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from controller.allocator.choose.budget import Budget
 from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import Places, PodFit
 from controller.allocator.plans.beside import Beside, Newcomer
 from controller.allocator.plans.nominations import Approvals

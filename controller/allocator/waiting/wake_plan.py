@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from controller.allocator.choose.budget import Budget
+from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import Places, PodFit
 from controller.allocator.choose.search import NodeSearch, in_order
 from controller.allocator.choose.too_large import too_large

@@ -5,32 +5,27 @@ Threads: none of its own; the allocator's lock guards it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import Final
 
-from controller.allocator.world.allocated import Allocated
 from controller.allocator.world.backups import Backups
 from controller.allocator.world.engines import EngineFacts
 from controller.allocator.world.placed import Granted, NothingGranted, Placed
 from controller.allocator.world.shares import Shares
-from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import BackingImage, Backup, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim
 from controller.rules.provisioning import provisioned_name, rounded_volume_bytes
 
+_NO_IMAGES: Final[Mapping[str, int]] = {}
+
 
 class Facts:
     """Latest facts, to be read. `granted` tells what volumes may become at any moment; `touch` hears of disks whose
-    content changed, and `closing` of nodes that their record closes, or no more."""
+    content changed."""
 
-    def __init__(
-        self,
-        granted: Granted | None,
-        touch: Callable[[str], None],
-        closing: Callable[[str], None],
-        holders: Callable[[str], tuple[str, ...]],
-    ) -> None:
+    def __init__(self, granted: Granted | None, touch: Callable[[str], None]) -> None:
         self._granted = granted or NothingGranted()
         self.pods: dict[str, Pod] = {}  # by uid
         self.waiting: set[str] = set()  # uids of opted-in pods without a node
@@ -48,7 +43,7 @@ class Facts:
         self._claim_by_uid: dict[str, str] = {}
         self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
         self.placed = Placed(touch)
-        self.allocated = Allocated(self.placed, self.nodes, self.backing_images, touch, closing, holders)
+        self.reused: dict[str, float] = {}  # failed replicas of which somebody was told that they come back, and when
         self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than the cluster asks for
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self.shares = Shares()
@@ -64,14 +59,10 @@ class Facts:
         return self.pvs.get(name)
 
     def volume(self, name: str) -> Volume | None:
-        """As large as it was granted, or, where the record decides, as any of its replicas was given room for."""
+        """As large as it was granted."""
         volume, target = self.volumes.get(name), self._granted.target_of(name)
         if volume is None:
             return None
-        if self.allocated.counts:
-            replicas = self.placed.of(name).values()
-            given = (one.size_bytes if one.is_placed else self.allocated.given_bytes(one.name) for one in replicas)
-            target = max(target, max(given, default=0))
         return volume if volume.size_bytes >= target else replace(volume, size_bytes=target)
 
     def backing_image(self, name: str) -> BackingImage | None:
@@ -104,25 +95,23 @@ class Facts:
 
     def lacks_image(self, image: BackingImage, disk_uuid: str) -> bool:
         """Whether a copy of it would come to that disk with a replica, and with none that lies there already."""
-        if disk_uuid in image.disk_uuids or image.name in self.allocated.extra.images_on(disk_uuid):
+        if disk_uuid in image.disk_uuids:
             return False
         return not any(one.backing_image == image.name for one in self.placed.on(disk_uuid))
 
     def disks_with_image(self, name: str) -> set[str]:
-        """UUIDs of the disks with a replica, or room for one, that is made on that image. Costs: a look at each."""
-        return self.placed.disks_with_image(name) | self.allocated.extra.disks_with_image(name)
+        """UUIDs of the disks with a replica that is made on that image. Costs: a look at each."""
+        return self.placed.disks_with_image(name)
 
-    def extra_on(self, disk_uuid: str) -> Iterable[Allocation]:
-        """What takes bytes of that disk, and no Replica object shows it there: what is allocated, and backing images
-        that name the disk or come with replicas. The disk's figure tells of them late."""
-        allocated, images = self.allocated.extra.on(disk_uuid), self.backing_images
+    def images_on(self, disk_uuid: str) -> Mapping[str, int]:
+        """By name, the bytes of backing images that name the disk or come with its replicas. The disk's figure tells of
+        them late."""
+        images = self.backing_images
         if not images:
-            return allocated
-        names = {one.backing_image for one in self.placed.on(disk_uuid)} | self.allocated.extra.images_on(disk_uuid)
-        names.update(name for name, one in images.items() if disk_uuid in one.disk_uuids)
-        names -= {one.name for one in allocated if one.purpose is Purpose.BACKING_IMAGE}
-        come = (images[name] for name in sorted(names & images.keys()))
-        return *allocated, *(Allocation(Purpose.BACKING_IMAGE, one.name, "", "", one.real_size_bytes) for one in come)
+            return _NO_IMAGES
+        names = {one.backing_image for one in self.placed.on(disk_uuid)}
+        names.update(name for name, one in images.items() if disk_uuid in one.copy_disk_uuids)
+        return {name: images[name].real_size_bytes for name in names & images.keys()}
 
     def storage_class(self, name: str | None) -> StorageClass | None:
         """The class of that name; for None the default class."""

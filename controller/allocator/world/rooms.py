@@ -7,12 +7,11 @@ so that a question about thousands of nodes need not look at every disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from controller.model.allocations import Allocation
 from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, Replica, SpacePolicy
 from controller.rules.eligibility import (
     NodeRoom,
@@ -31,19 +30,17 @@ def make_room(
     replicas_on: Callable[[str], Iterable[Replica]],
     is_shared: Callable[[str], bool],
     space: SpacePolicy,
-    allocated_on: Callable[[str], Iterable[Allocation]] = lambda _uuid: (),
-    closed: Rejection | None = None,
+    images_on: Callable[[str], Mapping[str, int]],
 ) -> NodeRoom:
     """What `node` can take. `replicas_on` has the replicas by disk UUID; disks whose UUID is shared take nothing.
-    `allocated_on`: what is allocated there and no object shows; `closed`: why the node takes nothing whatever Longhorn
-    says."""
+    `images_on`: the bytes of backing images there, by name."""
     disks, over, whole = [], list[tuple[str, int]](), 0
     selectors = space.allow_empty_node_selector, space.allow_empty_disk_selector
     kind = (node.tags, node.zone, node.region, *selectors)
     for disk in node.disks:
         if is_shared(disk.uuid):
             continue
-        room = room_of_disk(disk, replicas_on(disk.uuid), space, kind, allocated_on(disk.uuid))
+        room = room_of_disk(disk, replicas_on(disk.uuid), space, kind, images_on(disk.uuid))
         if room.free_bytes < 0 < disk.maximum_bytes:  # the figures of a disk that is not ready are zero
             over.append((disk.name, -room.free_bytes))
         if check_disk_state(disk) is not None:
@@ -52,7 +49,7 @@ def make_room(
             room = replace(room, written_limit_bytes=_NOTHING)
         disks.append(room)
         whole += max(0, disk.maximum_bytes - disk.reserved_bytes)
-    rejection = check_node(node) or closed
+    rejection = check_node(node)
     if rejection is None and not disks:
         rejection = Rejection(Reason.NO_USABLE_DISK, f"{node.name}: none of its disks accepts replicas")
     usable = rejection is None and (space.allow_empty_node_selector or not node.tags)

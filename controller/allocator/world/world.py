@@ -41,7 +41,7 @@ class World(Facts):
     """
 
     def __init__(self, granted: Granted | None = None) -> None:
-        super().__init__(granted, self._stale_rooms, self._closing_changed, self.nodes_of_disk)
+        super().__init__(granted, self._stale_rooms)
         self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas that Longhorn will make
         self.rebuild_bytes: Counter[str] = Counter()  # of those that are bound to a node, by node
         self._nodes_of_disk: dict[str, tuple[str, ...]] = {}  # disk uuid -> its nodes, a node once for each such disk
@@ -53,13 +53,12 @@ class World(Facts):
         """The facts of this moment, for questions that nobody holds the lock for. Facts are immutable, so this costs
         one copied mapping for each kind: a millisecond or two for 10,000 volumes."""
         other = World(granted)
-        kinds = "pods claims pvs classes volumes nodes kube_nodes backing_images absent"
+        kinds = "pods claims pvs classes volumes nodes kube_nodes backing_images absent reused"
         indices = "backups _claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
         for name in (*kinds.split(), *indices.split()):
             setattr(other, name, getattr(self, name).copy())
         other.settings, other.placed = self.settings, self.placed.copy()
         vars(other)["_rooms"] = self._rooms.copy(vars(other)["_rooms"])
-        self.allocated.copy_to(other.allocated)
         return other
 
     # Changes. Sets hold the keys of the claims whose plans may change; pods are settled through their claims.
@@ -155,7 +154,7 @@ class World(Facts):
             self._stale_rooms(uuid)
 
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:
-        return self.volumes_touched(self.allocated.put_replica(name, replica))
+        return self.volumes_touched(self.placed.put(name, replica))
 
     def volumes_touched(self, volumes: Iterable[str]) -> set[str]:
         """Their replicas are others now."""
@@ -197,7 +196,7 @@ class World(Facts):
         for entry in ahead:
             self.rebuild_bytes[entry.node] += entry.size_bytes if entry.node else 0
 
-    def put_node(self, name: str, node: LonghornNode | None) -> set[str]:
+    def put_node(self, name: str, node: LonghornNode | None) -> None:
         old = self.nodes.pop(name, None)
         touched = {name}
         for disk in old.disks if old is not None else ():
@@ -218,7 +217,6 @@ class World(Facts):
         if candidacy(old) != candidacy(node):
             self._changed_candidates.add(name)
         self._rooms.touch(touched)
-        return self.volumes_touched(self.allocated.node_changed(old, node))
 
     def put_kube_node(self, name: str, node: KubeNode | None) -> None:
         had_any = bool(self.kube_nodes)
@@ -238,9 +236,8 @@ class World(Facts):
 
     def put_backing_image(self, name: str, image: BackingImage | None) -> set[str]:
         self._demands.clear()
-        image = self.allocated.put_image(name, image)
         old = _exchange(self.backing_images, name, image)
-        before, after = (one.disk_uuids if one is not None else frozenset[str]() for one in (old, image))
+        before, after = (one.copy_disk_uuids if one is not None else frozenset[str]() for one in (old, image))
         for uuid in self.disks_with_image(name) | before | after if image != old else ():
             self._stale_rooms(uuid)
         made_on = (volume.name for volume in self.volumes.values() if volume.backing_image == name)
@@ -273,11 +270,6 @@ class World(Facts):
 
     def _stale_rooms(self, disk_uuid: str) -> None:
         self._rooms.touch(self._nodes_of_disk.get(disk_uuid, ()))
-
-    def _closing_changed(self, node: str) -> None:
-        """Its allocation record closes it, or no more."""
-        self._rooms.touch((node,))
-        self._changed_candidates.add(node)
 
     # Rooms, computed once after a change of their node
 
@@ -317,8 +309,7 @@ class World(Facts):
             self.counted_on,
             self.is_shared_disk,
             self.settings.space,
-            self.extra_on,
-            self.allocated.check_closed(name),
+            self.images_on,
         )
 
     def nodes_of_disk(self, uuid: str) -> tuple[str, ...]:

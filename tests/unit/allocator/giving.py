@@ -1,14 +1,13 @@
-"""A cluster whose record decides, and what its calls are told."""
+"""A cluster in which places are given by name, and what its calls are told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from controller.allocator.outcome import Allotment
-from controller.model.allocations import NodeRecord, changed
+from controller.model.allocations import Allocation
 from controller.model.longhorn import BackingImage, LonghornSettings
 from controller.rules.reasons import Reason
 from controller.settings import DISK_SCHEDULER
@@ -16,15 +15,14 @@ from tests.fakes.builders import GIB, TestCluster, replica, volume
 from tests.fakes.rooms import OPEN
 
 SECONDS = 5.0
-VERSIONS = count(1)
 
 
 class Allocating(TestCluster):
-    """A cluster whose record decides, with the record's objects as a fake that keeps what is written."""
+    """With the record as a fake that keeps what is written."""
 
     def __init__(self, settings: LonghornSettings = OPEN) -> None:
         super().__init__(settings=settings)
-        self.records: dict[str, NodeRecord] = {}
+        self.records: dict[str, tuple[Allocation, ...]] = {}
         self.authority(DISK_SCHEDULER)
 
     def authority(self, name: str) -> None:
@@ -43,21 +41,20 @@ class Allocating(TestCluster):
         """As a caller whose answer came after the write."""
         return self.write(self.allocator.allocations.place_replica(name, SECONDS))
 
-    def write(self, allotment: Allotment, *, shows: bool = True) -> Allotment:
-        for change in allotment.changes:
-            record = self.records.get(change.node, NodeRecord(change.node))
-            found = changed(record.allocations, [change])
-            self.records[change.node] = replace(record, allocations=found, version=str(next(VERSIONS)))
-        for name in {change.node for change in allotment.changes}:
-            self.allocator.allocations.learn(self.records[name])
-        self.allocator.allocations.written(allotment)
-        if shows:
-            self.show_records()
+    def write(self, allotment: Allotment) -> Allotment:
+        given = self.allocator.record
+        for node, entries in given.of_nodes(allotment.nodes).items():
+            self.records[node] = entries
+            given.written(node, entries)
+        if not allotment.freed:
+            self.allocator.allocations.told(allotment)
         return allotment
 
-    def show_records(self) -> None:
-        for name, record in self.records.items():
-            self.allocator.observe_record(name, record)
+    def lead_anew(self, record: Collection[Allocation] | None = None) -> None:
+        """Another leader begins with what is on record."""
+        there = [one for entries in self.records.values() for one in entries]
+        self.allocator.end_term()
+        self.allocator.begin_term(record=there if record is None else record)
 
     def free_gib(self, name: str, disk_name: str = "d1") -> float:
         room = self.allocator._world.room(name)

@@ -241,8 +241,9 @@ class ClosingMachine(SettleMachine):
             self.site.put_node(builders.node(name, *shut))
 
     def check_answer(self, pod: Asked) -> None:
-        """Unless a place there is lost."""
-        if (pod.chosen,) != pod.offered:
+        """Unless a place there is lost: it is answered anew then, and the same node has to be chosen again."""
+        hold = self.site.table.hold(f"pod-{pod.name}")
+        if (pod.chosen,) != pod.offered or (hold is not None and hold.size_bytes):
             pod.chosen = ""
 
     @invariant()

@@ -11,7 +11,7 @@ import pytest
 from controller.allocator.outcome import Allotment
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import PreconditionError
-from controller.model.allocations import Allocation, Purpose, Put
+from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import LonghornNode
 from controller.rules.reasons import Reason
 from tests.fakes.builders import GIB, node
@@ -22,16 +22,15 @@ def placed_copy(cluster: Allocating) -> Allotment:
     return cluster.write(cluster.allocator.allocations.place_image("i"))
 
 
-def on_record(cluster: Allocating, *names: str) -> None:
-    entries = (Allocation(Purpose.BACKING_IMAGE, "i", name, "d1", 20 * GIB) for name in names)
-    cluster.write(Allotment(changes=tuple(map(Put, entries))))
+def on_record(*names: str) -> list[Allocation]:
+    return [Allocation(Purpose.BACKING_IMAGE, "i", name, f"{name}-d1", 20 * GIB) for name in names]
 
 
 def test_the_disk_of_a_copy_that_is_being_removed_is_not_given_for_another_one() -> None:
     """Its file is there, so that it is on record, and the spec names it no more."""
     cluster = cluster_of(n1=100, n2=100, n3=50)
     image(cluster, 20, "n2", seen_on=["n1", "n2"])
-    on_record(cluster, "n1", "n2")
+    cluster.lead_anew(on_record("n1", "n2"))
     assert (("n3", "d1"), True) == (place(given := placed_copy(cluster)), given.is_new)
     image(cluster, 20, "n2", "n3", seen_on=["n1", "n2"])
     assert dict.fromkeys(("n1", "n2", "n3"), (Reason.BACKING_IMAGE, 0)) == why(placed_copy(cluster))
@@ -77,7 +76,7 @@ def test_a_disk_that_takes_no_copies_now_is_not_told_again(closed: Callable[[Lon
 def test_of_two_copies_to_come_the_one_whose_disk_is_open_is_told() -> None:
     cluster = cluster_of(n1=100, n2=50)
     image(cluster, 20)
-    on_record(cluster, "n1", "n2")
+    cluster.lead_anew(on_record("n1", "n2"))
     cluster.put_node(replace(cluster.allocator._world.nodes["n1"], schedulable=False))
     assert ("n2", "d1") == place(placed_copy(cluster))
 
@@ -151,9 +150,6 @@ def test_it_counts_once_whatever_tells_of_it() -> None:
     free.append(cluster.free_gib("n1"))
     image(cluster, 30, "n1")
     free.append(cluster.free_gib("n1"))
-    entry = Put(Allocation(Purpose.BACKING_IMAGE, "i", "n1", "n1-d1", 30 * GIB))
-    cluster.write(Allotment(changes=(entry,)))
-    free.append(cluster.free_gib("n1"))
     cluster.let_figures_follow()
     n1 = cluster.allocator._world.nodes["n1"]
     listed = replace(n1.disks[0], scheduled_images={"i": 30 * GIB}, scheduled_bytes=90 * GIB)
@@ -161,7 +157,7 @@ def test_it_counts_once_whatever_tells_of_it() -> None:
     free.append(cluster.free_gib("n1"))
     image(cluster, 30, "n1", seen_on=["n1"])
     free.append(cluster.free_gib("n1"))
-    assert [10] * 6 == free
+    assert [10] * 5 == free
 
 
 def test_it_counts_once_for_all_replicas_that_are_made_on_it() -> None:

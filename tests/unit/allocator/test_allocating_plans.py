@@ -7,27 +7,25 @@ from collections.abc import Callable
 import pytest
 
 from controller.allocator.outcome import Allotment
-from controller.allocator.verbs.decisions import DOUBT_SECONDS
-from controller.allocator.verbs.grow import GrowthRequest
-from controller.model.allocations import NodeRecord
-from tests.fakes.builders import EPOCH, GIB
+from controller.errors import RefusedWriteError
+from tests.fakes.builders import EPOCH
 from tests.unit.allocator.giving import SECONDS, Allocating, cluster_of, place
 
 LOCALITIES = {"longhorn": "best-effort", "strict": "strict-local", "roaming": "disabled"}  # by class
 
 
-def withdraw(cluster: Allocating, given: Allotment) -> None:
-    cluster.allocator.allocations.withdrawn(given)
+def refuse(cluster: Allocating, given: Allotment) -> None:
+    """The record does not take it."""
+    cluster.allocator.allocations.failed(given, RefusedWriteError("no", "none"))
 
 
-def never_arrive(cluster: Allocating, given: Allotment) -> None:
-    """Nobody knows for a while."""
-    cluster.allocator.allocations.failed(given)
-    cluster.clock.advance(DOUBT_SECONDS)
-    cluster.allocator.sweep()
+def take_back(cluster: Allocating, given: Allotment) -> None:
+    (one,) = given.allocations
+    cluster.write(given)
+    cluster.write(cluster.allocator.allocations.release_replica(one.name))
 
 
-LAPSES = [withdraw, never_arrive]
+LAPSES = [refuse, take_back]
 Lapse = Callable[[Allocating, Allotment], None]
 
 
@@ -48,7 +46,6 @@ def has_room(cluster: Allocating, gib: int) -> bool:
     """Whether another replica finds any."""
     name, allocator = cluster.show("other", gib), cluster.allocator
     given = allocator.allocations.place_replica(name, SECONDS)
-    allocator.allocations.withdrawn(given)
     allocator.observe_replica(name, None)
     allocator.observe_volume("other", None)
     return bool(given.allocations)
@@ -74,23 +71,6 @@ def test_a_plan_makes_way_for_the_decision_and_is_made_anew_where_that_comes_to_
     assert {"n1": 100} == cluster.pending()
     assert set() == cluster.ask("other", 1, "n1")
     assert not has_room(cluster, 1)
-
-
-@pytest.mark.parametrize("is_told", [True, False])
-def test_so_it_is_after_what_was_on_record_and_freed(is_told: bool) -> None:
-    """On record by the write's answer, or by the watch when that was lost."""
-    cluster, name = chosen()
-    given = decide(cluster, name)
-    if is_told:
-        cluster.write(given)
-    else:
-        cluster.allocator.allocations.failed(given)
-        cluster.allocator.observe_record("n1", NodeRecord("n1", given.allocations))
-    cluster.clock.advance(DOUBT_SECONDS)
-    cluster.allocator.sweep()
-    assert ({}, 40) == (cluster.pending(), cluster.free_gib("n1"))
-    cluster.allocator.observe_record("n1", NodeRecord("n1", version="9" * 9))  # freed
-    assert ({"n1": 60}, 100) == (cluster.pending(), cluster.free_gib("n1"))
 
 
 @pytest.mark.parametrize("lapse", [None, *LAPSES])
@@ -119,23 +99,6 @@ def test_a_choice_that_was_nominated_stands_again(lapse: Lapse) -> None:
     assert {} == cluster.pending()
     lapse(cluster, given)
     assert {"n1": 60} == cluster.pending()
-
-
-@pytest.mark.parametrize("lapse", LAPSES)
-@pytest.mark.parametrize("is_asked", [False, True])
-def test_a_growth_that_was_admitted_outlasts_a_call_that_comes_to_nothing(is_asked: bool, lapse: Lapse) -> None:
-    """`is_asked`: the volume shows the size, its replica does not."""
-    cluster, name = chosen()
-    cluster.place(name, "n1", 60)
-    cluster.allocator.expansions.hold(GrowthRequest(name, 90 * GIB))
-    if is_asked:
-        cluster.attach(name, "n1", 90)
-    assert {"n1": 30} == cluster.pending()
-    given = cluster.allocator.allocations.grow(name, 90 * GIB)
-    assert not has_room(cluster, 20)
-    lapse(cluster, given)
-    assert {"n1": 30} == cluster.pending()
-    assert not has_room(cluster, 20)
 
 
 def test_of_two_copies_the_one_without_a_disk_keeps_its_place() -> None:

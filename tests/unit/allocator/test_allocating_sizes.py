@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller.allocator.outcome import HeldPlace, LookFirstError
+from controller.allocator.outcome import LookFirstError
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
-from controller.allocator.verbs.held import held as place_held
 from controller.errors import PreconditionError
-from controller.model.allocations import Allocation, Purpose, Put
 from controller.rules.reasons import Reason
 from tests.fakes.builders import GIB, replica, volume
 from tests.unit.allocator.giving import SECONDS, Allocating, cluster_of, place, why
@@ -23,13 +21,6 @@ def waiting(**free_gib: float) -> Allocating:
     return cluster
 
 
-def held(cluster: Allocating) -> HeldPlace:
-    world, allocations = cluster.allocator._world, cluster.allocator.allocations
-    volume, shown = world.volume("v"), world.allocated.shown_replica("v-r-1")
-    assert volume is not None and shown is not None
-    return place_held(world, lambda: allocations._beside(volume), volume, shown).place
-
-
 # Waiting for a disk
 
 
@@ -39,8 +30,7 @@ def test_what_has_grown_meanwhile_gets_the_difference_on_its_disk() -> None:
     cluster.show("v", 60)
     given = cluster.schedule("v-r-1")
     assert (("n1", "d1"), False, 60 * GIB) == (place(given), given.is_new, given.size_bytes)
-    assert (Put(Allocation(Purpose.REPLICA, "v-r-1", "n1", "n1-d1", 60 * GIB)),) == given.changes
-    assert (HeldPlace.PLACE, 0) == (held(cluster), cluster.free_gib("n1"))
+    assert 0 == cluster.free_gib("n1")
 
 
 def test_it_is_as_large_as_its_volume_whatever_its_own_object_says() -> None:
@@ -51,7 +41,6 @@ def test_it_is_as_large_as_its_volume_whatever_its_own_object_says() -> None:
 
 def outgrows(cluster: Allocating) -> None:
     """Its place may be being written at that moment, so it goes only when somebody says so."""
-    assert HeldPlace.CLOSED is held(cluster)
     with pytest.raises(LookFirstError):
         cluster.allocator.allocations.place_replica("v-r-1", SECONDS, is_looked_at=False)
     with pytest.raises(PreconditionError, match="more than there is room for"):
@@ -61,7 +50,6 @@ def outgrows(cluster: Allocating) -> None:
 def test_without_room_for_the_difference_it_stays_until_it_is_deallocated() -> None:
     cluster = waiting(n1=100, n2=90)
     cluster.show("w", 60, on="n1")
-    assert HeldPlace.PLACE is held(cluster)
     cluster.show("v", 50)
     outgrows(cluster)
     assert (-10, 90) == (cluster.free_gib("n1"), cluster.free_gib("n2"))
@@ -106,7 +94,7 @@ def test_a_place_is_known_by_a_disk_that_has_another_name_since() -> None:
     cluster = waiting(n1=100)
     n1 = cluster.allocator._world.nodes["n1"]
     cluster.put_node(replace(n1, disks=(replace(n1.disks[0], name="other"),)))
-    assert (HeldPlace.PLACE, ("n1", "d1")) == (held(cluster), place(cluster.schedule("v-r-1")))
+    assert ("n1", "d1") == place(cluster.schedule("v-r-1"))
     assert 90 == cluster.free_gib("n1", "other")
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.allocator.choose.beside import BesideOthers
+from controller.allocator.by_name.beside import BesideOthers
+from controller.allocator.by_name.find import beside_others
 from controller.allocator.choose.choose import MOST_LOOKS, Chooser
 from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.allocator.plans.table import Table
-from controller.allocator.verbs.find import beside_others
 from controller.allocator.verbs.grow import places_to_come
 from controller.allocator.world.world import World
 from controller.model.longhorn import Replica, Volume

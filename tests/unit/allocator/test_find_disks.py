@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.choose.beside import FoundDisks
+from controller.allocator.by_name.beside import FoundDisks
+from controller.allocator.by_name.find import DiskQuestion
 from controller.allocator.outcome import Mode
-from controller.allocator.verbs.find import DiskQuestion
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotFoundError, NotReadyError
 from controller.model.longhorn import BackingImage, LonghornSettings

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.choose.budget import Budget
 from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.choose.verdict import LATE, Verdict
 from controller.allocator.choose.wanted import NothingTaken

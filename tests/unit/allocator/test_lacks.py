@@ -14,7 +14,7 @@ from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, 
 
 
 def lack_of(site: PlacedCluster, replica: str) -> Lack:
-    found = site.allocator.places.lack_of(replica)
+    found = site.allocator.lack_of(replica)
     assert found is not None
     return found
 
@@ -43,7 +43,7 @@ def test_what_is_planned_for_others_is_in_the_way_of_a_first_copy_alone() -> Non
 
     assert {"Contended": 2} == lack_of(site, first).reasons
     assert "80 GiB are promised to other volumes" in lack_of(site, first).text
-    assert site.allocator.places.lack_of(second) is None
+    assert site.allocator.lack_of(second) is None
 
 
 def test_its_claim_and_who_uses_it_are_told() -> None:
@@ -57,11 +57,11 @@ def test_its_claim_and_who_uses_it_are_told() -> None:
 def test_nothing_lacks_where_there_is_room_or_a_place_or_no_replica() -> None:
     site = PlacedCluster().add_nodes(n1=100)
     (first,) = add_free_volume(site, "v", 60)
-    assert site.allocator.places.lack_of(first) is None
+    assert site.allocator.lack_of(first) is None
     site.store(site.turn(first))
     site.add_node("n1", free_gib=0)
     for name in (first, "gone"):
-        assert site.allocator.places.lack_of(name) is None
+        assert site.allocator.lack_of(name) is None
 
 
 @pytest.mark.parametrize("is_full", [False, True])
@@ -74,7 +74,7 @@ def test_a_copy_beside_a_failed_one_is_no_first_one_and_need_not_spare_what_is_p
     second = add_second_copy(site, 60, first_on="n1")
     failed = builders.replica("v-r-1", "v", 60, on="n1", uid="uid-v-r-1", failed_at="2026-01-01T11:59:00Z")
     site.allocator.observe_replica("v-r-1", failed)
-    found = site.allocator.places.lack_of(second)
+    found = site.allocator.lack_of(second)
     assert is_full is (found is not None)
     assert found is None or not found.is_first
 

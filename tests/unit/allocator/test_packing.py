@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.choose.budget import Budget
-from controller.allocator.choose.packing import PACK_STEPS, Item, Packed, Steps, pack
+from controller.allocator.choose.packing import PACK_STEPS, Budget, Item, Packed, Steps, pack
 from tests.fakes.clock import VirtualClock
 
 

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.outcome import Mode, TurnStep
-from controller.allocator.verbs.place import BESIDE_SECONDS, GATE_SECONDS, HOLD_AFTER_SECONDS, HOLD_SECONDS, How, Why
+from controller.allocator.outcome import How, Mode, TurnStep, Why
+from controller.allocator.verbs.place import (
+    BESIDE_SECONDS,
+    GATE_SECONDS,
+    HOLD_AFTER_SECONDS,
+    HOLD_SECONDS,
+)
 from controller.model.longhorn import LonghornSettings
 from controller.model.places import Place
 from controller.rules.placing import Wait
@@ -312,6 +317,21 @@ def test_a_write_that_failed_counts_no_more() -> None:
     (other,) = add_free_volume(site, "w", 60)
 
     assert "n1-d1" == site.where(other)
+
+
+def test_where_a_write_failed_its_pod_that_waits_for_a_choice_still_has_the_place() -> None:
+    """Of a claim that is bound at once, before the pod's node is chosen."""
+    site = PlacedCluster().add_nodes(n1=100)
+    assert {"n1"} == site.ask("pod", 60, "n1", class_name="roaming")
+    name = site.provision("pod", locality="disabled")
+    held = site.pending()
+    turn = site.turn(f"{name}-r-1")
+    assert turn.write is not None
+
+    site.allocator.places.failed(turn.write, builders.replica(f"{name}-r-1", name, 60))
+
+    assert held == site.pending()
+    assert set() == site.ask("other", 60, "n1")
 
 
 def test_the_end_of_a_former_decision_is_none_of_the_present_ones() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.outcome import Mode, TurnStep
+from controller.allocator.outcome import Mode, TurnStep, Why
 from controller.allocator.verbs import place as place_module
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
-from controller.allocator.verbs.place import HOLD_AFTER_SECONDS, Why
+from controller.allocator.verbs.place import HOLD_AFTER_SECONDS
 from controller.model.longhorn import MAX_REBUILD_RETRIES, BackingImage, DiskNeeds, InstanceManager, LonghornSettings
 from controller.model.places import Place
 from controller.rules.placing import Wait

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from controller.allocator.choose.budget import Budget
 from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import Places, PodFit
 from controller.allocator.choose.verdict import BACKING_IMAGE, CONTENDED, FULL, GAVE_UP, KEPT, LATE, NO_ROOM, Verdict
 from controller.allocator.choose.wanted import NothingTaken, Plus, Taken

@@ -9,6 +9,7 @@ from controller.allocator.plans import quarantine
 from controller.allocator.verbs.filter import Filtering
 from controller.allocator.verbs.grow import GrowthRequest
 from controller.allocator.verbs.observe import EventContext
+from controller.allocator.verbs.planning import Planner
 from controller.clock import Clock
 from controller.errors import BugError, NotReadyError
 from tests.fakes.builders import GIB, TestCluster
@@ -80,6 +81,21 @@ def test_the_table_is_made_anew_with_all_that_others_have(cluster: TestCluster) 
     assert before == cluster.allocator.snapshot().promises
     cluster.select_node("answered", "n2")
     assert [("ns/answered", "n2"), ("ns/chosen", "n1")] == cluster.promised()
+
+
+def test_the_pods_of_a_volume_that_cannot_be_planned_hear_of_it(
+    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("odd")
+
+    assert {"n1"} == cluster.ask("a", 60, "n1")
+    monkeypatch.setattr(Planner, "_settle", fail)
+    cluster.select_node("a", "n1")
+    monkeypatch.undo()
+    with pytest.raises(BugError, match=r"ns/a is in quarantine after a fault: .*odd"):
+        cluster.filter("a", "n1")
+    assert {"n1"} == cluster.ask("b", 60, "n1")
 
 
 def test_quarantine_ends_with_the_pod(cluster: TestCluster) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.choose.budget import Budget
 from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.outcome import Mode
 from controller.allocator.plans.plan import Hold, Plan, Source

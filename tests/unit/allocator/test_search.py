@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller.allocator.choose.budget import Budget
 from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.choose.search import LOT, NodeSearch, in_order, look, within
 from controller.allocator.choose.wanted import NothingTaken, Plus

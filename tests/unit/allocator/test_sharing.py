@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from controller.allocator.outcome import Decision
-from controller.allocator.verbs.sharing import MANY
+from controller.allocator.waiting.sharing import MANY
 from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster, disk
 from tests.unit.allocator.bursts import run_crowd

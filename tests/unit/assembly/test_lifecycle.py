@@ -12,12 +12,13 @@ import pytest
 from controller.allocator.outcome import Mode, Wakeup
 from controller.assembly.lifecycle import RULE_OUT_SECONDS, Configured, Lifecycle, Parts, mode_of
 from controller.errors import NotLeaderError, SchedulerError, UnavailableError
+from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import LonghornSettings
 from controller.placement.plan_objects import Loaded
 from controller.process.common_metrics import StoreState
 from controller.process.worker import Worker
 from controller.settings import LiveSettings
-from tests.fakes.builders import TestCluster
+from tests.fakes.builders import GIB, TestCluster, replica, volume
 from tests.waiting import wait_until
 
 
@@ -58,6 +59,8 @@ class Parted:
         self.problems: dict[str, str] = {}
         self.endpoint_failure: UnavailableError | None = None
         self.fence_failure: SchedulerError | None = None
+        self.record: list[Allocation] = []
+        self.record_failure: SchedulerError | None = None
         self.no_pod_opts_in = True
         self.is_open = False
         self.follower = Named("informer", self.said)
@@ -72,6 +75,7 @@ class Parted:
                 waker=Named("waker", self.said),
                 endpoint=self,
                 terms=self,
+                load_record=self.load_record,
                 always=[Named("recorder", self.said)],
                 read_settings=lambda: self.read_settings(),  # noqa: PLW0108
                 tell=lambda reason, text, is_warning: self.told.append((f"{reason} {text}", is_warning)),
@@ -98,6 +102,12 @@ class Parted:
     def load(self, term: int) -> Loaded:
         self.said.append(f"load {term}")
         return Loaded()
+
+    def load_record(self) -> list[Allocation]:
+        self.said.append("load record")
+        if self.record_failure is not None:
+            raise self.record_failure
+        return self.record
 
     def changed(self) -> None:
         """The gate looks again."""
@@ -164,6 +174,7 @@ def test_a_term_begins_with_caught_up_stores_and_ends_its_beginning_with_the_end
         "fence 7",
         "catch up",
         "load 7",
+        "load record",
         "gate open 7",
         "sweeper start",
         "waker start",
@@ -178,7 +189,7 @@ def test_the_gate_stays_closed_until_the_stores_have_caught_up() -> None:
     assert parted.step() == ["fence 1", "catch up"]
 
     parted.follower.catches_up = True
-    assert parted.step()[:4] == ["fence 1", "catch up", "load 1", "gate open 1"]
+    assert parted.step()[:5] == ["fence 1", "catch up", "load 1", "load record", "gate open 1"]
 
 
 @pytest.mark.parametrize("fault", [UnavailableError("away"), NotLeaderError("over")])
@@ -189,6 +200,23 @@ def test_nothing_is_decided_before_a_former_leader_is_fenced_off(fault: Schedule
 
     parted.fence_failure = None
     assert parted.step()[:2] == ["fence 1", "catch up"]
+
+
+def test_nothing_is_decided_before_it_is_read_what_the_leader_before_gave_by_name() -> None:
+    parted = Parted()
+    parted.live = replace(parted.live, allocation_authority="disk-scheduler")
+    parted.elected()
+    parted.cluster.add_node("n1")
+    parted.cluster.allocator.observe_volume("v", volume("v"))
+    parted.cluster.allocator.observe_replica("r", replica("r", "v"))
+    parted.record_failure = UnavailableError("away")
+    parted.record = [Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", GIB)]
+    assert parted.step() == ["fence 1", "catch up", "load 1", "load record"]
+    assert parted.cluster.allocator.record.waiting() == 0
+
+    parted.record_failure = None
+    assert "gate open 1" in parted.step()
+    assert parted.cluster.allocator.record.waiting() == 1
 
 
 @pytest.mark.parametrize("fault", [UnavailableError("away"), ValueError("odd")], ids=["expected", "not expected"])
@@ -205,7 +233,7 @@ def test_a_fault_while_a_store_catches_up_keeps_the_gate_closed_and_is_not_swall
         with pytest.raises(ValueError) if isinstance(fault, ValueError) else nullcontext():
             parted.lifecycle.step()
     assert not parted.is_open
-    assert parted.step()[:4] == ["fence 1", "catch up", "load 1", "gate open 1"]
+    assert parted.step()[:5] == ["fence 1", "catch up", "load 1", "load record", "gate open 1"]
 
 
 def test_losing_the_lease_closes_the_gate_first_and_in_the_electors_own_thread() -> None:

@@ -1,13 +1,23 @@
-"""A change of a node's record is sent as what differs, and makes the record that was wanted."""
+"""A node's record is read as it was written, and a change of it is sent as what differs."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kube.resources import NODE_DISK_ALLOCATIONS
-from controller.model.allocations import Allocation, Purpose
-from controller.model.records import FIELD, allocations_in, changes_between, encode_allocations
+from controller.model.allocations import Allocation, NodeRecord, Purpose, largest
+from controller.model.records import (
+    FIELD,
+    changes_between,
+    encode_allocations,
+    node_record,
+    others_disks,
+    own_record,
+    sharing,
+)
 from tests.fakes.apiserver import FakeApiServer
 
 ENTRIES = st.builds(
@@ -21,22 +31,63 @@ ENTRIES = st.builds(
 RECORDS = st.lists(ENTRIES, unique_by=lambda one: one.key)
 
 
+def replica(name: str, size: int = 10) -> Allocation:
+    return Allocation(Purpose.REPLICA, name, "n1", "d1", size)
+
+
+def raw(entries: list[Allocation]) -> dict[str, Any]:
+    return {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {FIELD: encode_allocations(entries)}}
+
+
 @given(RECORDS, RECORDS)
 def test_a_merge_patch_makes_the_record_that_was_wanted(before: list[Allocation], after: list[Allocation]) -> None:
     api = FakeApiServer()
-    api.put(NODE_DISK_ALLOCATIONS, "ns", {"metadata": {"name": "n1"}, "spec": {FIELD: encode_allocations(before)}})
+    api.put(NODE_DISK_ALLOCATIONS, "ns", raw(before))
     changes = changes_between(before, after)
-    found = api.patch(NODE_DISK_ALLOCATIONS, "ns", "n1", {"spec": {FIELD: changes}})["spec"][FIELD]
-    assert tuple(sorted(after)) == allocations_in(found, "n1")
-    assert {one.disk_uuid for one in after} == found.keys()  # nothing stays of a disk without entries
+    found = api.patch(NODE_DISK_ALLOCATIONS, "ns", "n1", {"spec": {FIELD: changes}})
+    assert tuple(sorted(after)) == own_record(found).allocations
+    assert {one.disk_uuid for one in after} == found["spec"][FIELD].keys()  # nothing stays of a disk without entries
     assert len(set(before) ^ set(after)) >= len(changes)
 
 
 def test_only_what_differs_is_sent() -> None:
-    stays, grows, goes = (Allocation(Purpose.REPLICA, name, "n1", "d1", 10) for name in ("stays", "grows", "goes"))
-    grown = Allocation(Purpose.REPLICA, "grows", "n1", "d1", 20)
+    stays, grows, goes = replica("stays"), replica("grows"), replica("goes")
     image = Allocation(Purpose.BACKING_IMAGE, "image", "n1", "d2", 5)
     wanted = {"d1": {"replicas": {"grows": 20, "goes": None}}, "d2": {"backingImages": {"image": 5}}}
-    assert wanted == changes_between([stays, grows, goes], [stays, grown, image])
+    assert wanted == changes_between([stays, grows, goes], [stays, replica("grows", 20), image])
     assert {"d1": None} == changes_between([stays, image], [image])
     assert {} == changes_between([stays, image], [image, stays])
+
+
+@given(RECORDS)
+def test_what_is_written_is_read_back_with_the_version_of_its_object(entries: list[Allocation]) -> None:
+    assert NodeRecord("n1", tuple(sorted(entries)), "7") == own_record(raw(entries)) == node_record(raw(entries))
+
+
+@given(RECORDS, RECORDS)
+def test_of_two_records_the_larger_of_each_entry_is_taken(one: list[Allocation], other: list[Allocation]) -> None:
+    found = {entry.key: entry.size_bytes for entry in largest((*one, *other))}
+    assert found == {key: max(e.size_bytes for e in (*one, *other) if e.key == key) for key in found}
+    assert found.keys() == {entry.key for entry in (*one, *other)}
+
+
+def test_a_longhorn_node_without_the_field_has_no_record() -> None:
+    specs: list[Any] = [None, {}, {"disks": {}}, 5]
+    assert [None] * 4 == [node_record({"metadata": {"name": "n1"}, "spec": spec}) for spec in specs]
+    assert NodeRecord("n1") == node_record({"metadata": {"name": "n1"}, "spec": {FIELD: {}}})
+
+
+def test_whatever_a_longhorn_node_has_under_disks_names_is_not_ours() -> None:
+    node = raw([replica("r1")])
+    node["spec"][FIELD].update({"disk-1": {"replicas": {"theirs": 9}}, "disk-2": "garbage"})
+    node["spec"]["disks"] = {"disk-1": {}, "disk-2": {}, "d1": {}}
+    node["status"] = {"diskStatus": {"d1": {"diskUUID": "d1"}, "disk-1": {"diskUUID": "x"}}}
+    assert {"disk-1", "disk-2"} == others_disks(node)
+    assert NodeRecord("n1", (replica("r1"),), "7") == node_record(node)
+
+
+def test_entries_that_are_the_same_are_in_memory_once() -> None:
+    old = NodeRecord("n1", (replica("a"), replica("b")), "1")
+    new = sharing(old, NodeRecord("n1", (replica("a"), replica("b", 20)), "2", "a problem"))
+    assert NodeRecord("n1", (replica("a"), replica("b", 20)), "2", "a problem") == new
+    assert old.allocations[0] is new.allocations[0]

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
+from controller.allocator.outcome import How, PlaceWrite, ReplicaTurn, TurnStep, Why
 from controller.allocator.plans.plan import Hold, Plan
-from controller.allocator.verbs.place import How, Why
 from controller.errors import SchedulerError
 from controller.kube.resources import LONGHORN_REPLICAS, Resource
 from controller.kube.store import Change

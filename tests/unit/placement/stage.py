@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from controller.allocations.backends import NodeDiskAllocationBackend
 from controller.allocator.allocator import Allocator
 from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.kube.store import Store
 from controller.model.allocations import Allocation
+from controller.record.backends import NodeDiskAllocationBackend
 from controller.settings import LiveSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, TestCluster

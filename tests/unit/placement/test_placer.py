@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.allocator.outcome import Mode, ReplicaTurn, TurnStep
+from controller.allocator.outcome import REASONS, Mode, ReplicaTurn, TurnStep, Why
 from controller.allocator.plans.plan import Plan
-from controller.allocator.verbs.place import REASONS, Why
 from controller.errors import (
     ClusterError,
     ConflictError,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Self
 
 import grpc
@@ -13,11 +12,10 @@ import pytest
 
 from certs.authority import LeafSpec, Pair, sign
 from certs.webhook import CLIENT_SUBJECT
-from controller.allocations.waiting import StillWanted
 from controller.allocator.outcome import Mode
 from controller.clock import SystemClock
 from controller.errors import NotLeaderError, NotReadyError
-from controller.model.allocations import Change, NodeRecord, changed
+from controller.model.allocations import Allocation, Purpose
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.allocating import DiskAllocator, Record
 from controller.rpc.calls import NamedCalls
@@ -194,43 +192,30 @@ class Leader:
 
 
 class FakeRecord:
-    """Keeps what is committed and tells the allocator; `failure` is raised instead, before anything is kept."""
-
-    place = ""
+    """Keeps what nodes are to have; `failure` is raised instead, before anything is kept."""
 
     def __init__(self, leader: Leader) -> None:
-        self._leader, self._lock = leader, threading.Lock()
-        self.records: dict[str, NodeRecord] = {}
+        self._record, self._lock = leader.cluster.allocator.record, threading.Lock()
+        self.records: dict[str, tuple[Allocation, ...]] = {}
         self.commits = 0
         self.failure: Exception | None = None
 
-    def commit(
-        self,
-        changes: Sequence[Change],
-        deadline: float,
-        is_still_wanted: StillWanted,
-        seen: Sequence[NodeRecord],
-        check: Callable[[], None],
-    ) -> None:
-        del deadline, seen
-        check()
+    def entries(self, purpose: Purpose, name: str) -> list[Allocation]:
+        known = (one for entries in self.records.values() for one in entries)
+        return [one for one in known if (one.purpose, one.name) == (purpose, name)]
+
+    def commit(self, nodes: Collection[str], deadline: float) -> None:
+        del deadline
         if self.failure is not None:
             raise self.failure
         with self._lock:
             self.commits += 1
-            for change in changes:
-                record = self.records.get(change.node, NodeRecord(change.node))
-                there = next((one for one in record.allocations if one.key == change.key), None)
-                if not is_still_wanted(change, there):
-                    continue
-                kept = changed(record.allocations, [change])
-                self.records[change.node] = replace(record, allocations=kept, version=str(self.commits))
-            for name in {change.node for change in changes} & self.records.keys():
-                self._leader.cluster.allocator.allocations.learn(self.records[name])
+            for node, wanted in self._record.of_nodes(nodes).items():
+                self.records[node] = wanted
+                self._record.written(node, wanted)
 
     def bytes_on(self, node: str) -> int:
-        record = self.records.get(node)
-        return sum(one.size_bytes for one in record.allocations) if record is not None else 0
+        return sum(one.size_bytes for one in self.records.get(node, ()))
 
 
 def show(leader: Leader, name: str, gib: float, on: str = "") -> None:

@@ -4,7 +4,7 @@ like."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -15,9 +15,7 @@ import pytest
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
 from controller.allocator.outcome import Allotment
-from controller.allocator.verbs.decisions import DOUBT_SECONDS
-from controller.errors import ConflictError, NotReadyError, TooManyReadsError, UnreadableRecordError
-from controller.model.allocations import Allocation, NodeRecord, Purpose
+from controller.errors import NotReadyError, RefusedWriteError, TooManyReadsError
 from controller.model.longhorn import BackingImage, Volume
 from controller.model.records import MAX_ENTRIES
 from controller.rpc import disk_scheduler_pb2 as pb
@@ -56,6 +54,19 @@ def test_a_replica_is_on_record_when_its_caller_hears_of_it(
     assert ["allocated", "already-allocated"] == leader.calls.outcomes
 
 
+def test_who_asks_about_disks_is_told_what_is_left_beside_what_was_given(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100)
+    show(leader, "v", 60)
+    show(leader, "w", 60)
+    assert ["n1"] == [one.node for one in client.find_disk_candidates("w", "w-r-1").candidates]
+    client.schedule_replica("v", "v-r-1")
+    assert [("n1", 20 * GIB)] == [
+        (one.node, one.missing_bytes) for one in client.find_disk_candidates("w", "w-r-1").refusals
+    ]
+
+
 def test_no_room_comes_with_what_is_missing_where(
     leader: Leader, record: FakeRecord, client: DiskSchedulerClient
 ) -> None:
@@ -92,24 +103,13 @@ def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(
     assert ["no-room", "precondition"] == leader.calls.outcomes
 
 
-def test_a_record_that_cannot_be_read_is_another_code_than_no_room(
+def test_a_record_without_a_place_for_more_is_another_code_than_no_room(
     leader: Leader, record: FakeRecord, client: DiskSchedulerClient
 ) -> None:
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
-    leader.cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=GIB))
-    leader.cluster.allocator.observe_record("n1", NodeRecord("n1", problem="garbage"))
-    for call in (lambda: client.schedule_replica("v", "v-r-1"), lambda: client.schedule_backing_image("i")):
-        with pytest.raises(CallFailedError, match=r"^FAILED_PRECONDITION: .* record cannot be read: garbage"):
-            call()
-    assert ["precondition", "precondition"] == leader.calls.outcomes
-
-
-def test_so_is_one_that_has_no_place_for_more(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
-    leader.cluster.add_nodes(n1=100)
-    show(leader, "v", 60)
-    entries = [Allocation(Purpose.REPLICA, f"r{number}", "n1", "n1-d1", 1) for number in range(MAX_ENTRIES)]
-    leader.cluster.allocator.observe_record("n1", NodeRecord("n1", tuple(entries)))
+    for number in range(MAX_ENTRIES):
+        leader.cluster.allocator.observe_replica(f"r{number}", replica(f"r{number}", f"v{number}", 0, on="n1"))
     with pytest.raises(CallFailedError, match=r"^FAILED_PRECONDITION: .* no place for more than 10000 replicas on n1"):
         client.schedule_replica("v", "v-r-1")
     assert ["precondition"] == leader.calls.outcomes
@@ -127,13 +127,13 @@ def test_without_a_failed_replica_it_is_said_that_there_is_none(
 def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(
     leader: Leader, record: FakeRecord, client: DiskSchedulerClient
 ) -> None:
-    """A record's entries may be as large as a number there can be."""
+    """An object's figures may be as large as a number there can be."""
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
     show(leader, "w", 6, on="n1")
     most = 2**63 - 1
-    entries = [Allocation(Purpose.REPLICA, name, "n1", "n1-d1", most) for name in ("a", "b")]
-    leader.cluster.allocator.observe_record("n1", NodeRecord("n1", tuple(entries)))
+    for name in ("a", "b"):
+        leader.cluster.allocator.observe_replica(name, replace(replica(name, "x", on="n1"), size_bytes=most))
     with pytest.raises(NoRoomError) as raised:
         client.schedule_replica("v", "v-r-1")
     assert [most] == [one.missing_bytes for one in raised.value.refusals.refusals]
@@ -142,35 +142,35 @@ def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(
     assert Reply.REFUSED == held.verdict
 
 
-@pytest.mark.parametrize(
-    ("failure", "code"),
-    [
-        (NotReadyError("the record of n1 was not written in time"), grpc.StatusCode.UNAVAILABLE),
-        (ConflictError("somebody else has changed the record of n1"), grpc.StatusCode.ABORTED),
-        (UnreadableRecordError("the record of n1 cannot be read"), grpc.StatusCode.FAILED_PRECONDITION),
-    ],
-)
-def test_a_write_that_fails_is_an_error_and_its_bytes_count_on(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient, failure: Exception, code: grpc.StatusCode
+def test_a_write_that_fails_is_an_error_and_what_was_given_is_told_to_the_next_call(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
 ) -> None:
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
     show(leader, "w", 60)
-    record.failure = failure
-    with pytest.raises(CallFailedError, match=str(failure)) as raised:
+    record.failure = NotReadyError("the record of n1 was not written in time")
+    with pytest.raises(CallFailedError, match="the record of n1 was not written in time") as raised:
         client.schedule_replica("v", "v-r-1")
-    assert code is code_of(raised)
-    record.failure = None
-    with pytest.raises(
-        CallFailedError, match="not known whether a write took the room on disk 'd1' of node n1"
-    ) as raised:
-        client.schedule_replica("w", "w-r-1")
     assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
-    assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node  # the same caller gets it after all
+    record.failure = None
     with pytest.raises(NoRoomError):
         client.schedule_replica("w", "w-r-1")
-    leader.cluster.pass_time(int(DOUBT_SECONDS) + 1)
+    assert client.schedule_replica("v", "v-r-1").already_allocated
     assert 60 * GIB == record.bytes_on("n1")
+
+
+def test_a_write_that_is_refused_is_an_error_and_its_bytes_are_free(
+    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
+) -> None:
+    leader.cluster.add_nodes(n1=100, n2=90)
+    show(leader, "v", 60)
+    record.failure = RefusedWriteError("the record of n1 cannot be written: 403", "n1")
+    with pytest.raises(CallFailedError, match="cannot be written: 403") as raised:
+        client.schedule_replica("v", "v-r-1")
+    assert grpc.StatusCode.UNAVAILABLE is code_of(raised)
+    record.failure = None
+    reply = client.schedule_replica("v", "v-r-1")
+    assert ("n2", False, 0) == (reply.allocation.node, reply.already_allocated, record.bytes_on("n1"))
 
 
 def test_a_smaller_expansion_that_is_written_later_takes_nothing_from_a_larger_one(
@@ -180,12 +180,12 @@ def test_a_smaller_expansion_that_is_written_later_takes_nothing_from_a_larger_o
     show(leader, "v", 10, on="n1")
     commit = record.commit
 
-    def overtaken(*changes: Any) -> None:
+    def overtaken(nodes: Collection[str], deadline: float) -> None:
         record.commit = commit  # type: ignore[method-assign]
         client.expand_volume("v", 30 * GIB)
-        commit(*changes)
+        commit(nodes, deadline)
 
-    record.commit = overtaken  # type: ignore[method-assign, assignment]
+    record.commit = overtaken  # type: ignore[method-assign]
     client.expand_volume("v", 20 * GIB)
     assert 30 * GIB == record.bytes_on("n1")
     room = leader.cluster.allocator._world.room("n1")
@@ -272,25 +272,6 @@ def test_what_still_lies_there_is_not_freed(leader: Leader, record: FakeRecord, 
     assert 0 == record.bytes_on("n1")
 
 
-def test_what_was_placed_a_moment_ago_is_not_freed(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
-    """Our watches lag: they show the replica without a disk, and the image without its copy."""
-    leader.cluster.add_nodes(n1=100)
-    show(leader, "v", 60)
-    image = BackingImage("i", real_size_bytes=20 * GIB)
-    leader.cluster.allocator.observe_backing_image("i", image)
-    client.schedule_replica("v", "v-r-1")
-    client.schedule_backing_image("i")
-    leader.reads.objects["replica", "v-r-1"] = replica("v-r-1", "v", 60, on="n1")
-    leader.reads.objects["backing_image", "i"] = replace(image, disk_uuids=frozenset({"n1-d1"}))
-    with pytest.raises(CallFailedError, match="still exists on node n1"):
-        client.deallocate_replica("v-r-1")
-    with pytest.raises(CallFailedError, match="still names disk 'n1-d1'"):
-        client.deallocate_backing_image("i", "n1-d1")
-    assert 80 * GIB == record.bytes_on("n1")
-
-
 def show_strict(leader: Leader) -> Volume:
     """A strict-local volume that is attached to n1, and a replica without a disk; the volume as it moves to n2."""
     leader.cluster.add_nodes(n1=100, n2=100)
@@ -333,19 +314,6 @@ def test_a_volume_that_was_attached_a_moment_ago_gets_its_disk_there(
     assert {"n1": 60 * GIB} == {name: record.bytes_on(name) for name in record.records}
 
 
-def test_a_strict_local_replica_follows_its_volume_to_another_node(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
-    at_n2 = show_strict(leader)
-    leader.reads.objects.update({("volume", "v"): at_n2, ("replica", "v-r-1"): replica("v-r-1", "v", 60)})
-    assert "n1" == client.schedule_replica("v", "v-r-1").allocation.node
-    leader.cluster.allocator.observe_volume("v", at_n2)
-    for already in (False, True):
-        reply = client.schedule_replica("v", "v-r-1")
-        assert ("n2", already) == (reply.allocation.node, reply.already_allocated)
-    assert (0, 60 * GIB) == (record.bytes_on("n1"), record.bytes_on("n2"))
-
-
 def test_a_replica_that_took_its_disk_a_moment_ago_is_told_where_it_lies(
     leader: Leader, record: FakeRecord, client: DiskSchedulerClient
 ) -> None:
@@ -367,6 +335,7 @@ def test_copies_of_images(leader: Leader, record: FakeRecord, client: DiskSchedu
     leader.cluster.add_nodes(n1=100)
     image = BackingImage("i", real_size_bytes=20 * GIB)
     leader.cluster.allocator.observe_backing_image("i", image)
+    leader.reads.objects["backing_image", "i"] = image
     assert "n1-d1" == client.schedule_backing_image("i").allocation.disk_uuid
     assert client.schedule_backing_image("i").already_allocated
     shown = replace(image, disk_uuids=frozenset({"n1-d1"}))

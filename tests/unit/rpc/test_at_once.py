@@ -3,122 +3,186 @@ answered, share its write, or free what it is about to be told."""
 
 from __future__ import annotations
 
+import random
 import threading
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from controller.kube.resources import LONGHORN_NODES
-from tests.unit.placement.stage import NAMESPACE, ReplicaCell
-from tests.unit.rpc.giving import GivingLeader
-from tests.unit.rpc.late import SECONDS, Late, copy_image, free, free_copy, free_gib, let_pass, put_image, start
+from controller.settings import DISK_SCHEDULER, LONGHORN
+from tests.unit.placement.stage import ReplicaCell
+from tests.unit.rpc.giving import SECONDS, GivingLeader, put_image
+from tests.unit.rpc.late import Late, start
 from tests.waiting import wait_until
 
 
+def given_to(cell: ReplicaCell, *told: tuple[str, object]) -> set[str]:
+    """Those that were told a place, which has to be on record."""
+    names = {name for name, node in told if node}
+    assert names <= cell.on_record().keys()
+    return names
+
+
 @pytest.mark.parametrize("was_given", [True, False])
-def test_what_one_call_frees_is_not_free_while_another_is_about_to_write_it(was_given: bool) -> None:
+def test_room_is_told_to_one_of_two_when_the_first_is_freed_before_it_is_told(was_given: bool) -> None:
     cell = ReplicaCell(n1=100)
     first, second = cell.add("v", 60), cell.add("w", 60)
     leader = GivingLeader(cell)
     if was_given:
-        leader.giving.place("v", first, SECONDS)
+        leader.place(first)
         leader.see()
-    late = Late(leader, lambda: leader.giving.place("v", first, SECONDS))
-    free(leader, first)
-    leader.see()
-    assert not leader.giving.place("w", second, SECONDS).allocations
+    late = Late(leader, lambda: leader.place(first))
+    leader.free(first)
+    other = leader.see().place(second)
     late.let_go()
-    leader.see()
-    assert ({first: "n1"}, 40, "") == (cell.on_record(), free_gib(leader), late.error)
+    assert 1 == len(given_to(cell, (first, late.told), (second, other)))
 
 
-def test_a_copy_that_one_call_frees_is_not_free_while_another_is_about_to_write_it() -> None:
+def test_room_is_told_to_one_of_two_when_the_first_is_a_copy_of_an_image() -> None:
     cell = ReplicaCell(n1=100)
     put_image(cell, 60)
-    replica = cell.add("w", 60)
+    second = cell.add("w", 60)
     leader = GivingLeader(cell)
-    late = Late(leader, lambda: copy_image(leader))
-    free_copy(leader)
-    leader.see()
-    assert not leader.giving.place("w", replica, SECONDS).allocations
+    late = Late(leader, leader.copy_image)
+    leader.free_copy()
+    other = leader.see().place(second)
     late.let_go()
-    assert ({"i": "n1"}, "") == (cell.on_record(), late.error)
+    assert 1 == len(given_to(cell, ("i", late.told), (second, other)))
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_what_is_about_to_be_freed_is_free_for_nobody_yet_and_may_be_given_again(is_copy: bool) -> None:
+    cell = ReplicaCell(n1=100)
+    put_image(cell, 60)
+    first, second = cell.add("v", 60), cell.add("w", 60)
+    leader = GivingLeader(cell)
+    give: Callable[[], str] = leader.copy_image if is_copy else lambda: leader.place(first)
+    assert "n1" == give()
+    late = Late(leader, leader.free_copy if is_copy else lambda: leader.free(first))
+    assert "" == leader.place(second)
+    assert "n1" == give()
+    late.let_go()
+    assert ({"i" if is_copy else first: "n1"}, 40) == (cell.on_record(), leader.see().free_gib())
+    assert "" == leader.place(second)
 
 
 def test_what_is_freed_and_given_anew_in_one_write_counts_for_good() -> None:
     cell = ReplicaCell(n1=100)
     first, small, second = cell.add("v", 60), cell.add("small", 10), cell.add("w", 60)
     leader = GivingLeader(cell)
-    leader.giving.place("v", first, SECONDS)
+    leader.place(first)
     leader.see()
-    go, write = threading.Event(), leader.writer._backend.write
+    begun, go, write = threading.Event(), threading.Event(), leader.writer.backend.write
 
     def write_late(*what: Any) -> Any:
+        begun.set()
         assert go.wait(SECONDS)
         return write(*what)
 
-    leader.writer._backend.write = write_late  # type: ignore[method-assign, assignment]
-    state = leader.writer._state_locked("n1")
-    calls = [start(lambda: leader.giving.place("small", small, SECONDS))]
-    wait_until(lambda: state.writing.locked() and not state.waiting, "a write under way", SECONDS)
-    calls.append(start(lambda: free(leader, first)))
-    wait_until(lambda: len(state.waiting) == 1, "the one who frees", SECONDS)
-    calls.append(start(lambda: leader.giving.place("v", first, SECONDS)))
-    wait_until(lambda: len(state.waiting) == 2, "the one who asks anew", SECONDS)
+    leader.writer.backend.write = write_late  # type: ignore[method-assign, assignment]
+    given = leader.cluster.allocator._given
+    calls = [start(lambda: leader.place(small))]
+    assert begun.wait(SECONDS)
+    calls.append(start(lambda: leader.free(first)))
+    wait_until(lambda: any(one.is_leaving for one in given.all()), "the one who frees", SECONDS)
+    calls.append(start(lambda: leader.place(first)))
+    wait_until(lambda: not any(one.is_leaving for one in given.all()), "the one who asks anew", SECONDS)
     go.set()
     for call in calls:
         call.join(SECONDS)
     for _ in range(2):
-        leader.see()
-        assert ({first: "n1", small: "n1"}, 30) == (cell.on_record(), free_gib(leader))
-        let_pass(leader, 100)
-    assert not leader.giving.place("w", second, SECONDS).allocations
+        assert ({first: "n1", small: "n1"}, 30) == (cell.on_record(), leader.see().free_gib())
+        cell.clock.advance(100)
+    assert "" == leader.place(second)
 
 
-def test_what_was_freed_and_given_anew_while_the_watch_was_away_counts_for_good() -> None:
-    cell = ReplicaCell(n1=100)
-    first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = GivingLeader(cell)
-    leader.giving.place("v", first, SECONDS)
+def test_of_many_calls_that_cross_each_other_none_is_told_what_the_record_does_not_show() -> None:
+    """Each caller is sure of what it was told last, since it waits for one answer before its next call."""
+    cell = ReplicaCell(n1=35, n2=25)
+    names = [cell.add(f"v{number}", 10) for number in range(8)]
+    leader, told, failures = GivingLeader(cell), dict[str, str](), list[Exception]()
+
+    def call(name: str) -> None:
+        dice = random.Random(name)
+        try:
+            for _ in range(12):
+                if dice.random() < 0.5:
+                    told[name] = leader.place(name)
+                    assert not told[name] or told[name] == cell.on_record()[name]
+                else:
+                    leader.free(name)
+                    told[name] = ""
+        except Exception as error:
+            failures.append(error)
+
+    threads = [start(lambda name=name: call(name)) for name in names]  # type: ignore[misc]
+    for thread in threads:
+        thread.join(60)
+    assert [] == failures
+    sure = {name: node for name, node in told.items() if node}
+    assert sure == cell.on_record()
+    lying = Counter(sure.values())
     leader.see()
-    free(leader, first)
-    assert 100 == free_gib(leader)
-    leader.giving.place("v", first, SECONDS)
-    let_pass(leader, 100)
-    assert 40 == free_gib(leader)
-    assert not leader.giving.place("w", second, SECONDS).allocations
+    assert (35 - 10 * lying["n1"], 25 - 10 * lying["n2"]) == (leader.free_gib("n1"), leader.free_gib("n2"))
+    assert 5 >= len(sure)
 
 
-def test_a_decision_of_one_term_is_not_written_in_the_next_one_of_the_same_process() -> None:
-    cell = ReplicaCell(n1=100)
-    first, second = cell.add("v", 60), cell.add("w", 60)
+CALLS: dict[str, Callable[[GivingLeader], object]] = {
+    "replica": lambda leader: leader.place("v-r-1"),
+    "copy": lambda leader: leader.copy_image(),
+    "growth": lambda leader: leader.expand("v", 60),
+    "a failed one": lambda leader: leader.reuse("v"),
+    "freed": lambda leader: leader.free("x-r-1"),
+    "freed copy": lambda leader: leader.free_copy(),
+}
+BY_CALL = pytest.mark.parametrize("call", CALLS)
+
+
+def about_to_be_told(call: str) -> tuple[GivingLeader, Late]:
+    cell = ReplicaCell(n1=100, n2=70)
+    put_image(cell, 60)
+    if call == "replica":
+        cell.add("v", 60)
+    else:
+        name = cell.lying("v")
+        failed = {"failedAt": "2020-01-01T00:00:00Z", "healthyAt": "2019-01-01T00:00:00Z"}
+        cell.change(name, **(failed if call == "a failed one" else {}))
+    x = cell.add("x", 10)
     leader = GivingLeader(cell)
-    late = Late(leader, lambda: leader.giving.place("v", first, SECONDS))
-    leader.checks.term = 2
-    leader.cluster.allocator.end_term()
-    leader.cluster.allocator.begin_term(has_predecessor=True)
-    leader.see()
-    assert leader.giving.place("w", second, SECONDS).allocations
+    if call == "freed":
+        assert leader.place(x)
+    if call == "freed copy":
+        assert "n1" == leader.copy_image()
+    return leader.see(), Late(leader, lambda: CALLS[call](leader))
+
+
+@BY_CALL
+def test_a_term_that_ends_before_the_answer_tells_nothing(call: str) -> None:
+    leader, late = about_to_be_told(call)
+    leader.end()
     late.let_go()
-    leader.see()
-    assert ({second: "n1"}, 40) == (cell.on_record(), free_gib(leader))
-    assert "term" in late.error
-    assert not leader.giving.place("v", first, SECONDS).allocations
+    assert (None, "this process does not lead") == (late.told, late.error)
 
 
-@pytest.mark.parametrize("to", ["n1", "n2"], ids=["renamed", "on another node"])
-def test_what_waits_on_a_disk_goes_with_it(to: str) -> None:
-    cell = ReplicaCell(n1=100, n2=10)
-    first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = GivingLeader(cell)
-    assert leader.giving.place("v", first, SECONDS).allocations
-    leader.see()
-    nodes = {name: cell.api.get(LONGHORN_NODES, NAMESPACE, name) for name in ("n1", "n2")}
-    for part, field in (("spec", "disks"), ("status", "diskStatus")):
-        nodes[to][part][field]["other"] = nodes["n1"][part][field].pop("d1")
-    for raw in nodes.values():
-        cell.api.put(LONGHORN_NODES, NAMESPACE, raw)
-    leader.see()
-    assert not leader.giving.place("w", second, SECONDS).allocations
-    (again,) = leader.giving.place("v", first, SECONDS).allocations
-    assert ("n1-d1", to) == (again.disk_uuid, again.node)
+@BY_CALL
+def test_nor_does_one_that_has_ended_when_the_same_process_leads_again(call: str) -> None:
+    leader, late = about_to_be_told(call)
+    leader.begin()
+    late.let_go()
+    assert (None, "the term in which this was decided has ended") == (late.told, late.error)
+
+
+@BY_CALL
+@pytest.mark.parametrize("again", [False, True], ids=["Longhorn decides", "the record decides again"])
+def test_nor_is_told_what_was_decided_before_longhorn_decided(call: str, again: bool) -> None:
+    """Longhorn may have placed another one in that room, also when it does not decide any more."""
+    leader, late = about_to_be_told(call)
+    leader.decide_by(LONGHORN)
+    problem = "allocation-authority is longhorn"
+    if again:
+        leader.see().decide_by(DISK_SCHEDULER)
+        problem = "allocation-authority has changed since this was decided; try again"
+    late.let_go()
+    assert (None, problem) == (late.told, late.error[: len(problem)])

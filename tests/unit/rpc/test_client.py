@@ -13,7 +13,6 @@ from controller.errors import (
     NotFoundError,
     NotLeaderError,
     PreconditionError,
-    UnreadableRecordError,
 )
 from controller.rpc.credentials import StrangerError
 from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient
@@ -52,7 +51,6 @@ def connections(chain: Chain, leader: Leader, code: Code) -> int:
     [
         (NotFoundError("no such volume"), Code.NOT_FOUND),
         (PreconditionError("not now"), Code.FAILED_PRECONDITION),
-        (UnreadableRecordError("garbage"), Code.FAILED_PRECONDITION),
         (StrangerError("for another"), Code.PERMISSION_DENIED),
         (MalformedRequestError("volume_name", "is odd"), Code.INVALID_ARGUMENT),
         (ConflictError("changed"), Code.ABORTED),

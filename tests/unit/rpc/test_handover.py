@@ -1,146 +1,246 @@
-"""A former leader's write arrives when the next one has begun, or has decided already."""
+"""Another leader begins, with what is on record: it tells the same, and a former one's late write changes nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from controller.errors import NotReadyError, OutdatedDecisionError
-from controller.model.allocations import Allocation, Purpose, Put
+from controller.errors import ConflictError, NotReadyError
+from controller.kube.resources import LONGHORN_REPLICAS
+from controller.model.allocations import Purpose
+from controller.settings import LONGHORN
 from tests.fakes.builders import GIB
-from tests.unit.placement.stage import ReplicaCell
-from tests.unit.rpc.giving import GivingLeader
-from tests.unit.rpc.late import (
-    SECONDS,
-    Late,
-    arrives,
-    copy_image,
-    delay,
-    expand,
-    free,
-    late_beside_a_pod,
-    overtake,
-    put_image,
-    refuse,
-    succeeds,
-)
+from tests.unit.placement.stage import NAMESPACE, ReplicaCell
+from tests.unit.rpc.giving import GivingLeader, put_image
+from tests.unit.rpc.late import Late, arrives, delay, fail, lose_answers
+
+GIVES: dict[str, Callable[[GivingLeader], object]] = {
+    "v-r-1": lambda leader: leader.place("v-r-1"),
+    "i": lambda leader: leader.copy_image(),
+    "x-r-1": lambda leader: leader.expand("x", 60).outcome,
+}
+BY_WHAT = pytest.mark.parametrize("what", GIVES)
+WHO = pytest.mark.parametrize("is_same", [False, True], ids=["another process", "the same process"])
+GIVEN = ("n1", "already-allocated")
 
 
-@pytest.mark.parametrize("is_new", [True, False], ids=["the first entry", "one more"])
-def test_room_that_a_former_leader_gave_meanwhile_is_not_given_again(is_new: bool) -> None:
-    cell = ReplicaCell(n1=100)
-    if not is_new:
-        arrives(cell, cell.add("v1", 10), 10)
-    second, third = cell.add("v2", 60), cell.add("v3", 60)
-    leader = GivingLeader(cell, term=2)
-    arrives(cell, second, 60)
-    with pytest.raises(OutdatedDecisionError):
-        leader.giving.place("v3", third, 5)
-    leader.see()
-    assert third not in cell.on_record()
-    given = leader.giving.place("v3", third, 5)
-    assert not given.allocations
-    assert {None} != {one.missing_bytes for one in given.obstacles}
-    assert "n1" == leader.giving.place("v2", second, 5).allocations[0].node
-    leader.see()
-    small = cell.add("v4", 20)
-    assert "n1" == leader.see().giving.place("v4", small, 5).allocations[0].node
-
-
-def test_the_same_asked_twice_is_not_given_by_the_second_either() -> None:
-    cell = ReplicaCell(n1=100)
-    second, third = cell.add("v2", 60), cell.add("v3", 60)
-    leader = GivingLeader(cell, term=2)
-    allocations = leader.cluster.allocator.allocations
-    arrives(cell, second, 60)
-    pending = allocations.place_replica(third, 5.0)
-    with pytest.raises(OutdatedDecisionError):
-        leader.giving.place("v3", third, 5)  # the same caller, that asks again in the meantime
-    allocations.withdrawn(pending)
-    assert not leader.see().giving.place("v3", third, 5).allocations
-
-
-def test_nor_is_the_same_growth() -> None:
-    cell = ReplicaCell(n1=100)
-    first, second = cell.lying("v"), cell.add("w", 60)
-    arrives(cell, first, 10)
-    arrives(cell, "gone", 10)
-    leader = GivingLeader(cell, term=2)
-    late = Late(leader, lambda: expand(leader, "v", 60))
-    arrives(cell, second, 60)
-    free(leader.see(), "gone")  # the record is of this term by that
-    leader.see()
-    with pytest.raises(OutdatedDecisionError):
-        expand(leader, "v", 60)
-    late.let_go()
-    assert "former leader" in late.error
-    assert {first: 10, second: 60} == {one.name: one.size_bytes // GIB for one in cell.entries()}
-
-
-def test_what_a_former_leader_writes_between_a_read_and_a_write_is_not_somebody_elses() -> None:
-    cell = ReplicaCell(n1=100)
-    names = [cell.add(name, 20) for name in ("v1", "v2", "v3")]
-    arrives(cell, names[0], 20)
-    leader = GivingLeader(cell, term=2)
-    overtake(leader, lambda: arrives(cell, names[1], 20))
-    with pytest.raises(OutdatedDecisionError):
-        leader.giving.place("v3", names[2], 5)
-    assert "n1" == leader.see().giving.place("v3", names[2], 5).allocations[0].node
-
-
-@pytest.mark.parametrize("is_written", [False, True], ids=["", "and the leader has written there since"])
-@pytest.mark.parametrize("purpose", list(Purpose))
-def test_what_a_former_leader_wrote_and_told_nobody_is_not_told_where_a_pod_has_its_room(
-    purpose: Purpose, is_written: bool
-) -> None:
-    """A growth, or a copy of a backing image, that is asked for once more."""
+def wanted(what: str) -> tuple[ReplicaCell, GivingLeader]:
+    """There is room for `what`, or for "w"."""
     cell = ReplicaCell(n1=100)
     put_image(cell, 60)
-    name = cell.lying("v")
-    leader = succeeds(cell)
-    assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
-    arrives(cell, name if purpose is Purpose.REPLICA else "i", 60, purpose=purpose)
-    leader.see()
-    if is_written:
-        leader.commit(Put(Allocation(Purpose.REPLICA, "other", "n1", "n1-d1", GIB)))
-        leader.see()
-    with pytest.raises(NotReadyError, match="the leader has changed"):
-        expand(leader, "v", 60) if purpose is Purpose.REPLICA else copy_image(leader)
+    cell.add("v", 60)
+    cell.add("w", 60)
+    if what == "x-r-1":
+        cell.lying("x")
+    return cell, GivingLeader(cell)
 
 
-@pytest.mark.parametrize("is_written", [False, True], ids=["", "and the leader has written there since"])
-@pytest.mark.parametrize("locality", ["best-effort", "strict-local"])
-def test_nor_is_a_place_that_it_gave_a_replica(locality: str, is_written: bool) -> None:
-    _, leader, name = late_beside_a_pod(locality)
-    if is_written:
-        leader.commit(Put(Allocation(Purpose.REPLICA, "other", "n1", "n1-d1", GIB)))
-        leader.see()
-    with pytest.raises(NotReadyError, match="not known yet whether the room there is taken"):
-        leader.giving.place("v", name, 5)
+def next_of(leader: GivingLeader, *, is_same: bool = False) -> GivingLeader:
+    leader.end()
+    return leader.begin() if is_same else GivingLeader(leader.cell, has_predecessor=True)
 
 
-def test_nor_one_that_this_leader_has_tried_to_give_before() -> None:
-    cell = ReplicaCell(n1=100)
-    cell.put_volume("v", 60, dataLocality="best-effort")
-    name = cell.put_replica("v", gib=60)
-    leader = succeeds(cell)
-    mend = refuse(leader, "n1")
-    with pytest.raises(NotReadyError, match="cannot be written"):
-        leader.giving.place("v", name, 5)
-    mend()
-    assert {"n1"} == leader.cluster.ask("pod", 60, "n1")
-    arrives(cell, name, 60)
-    with pytest.raises(NotReadyError, match="not known yet whether the room there is taken"):
-        leader.see().giving.place("v", name, 5)
+def sizes_gib(cell: ReplicaCell) -> dict[str, int]:
+    return {one.name: one.size_bytes // GIB for one in cell.entries()}
 
 
-def test_what_came_to_nothing_is_no_leaders_own() -> None:
-    cell = ReplicaCell(n1=200)
-    name, other = cell.add("v", 60), cell.add("x", 5)
-    leader = GivingLeader(cell, 2)
-    delay(leader)
+@BY_WHAT
+@WHO
+def test_what_was_told_is_told_by_the_next_leader_and_given_to_nobody_else(what: str, is_same: bool) -> None:
+    cell, leader = wanted(what)
+    assert GIVES[what](leader) in ("n1", "allocated")
+    for _ in range(3):
+        leader = next_of(leader, is_same=is_same)
+        assert "" == leader.place("w-r-1")
+        assert GIVES[what](leader) in GIVEN
+        cell.clock.advance(1_000)  # its caller writes its object whenever it likes
+    assert {what: 60} == sizes_gib(cell)
+
+
+@BY_WHAT
+@WHO
+def test_what_arrived_without_an_answer_is_found_by_the_next_leader(what: str, is_same: bool) -> None:
+    _, leader = wanted(what)
+    mend = lose_answers(leader)
     with pytest.raises(NotReadyError):
-        leader.giving.place("v", name, SECONDS)
-    leader.giving.place("x", other, SECONDS)
-    allocated = leader.cluster.allocator._world.allocated
-    one = Allocation(Purpose.REPLICA, name, "n1", "n1-d1", 60 * GIB)
-    assert ((), False) == (allocated.of(Purpose.REPLICA, name), allocated.is_ours(one))
+        GIVES[what](leader)
+    mend()
+    leader = next_of(leader, is_same=is_same)
+    assert "" == leader.place("w-r-1")
+    assert GIVES[what](leader) in GIVEN
+
+
+@BY_WHAT
+@WHO
+def test_what_never_arrived_is_given_to_others(what: str, is_same: bool) -> None:
+    _, leader = wanted(what)
+    fail(leader, lambda: GIVES[what](leader))
+    leader = next_of(leader, is_same=is_same)
+    assert "n1" == leader.place("w-r-1")
+    if what != "x-r-1":
+        assert "" == GIVES[what](leader)
+    else:
+        assert "no-room" == GIVES[what](leader)
+
+
+@BY_WHAT
+@pytest.mark.parametrize("is_written", [False, True], ids=["", "and it has written since"])
+def test_a_former_leaders_write_that_arrives_late_takes_nothing_from_what_the_next_one_gives(
+    what: str, is_written: bool
+) -> None:
+    cell, former = wanted(what)
+    small = cell.add("small", 5)
+    late = delay(former.see())
+    with pytest.raises(NotReadyError):
+        GIVES[what](former)
+    leader = next_of(former)
+    if is_written:
+        assert "n1" == leader.place(small)
+        with pytest.raises(Exception, match="409"):
+            late[0]()
+    else:
+        late[0]()
+    assert "n1" == leader.place("w-r-1")
+    assert {"w-r-1"} == {name for name, size in sizes_gib(leader.see().cell).items() if size == 60}
+    assert "" == next_of(leader).place("v-r-1")
+
+
+@pytest.mark.parametrize("what", ["v-r-1", "i"])
+def test_a_former_leaders_late_free_takes_nothing_from_what_the_next_one_has_told(what: str) -> None:
+    _, former = wanted(what)
+    assert "n1" == GIVES[what](former)
+    late = delay(former.see())
+    with pytest.raises(NotReadyError):
+        former.free_copy() if what == "i" else former.free(what)
+    leader = next_of(former)
+    assert "n1" == GIVES[what](leader)
+    with pytest.raises(ConflictError):
+        late[0]()
+    assert {what: 60} == sizes_gib(leader.see().cell)
+    assert "" == next_of(leader).place("w-r-1")
+
+
+@WHO
+def test_a_call_in_the_middle_of_which_the_leader_changes_is_told_nothing_and_takes_nothing(is_same: bool) -> None:
+    _, former = wanted("v-r-1")
+    late = Late(former, lambda: former.place("v-r-1"))
+    leader = next_of(former, is_same=is_same)
+    assert "n1" == leader.place("w-r-1")
+    late.let_go()
+    assert ({"w-r-1": "n1"}, None) == (leader.see().cell.on_record(), late.told)
+    assert "term" in late.error if is_same else "does not lead" in late.error
+    assert "" == leader.place("v-r-1")
+
+
+def test_who_leads_again_knows_nothing_of_its_former_term_but_what_is_on_record() -> None:
+    cell, one = wanted("v-r-1")
+    assert "n1" == one.place("v-r-1")
+    other = next_of(one)
+    assert 1 == other.free("v-r-1")
+    assert "n1" == other.place("w-r-1")
+    other.end()
+    assert ("", "n1") == (one.begin().place("v-r-1"), one.place("w-r-1"))
+    assert {"w-r-1": "n1"} == cell.on_record()
+
+
+def test_while_longhorn_decides_nothing_is_taken_over() -> None:
+    _, leader = wanted("v-r-1")
+    leader.place("v-r-1")
+    leader.decide_by(LONGHORN)
+    assert [] == leader.keeper.load()
+    assert 100 == leader.begin().free_gib()
+
+
+# What is taken over
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cell: cell.api.delete(LONGHORN_REPLICAS, NAMESPACE, "v-r-1"),
+        lambda cell: cell.change("v-r-1", failedAt="2020-01-01T00:00:00Z"),
+        lambda cell: cell.change("v-r-1", nodeID="n2", diskID="n2-d1"),
+        lambda cell: cell.put_replica("v", gib=60, meta={"deletionTimestamp": "2020-01-01T00:00:00Z"}),
+    ],
+    ids=["gone", "failed", "elsewhere", "deleting"],
+)
+def test_what_no_replica_waits_for_is_free(change: Callable[[ReplicaCell], object]) -> None:
+    cell, leader = wanted("v-r-1")
+    leader.place("v-r-1")
+    cell.put_node("n2", 60)
+    change(cell)
+    leader = next_of(leader)
+    assert 100 == leader.free_gib()
+    assert "n1" == leader.place("w-r-1")
+    assert "v-r-1" not in {one.name for one in cell.entries() if one.node == "n1"}
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_what_its_caller_has_written_by_then_counts_once(is_copy: bool) -> None:
+    cell, leader = wanted("v-r-1")
+    if is_copy:
+        leader.copy_image()
+        put_image(cell, 60, "n1")
+    else:
+        leader.place("v-r-1")
+        cell.change("v-r-1", nodeID="n1", diskID="n1-d1")
+    assert 40 == next_of(leader).free_gib()
+
+
+def test_of_two_places_of_a_replica_one_is_told_again_and_the_other_is_free() -> None:
+    """A leader ended while it moved it."""
+    cell = ReplicaCell(n1=100, n2=100)
+    first, second = cell.add("v", 60), cell.add("w", 60)
+    for node in ("n1", "n2"):
+        arrives(cell, first, 60, node=node)
+    leader = GivingLeader(cell, has_predecessor=True)
+    assert ("n1", "n2") == (leader.place(first), leader.place(second))
+    assert {(first, "n1"), (second, "n2")} == {(one.name, one.node) for one in leader.keep().cell.entries()}
+
+
+def test_it_is_the_one_where_its_volume_is_by_now() -> None:
+    cell = ReplicaCell(n1=100, n2=100)
+    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2", status={"currentNodeID": "n2"})
+    name = cell.put_replica("v", gib=60)
+    for node in ("n1", "n2"):
+        arrives(cell, name, 60, node=node)
+    assert "n2" == GivingLeader(cell, has_predecessor=True).place(name)
+
+
+def test_a_growth_that_does_not_fit_any_more_is_not_taken_over() -> None:
+    """Longhorn has placed another one there meanwhile."""
+    cell, leader = wanted("x-r-1")
+    leader.expand("x", 60)
+    cell.change("w-r-1", nodeID="n1", diskID="n1-d1")
+    leader = next_of(leader)
+    assert 30 == leader.free_gib()
+    assert "no-room" == leader.expand("x", 60).outcome
+
+
+def test_a_growth_that_was_taken_over_ends_as_any_other() -> None:
+    _, leader = wanted("x-r-1")
+    leader.expand("x", 60)
+    leader = next_of(leader)
+    assert 40 == leader.free_gib()
+    assert 90 == leader.let_growths_end().free_gib()
+    assert {"x-r-1": 10} == sizes_gib(leader.keep().cell)
+
+
+def test_a_growth_beyond_it_waits_until_it_is_known_what_the_leader_before_has_admitted() -> None:
+    cell, leader = wanted("x-r-1")
+    leader.expand("x", 30)
+    leader = next_of(leader)
+    with pytest.raises(NotReadyError, match="the leader has just changed"):
+        leader.expand("x", 60)
+    assert "already-allocated" == leader.expand("x", 30).outcome
+    cell.clock.advance(100)
+    assert "allocated" == leader.expand("x", 60).outcome
+
+
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_what_somebody_else_writes_into_the_record_takes_no_room_and_goes(purpose: Purpose) -> None:
+    cell, leader = wanted("v-r-1")
+    arrives(cell, "v-r-1" if purpose is Purpose.REPLICA else "i", 60, purpose=purpose)
+    assert "n1" == leader.see().place("w-r-1")
+    assert {"w-r-1": "n1"} == cell.on_record()

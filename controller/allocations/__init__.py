@@ -1,1 +1,0 @@
-"""The durable record of what is allocated on Longhorn's disks: where it is kept, who writes it, and its repair."""

@@ -1,0 +1,90 @@
+"""Which pods wait for the copies of a volume, and which node is chosen for each."""
+
+from __future__ import annotations
+
+from controller.allocator.plans.choice import choice_of
+from controller.allocator.plans.given import Given
+from controller.allocator.plans.plan import NO_PLACES, Hold, Source
+from controller.allocator.plans.shared_claims import SharedClaims
+from controller.allocator.plans.table import Table
+from controller.allocator.verbs.planning import Claimant
+from controller.allocator.world.world import World
+from controller.clock import Clock
+from controller.model.workload import Claim, Pod
+from controller.rules.demand import VolumeDemand
+
+
+class Claimants:
+    """Threads: none of its own; the allocator's lock guards it."""
+
+    def __init__(
+        self, world: World, table: Table, clock: Clock, shared: SharedClaims, given: Given, lost: set[str]
+    ) -> None:
+        """`lost`: volumes with fewer places than were planned."""
+        self._world, self._table, self._clock, self._shared = world, table, clock, shared
+        self._given, self.lost = given, lost
+        self.former: dict[str, float] = {}  # uids of pods that the leader before may have answered, until when
+
+    def choice(self, pod: Pod) -> str:
+        """The node that is chosen for the pod now; "" for none."""
+        return choice_of(
+            pod,
+            self._world.claims_of(pod),
+            self._table.hold(pod.uid) or self.lost_answer(pod.uid),
+            self._world.pv,
+            is_used_by_others=lambda claim: self._shared.is_used_by_others(claim, pod),
+        )
+
+    def lost_answer(self, pod_uid: str) -> Hold | None:
+        """What the leader before may have answered in its last moments, which it did not store: any node."""
+        now = self._clock.now()
+        if now >= self.former.get(pod_uid, now):
+            return None
+        return Hold(pod_uid, Source.FILTER, None, NO_PLACES, now, self._clock.now_utc())
+
+    def of(self, volume: str) -> list[Claimant]:
+        """Of the volume, the pods that wait for its copies, earlier ones first: those that are bound, those whose node
+        is chosen, and, of a volume that goes anywhere and exists or is requested, all that were told a place for it."""
+        found = dict[str, Claimant]()
+        for claim in self._world.claims_of_volume(volume):
+            demand = self._world.demand_of(claim.uid)
+            if demand is not None and demand.volume != volume:
+                continue
+            for pod in self._world.pods_of_claim(claim.key):
+                one = self._claimant(pod, claim, demand, volume)
+                if one is not None:
+                    found[pod.uid] = one
+        return sorted(found.values(), key=lambda one: self._rank(volume, one))
+
+    def _rank(self, volume: str, one: Claimant) -> tuple[bool, bool, bool, str, str]:
+        """The pod whose node decides comes first: one that stays, that was told a place, the earliest."""
+        pod, plan = self._world.pods[one.pod], self._table.plan(volume)
+        is_told = self._table.hold(one.pod) is not None or (plan is not None and one.pod in plan.pods)
+        return not one.node, pod.is_deleting, not is_told, pod.created_utc, pod.uid
+
+    def _claimant(self, pod: Pod, claim: Claim, demand: VolumeDemand | None, volume: str) -> Claimant | None:
+        hold = self._table.hold(pod.uid)
+        if pod.is_over:
+            return None
+        if pod.node_name:
+            return self._bound_claimant(pod, hold, demand, volume)
+        if hold is None:
+            return None
+        if hold.chosen:
+            return Claimant(pod.uid, hold.chosen, hold.at(hold.chosen).get(volume, ()))
+        is_asked_for = bool(claim.selected_node) or volume in self._world.volumes
+        offered = hold.anywhere.get(volume, ())
+        return Claimant(pod.uid, "", offered) if offered and is_asked_for else None
+
+    def _bound_claimant(self, pod: Pod, hold: Hold | None, demand: VolumeDemand | None, volume: str) -> Claimant | None:
+        plan = self._table.plan(volume)
+        is_told = hold is not None or (plan is not None and pod.uid in plan.pods) or volume in self.lost
+        if self._given.counts and not is_told:
+            return None  # who asks by name waits for nobody that never asked us
+        if not self._world.has_node(pod.node_name):
+            return None
+        if not is_told and demand is not None:
+            if not (demand.exists and self._shared.may_follow(pod, demand, pod.node_name)):
+                return None  # anybody may bind a pod whose claims ask for whatever they like
+        offered = hold.at(pod.node_name).get(volume, ()) if hold is not None else ()
+        return Claimant(pod.uid, pod.node_name, offered, is_told=is_told, is_leaving=pod.is_deleting)

@@ -1,0 +1,176 @@
+"""Where the record is kept: in the Longhorn Node if its CRD has the field, otherwise in an object of our own.
+
+Each write is one merge patch under the object's resourceVersion: its other contents stay, and only what changes is
+sent. A record of which something cannot be read is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from controller.errors import ConflictError, NotFoundError
+from controller.kube.api import CALL_SECONDS, KubeApi, listed
+from controller.kube.resources import CRDS, LONGHORN_NODES, NODE_DISK_ALLOCATIONS, Resource
+from controller.model.allocations import Allocation, NodeRecord
+from controller.model.names import LONGHORN_VERSION, WRITTEN_OVER_ANNOTATION
+from controller.model.reader import mapping_at
+from controller.model.records import (
+    FIELD,
+    changes_between,
+    encode_allocations,
+    node_record,
+    others_disks,
+    own_record,
+)
+
+Raw = dict[str, Any]
+NODE_CRD: Final = "nodes.longhorn.io"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A node's record, and the object that carries it, as it was read; None where that is not at hand. Without a
+    version there is no such object."""
+
+    record: NodeRecord
+    raw: Raw | None = None
+
+
+class RecordBackend(Protocol):
+    """Threads: any. Blocks: for the API server. I/O: one call each, `records` one for a page. Raises ClusterError."""
+
+    name: str
+
+    def records(self) -> list[StoredRecord]: ...
+    def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord: ...
+    def write(
+        self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float = CALL_SECONDS
+    ) -> StoredRecord:
+        """This and nothing else of ours is on record then, under another version than before; ConflictError when the
+        object is not as `stored` any more. One with a problem has to be as it was read."""
+        ...
+
+    def check(self) -> None:
+        """Raises NotFoundError where the cluster has no such kind of object."""
+        ...
+
+
+class _Listed:
+    """What both have in common: objects of one kind in one namespace."""
+
+    _kind: Resource
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        self._api, self._namespace = api, namespace
+
+    def check(self) -> None:
+        try:
+            self._api.list_page(self._kind, self._namespace, limit=1)
+        except NotFoundError as error:
+            kind = self._kind
+            text = f"the cluster has no {kind.plural}.{kind.group}: install the CustomResourceDefinition"
+            raise NotFoundError(text) from error
+
+    def records(self) -> list[StoredRecord]:
+        return [self._stored(raw) for raw in listed(self._api, self._kind, self._namespace)]
+
+    def _stored(self, raw: Raw) -> StoredRecord:
+        raise NotImplementedError
+
+    def _changed(self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float) -> StoredRecord:
+        """With these allocations instead of ours that are there."""
+        record, body = stored.record, copy.deepcopy(stored.raw)
+        if record.problem and body is not None:
+            body["spec"] = {**body.get("spec", {}), FIELD: {**self._others(body), **encode_allocations(allocations)}}
+            return self._stored(self._api.replace(self._kind, self._namespace, record.node, body, timeout=timeout))
+        changes = changes_between(record.allocations, allocations)
+        metadata: Raw = {"resourceVersion": record.version}
+        if not changes:  # else the API server keeps the version
+            metadata["annotations"] = {WRITTEN_OVER_ANNOTATION: record.version}
+        patch = {"metadata": metadata, "spec": {FIELD: changes}}
+        return self._stored(self._api.patch(self._kind, self._namespace, record.node, patch, timeout=timeout))
+
+    def _others(self, raw: Raw) -> Raw:
+        """What of the record is not ours."""
+        del raw
+        return {}
+
+
+class LonghornNodeBackend(_Listed):
+    """`spec.diskAllocations` of the Longhorn Node. What stands there under disks' names is left alone."""
+
+    name: str = "longhorn-node"
+    _kind = LONGHORN_NODES
+
+    def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:
+        return self._stored(self._api.get(LONGHORN_NODES, self._namespace, node, timeout=timeout))
+
+    def write(
+        self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float = CALL_SECONDS
+    ) -> StoredRecord:
+        return self._changed(stored, allocations, timeout)
+
+    def _stored(self, raw: Raw) -> StoredRecord:
+        name, version = str(raw["metadata"]["name"]), str(raw["metadata"].get("resourceVersion", ""))
+        return StoredRecord(node_record(raw) or NodeRecord(name, version=version), raw)
+
+    def _others(self, raw: Raw) -> Raw:
+        there = raw.get("spec", {}).get(FIELD)
+        return {disk: there[disk] for disk in others_disks(raw) & there.keys()} if isinstance(there, Mapping) else {}
+
+
+class NodeDiskAllocationBackend(_Listed):
+    """Our own object `NodeDiskAllocation`, one for each Longhorn node and of its name."""
+
+    name: str = "node-disk-allocation"
+    _kind = NODE_DISK_ALLOCATIONS
+
+    def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:
+        try:
+            return self._stored(self._api.get(NODE_DISK_ALLOCATIONS, self._namespace, node, timeout=timeout))
+        except NotFoundError:
+            return StoredRecord(NodeRecord(node))
+
+    def write(
+        self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float = CALL_SECONDS
+    ) -> StoredRecord:
+        node, kind = stored.record.node, NODE_DISK_ALLOCATIONS
+        if not stored.record.version:
+            body: Raw = {"apiVersion": kind.api_version, "kind": kind.kind}
+            body["metadata"] = {"name": node, "namespace": self._namespace}
+            body["spec"] = {FIELD: encode_allocations(allocations)}
+            return self._stored(self._api.create(kind, self._namespace, body, timeout=timeout))
+        try:
+            return self._changed(stored, allocations, timeout)
+        except NotFoundError as error:
+            raise ConflictError(f"NodeDiskAllocation {node} was deleted meanwhile") from error
+
+    def forget(self, stored: StoredRecord) -> None:
+        """There is no record there any more; ConflictError as of `write`."""
+        record = stored.record
+        if record.version:
+            with suppress(NotFoundError):
+                self._api.delete(self._kind, self._namespace, record.node, version=record.version)
+
+    def _stored(self, raw: Raw) -> StoredRecord:
+        return StoredRecord(own_record(raw), raw)
+
+
+def found_backend(api: KubeApi, namespace: str) -> RecordBackend:
+    """The one that this cluster's Longhorn Node CRD allows: a field that the schema does not have is pruned."""
+    if keeps_field(api.get(CRDS, None, NODE_CRD)):
+        return LonghornNodeBackend(api, namespace)
+    return NodeDiskAllocationBackend(api, namespace)
+
+
+def keeps_field(crd: Mapping[str, Any]) -> bool:
+    """Whether the CRD of Longhorn's Node has `spec.diskAllocations`."""
+    for version in mapping_at(crd, "", "spec").get("versions") or ():
+        if version.get("name") == LONGHORN_VERSION:
+            names = ("schema", "openAPIV3Schema", "properties", "spec", "properties")
+            return FIELD in mapping_at(version, "spec.versions", *names)
+    return False

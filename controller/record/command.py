@@ -1,0 +1,122 @@
+"""`python -m controller.record {crd,check}`: the record of what is allocated on Longhorn's disks.
+
+`crd` prints the CustomResourceDefinition of NodeDiskAllocation. `check` compares the record with Longhorn's objects and
+changes nothing; exit code 1 where they differ. What differs, the leader writes within seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from controller.allocator.allocator import Allocator
+from controller.clock import SystemClock
+from controller.errors import SchedulerError
+from controller.kube.api import ClientKubeApi, KubeApi, listed
+from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
+from controller.model.allocations import Allocation, Purpose
+from controller.model.longhorn import Replica, Volume
+from controller.model.parse import backing_image_facts, node_facts, replica_facts, volume_facts
+from controller.process.flags import add_version
+from controller.record.backends import found_backend
+from controller.record.definition import allocation_crd
+
+EXIT_DIFFERS: Final = 1
+EXIT_FAILED: Final = 2
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(args)
+    if options.command == "crd":
+        _say(json.dumps(allocation_crd(), indent=2))
+        return 0
+    try:
+        return check(ClientKubeApi.load(options.kubeconfig), options.namespace)
+    except SchedulerError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return EXIT_FAILED
+
+
+def check(api: KubeApi, namespace: str) -> int:
+    """Says what differs, a line each."""
+    backend = found_backend(api, namespace)
+    _say(f"backend={backend.name}")
+    objects, found = _Objects(api, namespace), 0
+    records = {one.record.node: one.record for one in backend.records()}
+    for node, wanted in sorted(objects.on_record(records.keys()).items()):
+        record = records.get(node)
+        problems = [f"not understood: {record.problem}"] if record is not None and record.problem else []
+        problems += objects.differences(wanted, record.allocations if record is not None else ())
+        found += len(problems)
+        for problem in problems:
+            _say(f"{node}: {problem}")
+    _say(f"differences={found}")
+    return EXIT_DIFFERS if found else 0
+
+
+class _Objects:
+    """What Longhorn has. MalformedRequestError where one of its objects cannot be read."""
+
+    def __init__(self, api: KubeApi, namespace: str) -> None:
+        def all_of(kind: Any) -> list[Any]:
+            return list(listed(api, kind, namespace))
+
+        self._nodes = [node_facts(raw) for raw in all_of(LONGHORN_NODES)]
+        replicas = [replica_facts(raw) for raw in all_of(LONGHORN_REPLICAS)]
+        volumes = [volume_facts(raw) for raw in all_of(LONGHORN_VOLUMES)]
+        self._replicas: dict[str, Replica] = {one.name: one for one in replicas}
+        self._volumes: dict[str, Volume] = {one.name: one for one in volumes}
+        self._allocator = Allocator(SystemClock())
+        for node in self._nodes:
+            self._allocator.observe_node(node.name, node)
+        for replica in replicas:
+            self._allocator.observe_replica(replica.name, replica)
+        images = [backing_image_facts(raw) for raw in all_of(LONGHORN_BACKING_IMAGES)]
+        self._images = {one.name for one in images}
+        for image in images:
+            self._allocator.observe_backing_image(image.name, image)
+
+    def on_record(self, nodes: Iterable[str]) -> dict[str, tuple[Allocation, ...]]:
+        """What is to be on record, of all of Longhorn's nodes and of these."""
+        return self._allocator.record.of_nodes({*nodes, *(one.name for one in self._nodes)})
+
+    def differences(self, wanted: Sequence[Allocation], there: Sequence[Allocation]) -> Iterator[str]:
+        """What the record lacks, and what it has beyond what objects show, or are about to."""
+        sizes, have = {one.key: one.size_bytes for one in wanted}, {one.key: one.size_bytes for one in there}
+        for one in wanted:
+            if have.get(one.key, -1) < one.size_bytes:
+                yield f"lacks {_text(one)}, has {have.get(one.key, 0)}"
+        for one in there:
+            if sizes.get(one.key, -1) < one.size_bytes and not self._is_to_come(one):
+                yield f"has {_text(one)}, and objects show {max(0, sizes.get(one.key, 0))}"
+
+    def _is_to_come(self, one: Allocation) -> bool:
+        """Whether the object is there and may show as much at any moment."""
+        replica = self._replicas.get(one.name) if one.purpose is Purpose.REPLICA else None
+        if replica is None:
+            return one.purpose is Purpose.BACKING_IMAGE and one.name in self._images
+        volume = self._volumes.get(replica.volume)
+        is_here = not replica.is_placed or replica.disk_uuid == one.disk_uuid
+        return is_here and volume is not None and volume.size_bytes >= one.size_bytes
+
+
+def _text(one: Allocation) -> str:
+    return f"{one.purpose} {one.name} disk={one.disk_uuid} bytes={one.size_bytes}"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m controller.record", description=(__doc__ or "").split("\n")[0])
+    add_version(parser)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("crd", help="print the CustomResourceDefinition")
+    command = commands.add_parser("check", help="compare the record with Longhorn's objects")
+    command.add_argument("--kubeconfig", help="kubeconfig for the API server (default: the pod's service account)")
+    command.add_argument("--namespace", default="longhorn-system", help="Longhorn's namespace (default: %(default)s)")
+    return parser
