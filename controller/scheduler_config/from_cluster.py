@@ -1,6 +1,6 @@
 """What `render-scheduler-config` reads from the cluster: kube-scheduler's certificate, and the Service's address.
 
-Both are what the leader keeps there (docs/security.md, "Certificates"): a person need not copy them.
+Both are what the leader keeps there (docs/certificates.md): a person need not copy them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 
 LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
-GROWTH_SECONDS: Final = 60.0  # docs/allocation-record.md
+GROWTH_SECONDS: Final = 60.0  # docs/disk-scheduler.md
 LOOK_SECONDS: Final = 15.0  # to look whether it is stored, and to write the record
 HELD_SECONDS: Final = 20.0  # below what the API server waits
 WHERE: Final = NODES[:3]

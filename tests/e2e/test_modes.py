@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-# docs/operations.md, "Let everything through now": "It works within seconds".
+# docs/operations.md, "Let everything through now": "The gate opens within 2 s".
 BYPASS_SECONDS = 10.0
 MANY = 16
 CONFIG_MAP = ("configmap", "longhorn-scheduler-extender", "-n", "longhorn-system")

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-# docs/operations.md, "What happens when": "the other one leads within seconds". An abandoned Lease is free after 15.
+# docs/operations.md, "What happens when": "another leads within seconds". An abandoned Lease is free after 15.
 HAND_OVER_SECONDS = 10.0
 START_SECONDS = 60.0
 

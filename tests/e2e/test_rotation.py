@@ -29,7 +29,7 @@ LAG_SECONDS = float(os.environ.get("ROTATION_LAG", "2"))
 UNIT_SECONDS = max(5.0, LAG_SECONDS * 5 / 3)
 RUN_SECONDS = UNIT_SECONDS * 40
 RATE = 25.0
-RESTORED_SECONDS = 10.0  # docs/security.md, "Damage and loss": "comes back as it was within about 10 s"
+RESTORED_SECONDS = 10.0  # docs/certificates.md, "Damage and loss"
 LEAFS, AUTHORITIES = (20, 5) if "ROTATION_LAG" in os.environ else (8, 3)  # rotations of each
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(RUN_SECONDS + 300)]

@@ -3,15 +3,73 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 from controller.plan.yaml_reader import load_yaml
 from tests.fakes import saved
 from tests.fakes.saved import longhorn, replica, setting, volume
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "plan-format.md"
-FIT: dict[str, Any] = load_yaml(PAGE.read_text().split("```yaml\n")[3].split("```")[0])  # type: ignore[assignment]
+FIT: dict[str, Any] = load_yaml("""\
+objects:
+  - apiVersion: longhorn.io/v1beta2
+    kind: Node
+    metadata: {name: n1, namespace: longhorn-system}
+    spec:
+      allowScheduling: true
+      disks: {disk-1: {allowScheduling: true, storageReserved: 0}}
+    status:
+      conditions: [{type: Ready, status: "True"}, {type: Schedulable, status: "True"}]
+      diskStatus:
+        disk-1:
+          conditions: [{type: Ready, status: "True"}, {type: Schedulable, status: "True"}]
+          diskUUID: uuid-1
+          filesystemType: ext4
+          storageMaximum: 107374182400
+          storageAvailable: 107374182400
+          storageScheduled: 0
+  - apiVersion: longhorn.io/v1beta2
+    kind: Node
+    metadata: {name: n2, namespace: longhorn-system}
+    spec:
+      allowScheduling: true
+      disks: {disk-2: {allowScheduling: true, storageReserved: 0}}
+    status:
+      conditions: [{type: Ready, status: "True"}, {type: Schedulable, status: "True"}]
+      diskStatus:
+        disk-2:
+          conditions: [{type: Ready, status: "True"}, {type: Schedulable, status: "True"}]
+          diskUUID: uuid-2
+          filesystemType: ext4
+          storageMaximum: 107374182400
+          storageAvailable: 107374182400
+          storageScheduled: 0
+  - {apiVersion: v1, kind: Node, metadata: {name: n1}}
+  - {apiVersion: v1, kind: Node, metadata: {name: n2}}
+  - {apiVersion: v1, kind: Node, metadata: {name: n3}}
+  - apiVersion: storage.k8s.io/v1
+    kind: StorageClass
+    metadata: {name: longhorn-local}
+    provisioner: driver.longhorn.io
+    parameters: {numberOfReplicas: "1", dataLocality: best-effort}
+    volumeBindingMode: WaitForFirstConsumer
+  - apiVersion: v1
+    kind: PersistentVolumeClaim
+    metadata: {name: data, namespace: shop, uid: 5d1c}
+    spec:
+      storageClassName: longhorn-local
+      accessModes: [ReadWriteOnce]
+      resources: {requests: {storage: 60Gi}}
+  - apiVersion: v1
+    kind: Pod
+    metadata: {name: db, namespace: shop, uid: 77a0}
+    spec:
+      volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+question:
+  fit:
+    pod: shop/db
+    nodes: [n1, n2, n3]
+    promises: [{node: n1, volume: other, size: 50Gi}]
+""")  # type: ignore[assignment]
 
 
 def document() -> dict[str, Any]:

@@ -181,7 +181,7 @@ EXAMPLE_FILES: Final = (
         "allocation-record",
         """
 # The record of allocations, beside install.yaml: the CustomResourceDefinition, and the right to write objects of it.
-# docs/allocation-record.md
+# docs/disk-scheduler.md
 """,
         {"allocationRecord": {"enabled": True}},
     ),

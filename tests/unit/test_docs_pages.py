@@ -19,8 +19,7 @@ from tests.unit.pages import FENCE, PAGES, ROOT, links_of, page_id
 Main = Callable[[Sequence[str]], int]
 DOCS = ROOT / "docs"
 ENTRY = DOCS / "README.md"
-DECISIONS = DOCS / "decisions"  # they have a form of their own
-GUIDES = [page for page in PAGES if DOCS in page.parents and (page.parent != DECISIONS or page.name == "README.md")]
+GUIDES = [page for page in PAGES if DOCS in page.parents]
 PROGRAMS: dict[str, Main] = {
     "longhorn-scheduler-extender": controller.cli.main,
     "longhorn-scheduler-webhook": webhook.cli.main,

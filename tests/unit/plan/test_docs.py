@@ -21,25 +21,22 @@ from controller.plan.yaml_reader import load_yaml
 from tests.fakes.saved import core, node, replica, volume
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "plan-format.md"
-EXAMPLE = re.compile(r"```yaml\n(.*?)```\n+```json\n(.*?)```", re.DOTALL)
-EXAMPLES = EXAMPLE.findall(PAGE.read_text())
+YAML = re.compile(r"```yaml\n(.*?)```\n+(?:```json\n(.*?)```)?", re.DOTALL)
+(OBJECTS, _), *EXAMPLES = YAML.findall(PAGE.read_text())
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 PIPES = [block for block in CONSOLE.findall(PAGE.read_text()) if block.startswith("jq ")]
 ROOT = PAGE.parents[1]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def question_of(text: str) -> Any:
-    return load_yaml(text)
-
-
 @pytest.mark.parametrize(("question", "expected"), EXAMPLES)
 def test_an_example_is_answered_as_the_page_says(question: str, expected: str) -> None:
-    assert json.loads(expected) == answer(question_of(question), NOW)
+    assert json.loads(expected) == answer(load_yaml(OBJECTS + question), NOW)
 
 
 def test_every_question_has_an_example() -> None:
-    assert ["schedule", "expand", "fit"] == [next(iter(question_of(text)["question"])) for text, _ in EXAMPLES]
+    asked = re.findall(r"^question: \{(\w+)", "".join(text for text, _ in EXAMPLES), re.MULTILINE)
+    assert ["schedule", "expand", "fit"] == asked
 
 
 def test_each_question_of_the_table_is_one() -> None:
