@@ -26,7 +26,7 @@ from tests.fakes.builders import ONE_LOCAL
 CLAIMS: Final = {"c": 100}  # GiB
 # What is asked: so many times the echo, where the usual offers and where all nodes are held; beside pending volumes so
 # many times a call without them.
-ECHO_RATIO, ALL_RATIO, ROAMING_RATIO = 3.0, 30.0, 2.0
+ECHO_RATIO, ALL_RATIO, ROAMING_RATIO = 2.0, 3.0, 2.0
 
 
 def process(

@@ -273,7 +273,7 @@ class Driver:
     def taken_bytes(self) -> dict[str, int]:
         """By disk UUID, what the table says that plans and holds take."""
         table = self._allocator._table
-        return {uuid: size for node in list(table.nodes()) for uuid, size in table.taken_on(node).items()}
+        return {uuid: size for node in list(table.taken_by_node()) for uuid, size in table.taken_on(node).items()}
 
     def rows(self) -> list[TakenRow]:
         """Every place that keeps out everybody."""

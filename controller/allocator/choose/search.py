@@ -29,22 +29,14 @@ def in_order(
 ) -> Sequence[str]:
     """`taken`: bytes by node. `unreached`: what a budget kept from an earlier question of the same pod."""
     near = frozenset[str]().union(*(demand.home_nodes for demand in demands if demand.is_local))
-    if not (near or unreached or taken):
-        return names
-    first, late, quiet, occupied = [], [], [], list[tuple[int, str]]()
-    for name in names:
-        if name in near:
-            first.append(name)
-        elif name in unreached:
-            late.append(name)
-        elif bytes_taken := taken.get(name, 0):
-            occupied.append((bytes_taken, name))
-        else:
-            quiet.append(name)
-    if not occupied and not first and not late:
-        return names
-    occupied.sort(key=lambda entry: entry[0])
-    return [*first, *late, *quiet, *(name for _, name in occupied)]
+    first = [name for name in names if name in near] if near else []
+    late = [name for name in names if name in unreached and name not in near] if unreached else []
+    if first or late:
+        early = {*first, *late}
+        names = [name for name in names if name not in early]
+    if taken:
+        names = sorted(names, key=lambda name: taken.get(name, 0))  # keeps the order of those with as much
+    return [*first, *late, *names] if first or late else names
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ class Table:
         self._limited: dict[tuple[str, Source], Hold] = {}  # those that do not keep out everybody
         self._holders: dict[_Disk, dict[str, dict[str, int]]] = {}  # disk -> volume -> holder -> bytes
         self._taken: dict[str, dict[str, int]] = {}  # node -> disk UUID -> bytes
+        self._sums: dict[str, int] = {}  # node -> bytes
         self._holding: dict[str, set[str]] = {}  # volume -> pods that hold a place for it
         self._lent: dict[str, tuple[Plan, Place]] = {}  # by replica, places whose copies are being written
         self._changed: set[str] = set()  # volumes
@@ -156,8 +157,10 @@ class Table:
         members = self._holders.setdefault((place.node, place.disk_uuid), {}).setdefault(volume, {})
         before = max(members.values(), default=0)
         members[holder] = members.get(holder, 0) + place.size_bytes
+        more = max(members.values()) - before
         disks = self._taken.setdefault(place.node, {})
-        disks[place.disk_uuid] = disks.get(place.disk_uuid, 0) + max(members.values()) - before
+        disks[place.disk_uuid] = disks.get(place.disk_uuid, 0) + more
+        self._sums[place.node] = self._sums.get(place.node, 0) + more
 
     def _unlink(self, place: Place, volume: str, holder: str) -> None:
         disk, disks = (place.node, place.disk_uuid), self._taken[place.node]
@@ -167,22 +170,24 @@ class Table:
         members[holder] -= place.size_bytes
         if not members[holder]:
             del members[holder]
-        disks[place.disk_uuid] -= before - max(members.values(), default=0)
+        less = before - max(members.values(), default=0)
+        disks[place.disk_uuid] -= less
+        self._sums[place.node] -= less
         if members:
             return
         del volumes[volume]
         if not volumes:
             del self._holders[disk], disks[place.disk_uuid]
         if not disks:
-            del self._taken[place.node]
+            del self._taken[place.node], self._sums[place.node]
 
     def taken_on(self, node: str) -> Mapping[str, int]:
         """Bytes by the UUIDs of that node's disks, of those with any."""
         return self._taken.get(node, _NO_DISKS)
 
-    def nodes(self) -> Collection[str]:
-        """Those on which anything is taken."""
-        return self._taken.keys()
+    def taken_by_node(self) -> Mapping[str, int]:
+        """Bytes that are taken on each node, of those with any. To be read at once."""
+        return self._sums
 
     def taken_bytes(self, node: str, disk_uuid: str, besides: Collection[str] = ()) -> int:
         """Bytes that plans and holds take on that disk, but for the volumes `besides`."""
@@ -219,7 +224,7 @@ class Table:
         """A copy with the bytes on those nodes alone, for questions."""
         other = Table()
         for node in self._taken.keys() & set(nodes):
-            other._taken[node] = self._taken[node].copy()
+            other._taken[node], other._sums[node] = self._taken[node].copy(), self._sums[node]
             for uuid in self._taken[node]:
                 volumes = self._holders[node, uuid]
                 other._holders[node, uuid] = {volume: members.copy() for volume, members in volumes.items()}
@@ -232,6 +237,7 @@ class Table:
         other._holds = {pod: by_source.copy() for pod, by_source in self._holds.items()}
         other._limited = self._limited.copy()
         other._taken = {node: disks.copy() for node, disks in self._taken.items()}
+        other._sums = self._sums.copy()
         other._holding = {volume: pods.copy() for volume, pods in self._holding.items()}
         other._holders = {
             disk: {volume: members.copy() for volume, members in volumes.items()}
@@ -244,7 +250,7 @@ class Table:
     def load(self, plans: Iterable[Plan], holds: Iterable[Hold] = ()) -> None:
         """Replace all by what is stored already."""
         self._plans, self._holds, self._limited, self._lent = {}, {}, {}, {}
-        self._holders, self._taken, self._holding = {}, {}, {}
+        self._holders, self._taken, self._sums, self._holding = {}, {}, {}, {}
         for plan in plans:
             self.put(plan)
         for hold in holds:

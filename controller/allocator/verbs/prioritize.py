@@ -92,13 +92,13 @@ def _strategy(world: World, table: Table, names: Sequence[str], strategy: Strate
 def _free_shares(world: World, table: Table, names: Sequence[str]) -> list[float | None]:
     """What is left of each node's disks after all that lies there, is taken, or will be rebuilt there by Longhorn,
     between 0 and 1. None: no such node."""
-    taken, rebuilt, shares = table.nodes(), world.rebuild_bytes, list[float | None]()
+    taken, rebuilt, shares = table.taken_by_node(), world.rebuild_bytes, list[float | None]()
     for name in names:
         room = world.room(name)
         if room is None:
             shares.append(None)
         elif (name in taken or name in rebuilt) and room.space_bytes:
-            left = max(0, room.left_bytes - sum(table.taken_on(name).values()) - rebuilt[name])
+            left = max(0, room.left_bytes - taken.get(name, 0) - rebuilt[name])
             shares.append(min(1.0, left / room.space_bytes))
         else:
             shares.append(room.left_share)

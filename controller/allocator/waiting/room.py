@@ -59,13 +59,15 @@ class PodRoom:
         )
 
     def taken_by_node(self, *, is_planning: bool = False) -> Mapping[str, int]:
-        """Bytes that are taken on each node, of those with any."""
-        table = self.table
-        found = Counter({node: sum(table.taken_on(node).values()) for node in table.nodes()})
-        for hold in table.limited() if is_planning else ():
-            if hold.source is Source.WAKE_PLAN:
-                for _, place in hold.places():
-                    found[place.node] += place.size_bytes
+        """Bytes that are taken on each node, of those with any. To be read at once."""
+        taken = self.table.taken_by_node()
+        planned = [one for one in self.table.limited() if one.source is Source.WAKE_PLAN] if is_planning else ()
+        if not planned:
+            return taken
+        found = Counter(taken)
+        for hold in planned:
+            for _, place in hold.places():
+                found[place.node] += place.size_bytes
         return found
 
     def _leaving(self, disk_uuid: str) -> int:

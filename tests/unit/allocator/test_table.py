@@ -48,7 +48,7 @@ def test_a_plan_takes_its_places() -> None:
     assert [10, 0, 10] == taken(table, "n1a", "n2a", "n3a")
     table.remove("w")
     table.remove("w")
-    assert ["n3"] == list(table.nodes())
+    assert ["n3"] == list(table.taken_by_node())
 
 
 def test_a_plan_without_places_ends() -> None:
@@ -66,7 +66,7 @@ def test_a_hold_takes_a_disk_on_each_offered_node() -> None:
     assert [0, 0, 10, 0] == taken(table, "n1a", "n2b", "n2a", "n3a")
     assert table.end_hold("p") is not None
     assert table.end_hold("p") is None
-    assert not table.nodes()
+    assert not table.taken_by_node()
 
 
 def test_a_chosen_hold_takes_nothing_and_knows_what_was_offered() -> None:
@@ -76,7 +76,7 @@ def test_a_chosen_hold_takes_nothing_and_knows_what_was_offered() -> None:
     kept = table.hold("p")
     assert kept is not None
     assert ("n2", True, True, False) == (kept.chosen, kept.includes("n1"), kept.includes("n2"), kept.includes("n3"))
-    assert not table.nodes()
+    assert not table.taken_by_node()
 
 
 def test_what_a_hold_comes_to_where_a_node_is_chosen() -> None:
@@ -190,7 +190,7 @@ def test_a_copy_of_some_nodes_and_of_all() -> None:
     table.clear()
     assert [10, 0] == taken(some, "n1a", "n2a")
     assert [10, 10] == taken(whole, "n1a", "n2a")
-    assert not table.nodes()
+    assert not table.taken_by_node()
 
 
 DISKS = st.sampled_from(["n1a", "n1b", "n2a", "n3a"])
@@ -223,8 +223,10 @@ def test_bytes_are_those_of_what_stands(steps: list[tuple[str, str, list[str] | 
             table.end_hold(name)
         for disk in ("n1a", "n1b", "n2a", "n3a"):
             assert _counted(disk, plans, holds) == table.taken_bytes(disk[:2], disk)
+        sums = table.taken_by_node()
+        assert {node: sum(table.taken_on(node).values()) for node in sums} == sums
     table.clear()
-    assert not table.nodes()
+    assert not table.taken_by_node()
 
 
 def _counted(disk: str, plans: dict[str, Plan], holds: dict[str, Hold]) -> int:
