@@ -147,7 +147,7 @@ def ask_small(on: On) -> None:
     on.timed.confirm_absent(Missing("claim", "ns", f"gone-{on.number}"))
     on.timed.wait_for_change(on.timed.version, 0.0)
     on.timed.drain_records()
-    on.timed.drain_tales()
+    on.timed.drain_claim_events()
     assert not on.timed.failure
 
 

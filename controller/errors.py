@@ -73,7 +73,7 @@ class GoneError(ClusterError):
 
 
 class TooManyReadsError(ClusterError):
-    """So much is being read for reviews that this was not: the API server was not asked."""
+    """So much is being read for others that this was not: the API server was not asked."""
 
 
 class UnavailableError(ClusterError):

@@ -20,7 +20,7 @@ from controller.model import names
 from controller.model.parse import opt_in_mark
 from controller.model.reader import Raw, list_at, mapping_at, text_at
 from controller.model.workload import Claim, StorageClass
-from controller.rules.opt_in import OptInPolicy, is_longhorns
+from controller.rules.opt_in import OptInPolicy, uses_longhorn
 from webhook.json_patch import Operation, plan_value
 from webhook.stores import RequestLookup
 
@@ -105,7 +105,7 @@ def _claimed(claim: Claim, lookup: RequestLookup) -> _Volume:
         missing = "its volume" if pv is None else ""
     else:
         missing = _missing_class(claim.class_name) if claim.class_name != "" and storage_class is None else ""
-    return _Volume(claim.name, is_longhorns(claim, pv, storage_class), claim.is_shared, storage_class, missing)
+    return _Volume(claim.name, uses_longhorn(claim, pv, storage_class), claim.is_shared, storage_class, missing)
 
 
 def _of_class(claim: str, class_name: str | None, is_shared: bool, storage_class: StorageClass | None) -> _Volume:

@@ -18,7 +18,7 @@ from controller.kube.recorder import Target
 from controller.kube.store import Store
 from controller.model.names import EXTENDER_RESOURCE
 from controller.model.workload import Claim, Namespace, PersistentVolume, Pod, StorageClass, default_class
-from controller.rules.opt_in import OptInPolicy, is_longhorns
+from controller.rules.opt_in import OptInPolicy, uses_longhorn
 
 LOOK_SECONDS: Final = 10.0
 LISTED: Final = 100  # workloads that the status page names
@@ -93,15 +93,15 @@ class MissedPods:
         namespace = self._known.namespaces.get(pod.namespace)
         if policy.refuses(pod.opt_in_mark or (namespace.opt_in_mark if namespace is not None else "")):
             return False
-        return any(self._is_longhorns(f"{pod.namespace}/{volume.claim}", default) for volume in pod.volumes)
+        return any(self._uses_longhorn(f"{pod.namespace}/{volume.claim}", default) for volume in pod.volumes)
 
-    def _is_longhorns(self, key: str, default: StorageClass | None) -> bool:
+    def _uses_longhorn(self, key: str, default: StorageClass | None) -> bool:
         claim = self._known.claims.get(key)
         if claim is None:
             return False
         pv = self._known.pvs.get(claim.volume_name) if claim.volume_name else None
         made_by = default if claim.class_name is None else self._known.classes.get(claim.class_name)
-        return is_longhorns(claim, pv, made_by) is True
+        return uses_longhorn(claim, pv, made_by) is True
 
 
 def _workload_of(pod: Pod) -> Target:

@@ -20,12 +20,12 @@ from controller.allocator.outcome import (
     Mode,
     PodKnowledge,
     PromiseView,
-    Snapshot,
+    TableView,
     Wakeup,
 )
 from controller.allocator.plans.beside import PlansBeside
 from controller.allocator.plans.ends import GROWTH, PLAN
-from controller.allocator.plans.journal import ClaimTale
+from controller.allocator.plans.journal import ClaimEvent
 from controller.allocator.verbs.account import MOST_NODES, account_of, account_of_disks, account_of_limit
 from controller.allocator.verbs.filter import Filtering
 from controller.allocator.verbs.place import has_placed
@@ -38,7 +38,7 @@ from controller.errors import NotFoundError
 from controller.model.workload import Pod
 from controller.rules.demand import demands_of_pod
 
-__all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "Snapshot"]
+__all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "TableView"]
 
 _ROOMS_AT_ONCE: Final = 100  # that the sweep works out before it lets others in
 _KEEP_COPY: Final = 10  # times that, until the memory is given back
@@ -146,7 +146,7 @@ class Allocator(AllocatorCore):
         """Why no disk takes that Replica, as of a moment ago; None: one does, or it needs none any more. For the thread
         that also asks `Allocator.account_of`. Costs: as that, and a copy of the plans on the nodes that are told of."""
         with self._changed:
-            world, replica = self._world, self._world.placed.get(name)
+            world, replica = self._world, self._world.replicas.get(name)
             volume = world.volume(replica.volume) if replica is not None else None
             if replica is None or replica.node or volume is None:
                 return None
@@ -273,7 +273,7 @@ class Allocator(AllocatorCore):
 
     # Views
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TableView:
         """The rows are made of a copy, after the lock. Costs: lists of plans, holds and growths, and of all claims by
         name."""
         with self._changed:
@@ -290,7 +290,7 @@ class Allocator(AllocatorCore):
         with self._changed:
             return self._journal.drain()
 
-    def drain_tales(self) -> tuple[ClaimTale, ...]:
+    def drain_claim_events(self) -> tuple[ClaimEvent, ...]:
         """What owners of claims are to be told, since the last call. Costs: a copy."""
         with self._changed:
-            return self._journal.drain_tales()
+            return self._journal.drain_claim_events()

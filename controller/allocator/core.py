@@ -30,7 +30,7 @@ from controller.allocator.plans.table import Table
 from controller.allocator.verbs.claimants import Claimants
 from controller.allocator.verbs.grow import Expansions
 from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Apply, EventContext, Events
-from controller.allocator.verbs.place import Places
+from controller.allocator.verbs.place import PlaceDecisions
 from controller.allocator.verbs.planning import Planner
 from controller.allocator.verbs.settle import Settler
 from controller.allocator.verbs.shares import ServedVolumes
@@ -84,7 +84,7 @@ class AllocatorCore(Events):
         self._settler = Settler(*parts, given, claimants, planner)
         self._ends = Ends(world, table, self._growths, answers, self._journal)
         lock, resize = self._changed, self._resize_locked
-        self.places = Places(lock, clock, world, table, chooser, planner, self._journal, resize)
+        self.places = PlaceDecisions(lock, clock, world, table, chooser, planner, self._journal, resize)
         self.served = ServedVolumes(lock, world)
         active = self._is_active_locked
         self.expansions = Expansions(lock, clock, world, table, self._growths, chooser, self._journal, active, resize)
@@ -150,7 +150,7 @@ class AllocatorCore(Events):
         """Costs: every node, volume and claim when Longhorn's settings have changed, else nothing."""
         with self._changed:
             self._live = live
-            self._given.switch(self._clock.now(), counts=live.allocation_authority == DISK_SCHEDULER)
+            self._given.switch(self._clock.now(), is_authority=live.allocation_authority == DISK_SCHEDULER)
             if longhorn != self._world.settings:
                 self._world.put_settings(longhorn)
                 with self._rebuilding_locked():
@@ -253,7 +253,7 @@ class AllocatorCore(Events):
             self._refusals.clear()
             self._kept_until = KeptUntil()
             self._settler.restart()
-            self._journal.drain_tales()
+            self._journal.drain_claim_events()
             self._copied = None
             self._world.take_changes()
             if not self._settles:

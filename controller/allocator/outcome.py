@@ -115,7 +115,7 @@ class DiskOver:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableView:
     """The table at one moment. A volume counts once on a node for each kind, whatever the number of claimants."""
 
     mode: Mode

@@ -26,7 +26,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.allocator.outcome import Decision, Snapshot
+from controller.allocator.outcome import Decision, TableView
 from controller.allocator.plans.journal import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.canary.proof import Finding, Wiring
 from controller.process.common_metrics import PREFIX, StoreState, certificate_metrics, store_metrics, worker_metrics
@@ -106,7 +106,7 @@ FAILURES: Final = ("malformed", "too-large", "not-ready", "pod", "client-gone", 
 class LeaderSources:
     """What a scrape reads. Every function is quick and takes no lock but its owner's."""
 
-    snapshot: Callable[[], Snapshot]
+    snapshot: Callable[[], TableView]
     drain_records: Callable[[], Iterable[tuple[str, float, bool]]]
     is_leading: Callable[[], bool]
     stores: Callable[[], Iterable[StoreState]]
@@ -284,7 +284,7 @@ class _State(Collector):
         yield from _of_admission(sources.admission())
 
 
-def _of_snapshot(snapshot: Snapshot) -> Iterator[Metric]:
+def _of_snapshot(snapshot: TableView) -> Iterator[Metric]:
     counts = GaugeMetricFamily(
         f"{PREFIX}_holds", "Volumes by node and state: held before a node is chosen, planned after.", labels=("state",)
     )

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from controller.allocator.verbs.observe import Events
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError
 from controller.follow.kinds import FollowedKind
+from controller.kube.resources import version_number
 
 _ROUNDS: Final = 100
 
@@ -84,9 +85,9 @@ class LiveReader:
     def _hand_over(self, row: LiveKind, key: str, store_key: str, facts: object, version: int) -> None:
         store = row.store
         for _ in range(_ROUNDS):
-            speaks = store.get(store_key) if _number(store.resource_version) >= version else facts
+            speaks = store.get(store_key) if version_number(store.resource_version) >= version else facts
             row.kind.observe(self._events, key, speaks, None)
-            now = store.get(store_key) if _number(store.resource_version) >= version else facts
+            now = store.get(store_key) if version_number(store.resource_version) >= version else facts
             if now == speaks:
                 return
         raise ClusterError(f"{row.kind.name} {key} changes faster than it can be read")
@@ -94,9 +95,4 @@ class LiveReader:
 
 def _version(raw: Mapping[str, Any]) -> int:
     metadata = raw.get("metadata")
-    return _number(metadata.get("resourceVersion")) if isinstance(metadata, Mapping) else 0
-
-
-def _number(version: object) -> int:
-    """Resource versions of one kind are comparable numbers; an unknown one is older than all."""
-    return int(version) if isinstance(version, str) and version.isdigit() else 0
+    return version_number(metadata.get("resourceVersion")) if isinstance(metadata, Mapping) else 0

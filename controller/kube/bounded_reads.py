@@ -1,6 +1,6 @@
 """Reads from the API server that reviews cause: limited in number, and shared by equal questions.
 
-Any client that reaches a port for reviews can ask about invented names, and each would be a read. So a process limits
+Any client that reaches a port can ask about invented names, and each would be a read. So a process limits
 its reads per second, and the threads that read at the same time. A further read is refused at once, for callers that
 can do without. A caller that cannot may wait for a moment, as long as the reads that are under way are quick.
 """
@@ -105,7 +105,7 @@ class BoundedReads(Generic[Found]):
         """For a turn, or for what another one reads."""
         left = min(until, self._begun[0] + SLOW_SECONDS) - self._clock.now()
         if left <= 0:
-            raise TooManyReadsError(f"{self._busy} threads already read for reviews")
+            raise TooManyReadsError(f"{self._busy} threads already read for callers")
         self._lock.wait(left)
 
     @contextmanager
@@ -123,7 +123,7 @@ class BoundedReads(Generic[Found]):
         self._left = min(self._most, self._left + (now - self._counted_at) * self._limits.a_second)
         self._counted_at = now
         if self._left < 1.0:
-            raise TooManyReadsError(f"{self._limits.a_second:g} reads per second are allowed for reviews")
+            raise TooManyReadsError(f"{self._limits.a_second:g} reads per second are allowed for callers")
         self._left -= 1.0
         for other in [key for key, one in self._reads.items() if one.over.is_set() and one.shared_until <= now]:
             del self._reads[other]

@@ -18,7 +18,7 @@ import msgspec
 from controller.clock import Clock
 from controller.errors import ClusterError, GoneError, MalformedRequestError, NotFoundError, UnavailableError
 from controller.kube.api import KubeApi, Page, WatchStream
-from controller.kube.resources import Resource
+from controller.kube.resources import Resource, version_number
 from controller.kube.store import Store
 from controller.process import worker
 from controller.process.common_metrics import StoreState
@@ -129,7 +129,7 @@ class Informer(Part):
             return self._has_seen(wanted)
 
     def _has_seen(self, wanted: str) -> bool:
-        return _number(self._resource_version) >= _number(wanted) > 0
+        return version_number(self._resource_version) >= version_number(wanted) > 0
 
     def _round(self) -> float:
         """List and watch until the watch ends; the seconds until the next time. A fault of ours is raised."""
@@ -284,10 +284,6 @@ class Informer(Part):
 def backoff_seconds(failures: int, half_first_seconds: float) -> float:
     """The longest pause after so many failures in a row."""
     return worker.backoff_seconds(failures, (2 * half_first_seconds, MAX_BACKOFF_SECONDS))
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isascii() and version.isdigit() else 0
 
 
 def _error_of(status: dict[str, Any]) -> ClusterError:

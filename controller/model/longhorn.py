@@ -293,18 +293,11 @@ class LonghornSettings:
     disk_soft_anti_affinity: bool = True
     auto_balance: str = BALANCE_DISABLED
     disk_pressure_pct: int = 90  # of a disk in use, beyond which best-effort auto-balance moves replicas; 0: never
-    disable_scheduling_on_cordoned_node: bool = True
     replenishment_wait_seconds: int = 600
     instance_manager_image: str = ""  # "": not known, any instance manager serves
     fast_rebuild_v1: bool = True
     fast_rebuild_v2: bool | None = None  # None: neither of the setting's names is there, the version's default holds
     concurrent_rebuild_limit: int = 5  # a node's; 0: no rebuilding, no eviction, no locality moves
-    offline_rebuilding_v1: bool = False
-    offline_rebuilding_v2: bool = False
-    v1_engine: bool = True
-    v2_engine: bool = False
-    min_backing_image_copies: int = 3
-    allowed_topology_keys: tuple[str, ...] = ()
     default_engine_image: str = ""  # of new v1 volumes; "": not known
     behaviour: Behaviour = NEWEST  # of the release that runs
 

@@ -90,10 +90,6 @@ def _choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def _trimmed_list(text: str) -> tuple[str, ...]:
-    return tuple(part for part in (entry.strip() for entry in text.split(",")) if part)
-
-
 _PLAIN: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "storage-over-provisioning-percentage": ("over_provisioning_pct", _number(0)),
     "storage-minimal-available-percentage": ("minimal_available_pct", _number(0, 100)),
@@ -106,21 +102,15 @@ _PLAIN: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "replica-disk-soft-anti-affinity": ("disk_soft_anti_affinity", parse_flag),
     "replica-auto-balance": ("auto_balance", _choice("disabled", "least-effort", "best-effort")),
     "replica-auto-balance-disk-pressure-percentage": ("disk_pressure_pct", _number(_LEAST)),
-    "disable-scheduling-on-cordoned-node": ("disable_scheduling_on_cordoned_node", parse_flag),
     "replica-replenishment-wait-interval": ("replenishment_wait_seconds", _number(0)),
     "default-instance-manager-image": ("instance_manager_image", str),
     "concurrent-replica-rebuild-per-node-limit": ("concurrent_rebuild_limit", _number(0)),
-    "v1-data-engine": ("v1_engine", parse_flag),
-    "v2-data-engine": ("v2_engine", parse_flag),
-    "default-min-number-of-backing-image-copies": ("min_backing_image_copies", _number(1)),
     "default-engine-image": ("default_engine_image", str),
-    "csi-allowed-topology-keys": ("allowed_topology_keys", _trimmed_list),
 }
 # A field for each data engine, named with it, and the value of an engine that the object does not name.
 _BY_ENGINE: Final[dict[str, tuple[str, Callable[[str], object], object]]] = {
     REPLICA_COUNT: ("default_replica_count", _number(1, 20), 3),
     FAST_REBUILD: ("fast_rebuild", parse_flag, True),
-    "offline-replica-rebuilding": ("offline_rebuilding", parse_flag, False),
 }
 _SPACE_FIELDS: Final = frozenset(field.name for field in fields(SpacePolicy))
 LONGHORN_NAMES: Final = (*_PLAIN, *_BY_ENGINE, FAST_REBUILD_V2, VERSION_SETTING)

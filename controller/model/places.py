@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+MOST_BYTES: Final = 2**62
+"""More than any disk has; beyond it Longhorn's sums overflow, and a full disk seems empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from controller.errors import (
     RefusedWriteError,
     UnavailableError,
 )
+from controller.kube.resources import version_number
 from controller.model.allocations import Allocation, NodeRecord, largest
 from controller.record.backends import RecordBackend, StoredRecord
 
@@ -180,11 +181,10 @@ class RecordWriter:
     def _latest(self, node: str, state: _NodeWrites) -> StoredRecord | None:
         """What this process has written last, or what the watch shows of later. None: it has to be read."""
         known, seen = state.known, self._seen(node)
-        if seen is None or not seen.version or (known and _number(seen.version) <= _number(known.record.version)):
+        if (
+            seen is None
+            or not seen.version
+            or (known and version_number(seen.version) <= version_number(known.record.version))
+        ):
             return known
         return StoredRecord(seen)
-
-
-def _number(version: str) -> int:
-    """Resource versions of one kind are ordered numbers."""
-    return int(version) if version.isdigit() else 0

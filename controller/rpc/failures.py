@@ -8,7 +8,6 @@ import grpc
 
 from controller.errors import (
     CallerGoneError,
-    ConflictError,
     MalformedRequestError,
     NotFoundError,
     NotReadyError,
@@ -32,7 +31,6 @@ _FAILURES: Final[tuple[tuple[type[SchedulerError], Failure], ...]] = (  # the fi
     (NotReadyError, Failure("not-ready", grpc.StatusCode.UNAVAILABLE)),
     (TooManyReadsError, Failure("too-many-reads", grpc.StatusCode.ABORTED)),
     (PreconditionError, Failure("precondition", grpc.StatusCode.FAILED_PRECONDITION)),
-    (ConflictError, Failure("conflict", grpc.StatusCode.ABORTED)),
     (NotFoundError, Failure("not-found", grpc.StatusCode.NOT_FOUND)),
 )
 

@@ -38,7 +38,6 @@ OUTCOMES: Final = (
     "too-many-reads",
     "not-found",
     "precondition",
-    "conflict",
     "internal",
 )
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

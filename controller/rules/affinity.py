@@ -9,7 +9,6 @@ from enum import StrEnum
 
 from controller.model.longhorn import BALANCE_BEST_EFFORT, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.times import utc_time
-from controller.rules.reasons import Reason
 
 
 class Try(StrEnum):
@@ -78,16 +77,6 @@ class Usage:
             frozenset(name for name, evicting in by_node.items() if evicting),
             frozenset(zone for zone, evicting in by_zone.items() if evicting),
         )
-
-    def bars(self, node: str, zone: str, affinity: Affinity) -> Reason | None:
-        """Why Longhorn puts no further replica of the volume on that node while it is bound to none, or None."""
-        if affinity.shares_nodes:
-            return None
-        if not affinity.zone_soft:
-            reopened = node in self.evicting_nodes and (affinity.balances or zone in self.evicting_zones)
-            return Reason.ZONE_ANTI_AFFINITY if zone in self.zones and not reopened else None
-        is_free = node not in self.nodes or node in self.evicting_nodes
-        return None if is_free else Reason.NODE_ANTI_AFFINITY
 
 
 def is_replacement_due(volume: Volume, settings: LonghornSettings, now_utc: datetime | None) -> bool:

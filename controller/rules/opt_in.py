@@ -30,7 +30,7 @@ class OptInPolicy:
         return "not-marked" if self.only_marked and mark != "true" else ""
 
 
-def is_longhorns(claim: Claim, pv: PersistentVolume | None, storage_class: StorageClass | None) -> bool | None:
+def uses_longhorn(claim: Claim, pv: PersistentVolume | None, storage_class: StorageClass | None) -> bool | None:
     """Whether that is a claim of Longhorn's; None while it may become one. `pv` and `storage_class`: those that it
     names, None where they are not known."""
     if claim.volume_name:

@@ -73,7 +73,7 @@ def check_replacement(view: PlacementView, volume: Volume) -> NotYet | None:
     return NotYet(Wait.REUSE) if is_degraded and find_reusable(view, volume).replica is not None else None
 
 
-def is_longhorns(volume: Volume) -> bool:
+def is_left_to_longhorn(volume: Volume) -> bool:
     """Whether Longhorn itself places the volume's copies, whoever leads.
 
     A strict-local volume that is restored or cloned is attached to its owner first, and its PersistentVolume's node

@@ -16,7 +16,7 @@ from typing import Final
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision, Lack
-from controller.allocator.plans.journal import ClaimTale, Tale
+from controller.allocator.plans.journal import ClaimEvent, ClaimEventKind
 from controller.clock import Clock
 from controller.kube.recorder import Recorder, Target
 from controller.kube.resources import LONGHORN_VOLUMES
@@ -70,12 +70,12 @@ LOST_TEXT: Final = (
     "soon as there is room"
 )
 # By what is told of a claim: the Event's reason and text.
-OF_CLAIMS: Final[Mapping[Tale, tuple[str, str]]] = {
-    Tale.GROWTH_NOT_HELD: ("LonghornGrowthNotHeld", NOT_HELD_TEXT),
-    Tale.GROWS_TOO_FAR: ("LonghornCannotGrow", TOO_FAR_TEXT),
-    Tale.GROWS_LATER: ("LonghornGrowsLater", LATER_TEXT),
-    Tale.NEVER_GROWS: ("LonghornCannotGrow", NEVER_TEXT),
-    Tale.PLACE_LOST: ("LonghornPlaceLost", LOST_TEXT),
+OF_CLAIMS: Final[Mapping[ClaimEventKind, tuple[str, str]]] = {
+    ClaimEventKind.GROWTH_NOT_HELD: ("LonghornGrowthNotHeld", NOT_HELD_TEXT),
+    ClaimEventKind.GROWS_TOO_FAR: ("LonghornCannotGrow", TOO_FAR_TEXT),
+    ClaimEventKind.GROWS_LATER: ("LonghornGrowsLater", LATER_TEXT),
+    ClaimEventKind.NEVER_GROWS: ("LonghornCannotGrow", NEVER_TEXT),
+    ClaimEventKind.PLACE_LOST: ("LonghornPlaceLost", LOST_TEXT),
 }
 
 
@@ -124,9 +124,9 @@ class Teller(Part):
     def tell_of_claims(self) -> None:
         """Reports what the allocator has found out about claims, each at most once a minute. The leader calls it from
         time to time."""
-        for tale in self._allocator.drain_tales():
-            if self._is_due(f"{tale.uid} {tale.tale}"):
-                self._recorder.note(*_of_claim(tale), is_warning=True)
+        for event in self._allocator.drain_claim_events():
+            if self._is_due(f"{event.uid} {event.kind}"):
+                self._recorder.note(*_of_claim(event), is_warning=True)
 
     def unplaced(self, replica: str) -> None:
         """No disk takes it: why is looked into once a minute at most."""
@@ -233,9 +233,9 @@ def _key_of(replica: str) -> str:
     return f"replica {replica}"
 
 
-def _of_claim(tale: ClaimTale) -> tuple[Target, str, str]:
+def _of_claim(event: ClaimEvent) -> tuple[Target, str, str]:
     """The claim, the Event's reason and its text."""
-    reason, text = OF_CLAIMS[tale.tale]
-    asked, most = bytes_text(tale.asked_bytes), bytes_text(tale.most_bytes)
-    target = Target("PersistentVolumeClaim", tale.namespace, tale.name, tale.uid)
-    return target, reason, text.format(asked=asked, most=most, where=tale.where)
+    reason, text = OF_CLAIMS[event.kind]
+    asked, most = bytes_text(event.asked_bytes), bytes_text(event.most_bytes)
+    target = Target("PersistentVolumeClaim", event.namespace, event.name, event.uid)
+    return target, reason, text.format(asked=asked, most=most, where=event.where)

@@ -11,7 +11,7 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.choose.choose import Chooser, Chosen
 from controller.allocator.choose.wanted import NothingTaken, Taken, Wanted
 from controller.allocator.outcome import ReplicaTurn, TurnStep
-from controller.allocator.verbs.place import Places
+from controller.allocator.verbs.place import PlaceDecisions
 from controller.allocator.verbs.planning import PlannedVolume, Planner
 from controller.clock import Clock
 from controller.model.longhorn import Replica, Volume
@@ -46,14 +46,14 @@ class _ForgetfulChooser(Chooser):
         return super().choose(wanted, NothingTaken(), now_utc)
 
 
-class _Unchecking(Places):
+class _Unchecking(PlaceDecisions):
     """What was chosen is not checked again."""
 
     def _check(self, *_: Any) -> None:
         return None
 
 
-class _WritesForgotten(Places):
+class _WritesForgotten(PlaceDecisions):
     """A decision does not count before its copy is seen."""
 
     def _give(self, *parts: Any) -> ReplicaTurn:
@@ -67,35 +67,35 @@ class _WritesForgotten(Places):
         return facts
 
 
-class _NeverHolding(Places):
+class _NeverHolding(PlaceDecisions):
     """It holds no copy back from Longhorn."""
 
     def _hold(self, replica: Replica, reason: str) -> ReplicaTurn:
         return self._wait(replica, reason)
 
 
-class _HoldingFurtherCopies(Places):
+class _HoldingFurtherCopies(PlaceDecisions):
     """It holds copies of volumes in use, too."""
 
     def _let_go(self, replica: Replica, reason: str, seconds: float = 1.0) -> ReplicaTurn:
         return self._hold(replica, reason)
 
 
-class _NeverDisplacing(Places):
+class _NeverDisplacing(PlaceDecisions):
     """A further copy takes no bytes that are planned."""
 
     def _waited(self, volume: Volume, replica: Replica) -> float:
         return -math.inf
 
 
-class _DisplacingAtOnce(Places):
+class _DisplacingAtOnce(PlaceDecisions):
     """A further copy takes planned bytes as soon as there are no free ones."""
 
     def _waited(self, volume: Volume, replica: Replica) -> float:
         return math.inf
 
 
-class _Mute(Places):
+class _Mute(PlaceDecisions):
     """It leads, and does nothing about volumes that nobody asked for: a fault that the gate's ages are there for."""
 
     def _turn(self, replica: Replica, now_utc: datetime) -> ReplicaTurn:
@@ -105,7 +105,7 @@ class _Mute(Places):
 
 
 def _build(
-    places: type[Places] = Places,
+    places: type[PlaceDecisions] = PlaceDecisions,
     planner: type[Planner] = Planner,
     chooser: type[Chooser] = Chooser,
     ages: Ages = Ages.RENEWED,

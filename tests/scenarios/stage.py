@@ -49,7 +49,7 @@ Time, leadership, and what is told:
                               that is lost; `off`, `on`: the extender is switched
     ledger                    -> claim node size state [growth]; ...
     places                    -> claim disk size; ... of all that is held or planned; disks are called N-D1, N-D2
-    tales                     -> what the owners of claims are told: claim what; ...
+    told                     -> what the owners of claims are told: claim what; ...
     claimants                 -> who claims any room: pods by their uids
     due                       -> what time may end, with what is read before
     wakes                     -> the pods that are woken, in that order
@@ -354,9 +354,9 @@ class Stage:
         rows = {(names[volume], place.disk_uuid, place.size_bytes // GIB) for volume, place in taken}
         return "; ".join(f"{claim.removeprefix('ns/')} {disk} {size}" for claim, disk, size in sorted(rows)) or "none"
 
-    def do_tales(self) -> str:
-        told = self.cluster.allocator.drain_tales()
-        return "; ".join(sorted(f"{one.name} {one.tale}" for one in told)) or "none"
+    def do_told(self) -> str:
+        told = self.cluster.allocator.drain_claim_events()
+        return "; ".join(sorted(f"{one.name} {one.kind}" for one in told)) or "none"
 
     def do_claimants(self) -> str:
         return " ".join(sorted(self.cluster.claimants())) or "nobody"

@@ -166,7 +166,7 @@ class Allocations:
 
     def _again(self, volume: Volume, shown: Replica, one: Allocation, *, is_looked_at: bool) -> Allotment | None:
         """Where it was given a disk, if it may still be written to that; None where it has to be elsewhere."""
-        affinity, placed = wanted_affinity(volume, shown), self._world.placed.get(one.name)
+        affinity, placed = wanted_affinity(volume, shown), self._world.replicas.get(one.name)
         is_elsewhere = affinity not in ("", one.node) or not self._given.is_on_its_disk(one) or placed is None
         rejection: Rejection | None = None
         if placed is not None and not is_elsewhere:
@@ -318,7 +318,7 @@ class Allocations:
         with self._turn, self._lock:
             if not self._is_active():
                 raise NotReadyError("the scheduler extender is bypassed or switched off")
-            if not self._given.counts:
+            if not self._given.is_authority:
                 raise PreconditionError(LONGHORN_DECIDES)
             yield
 
@@ -390,7 +390,7 @@ class Allocations:
 
     def check_decides(self, since: int) -> None:
         """What was decided before the record decided no more, after so many `switches`, is not given."""
-        if not self._given.counts:
+        if not self._given.is_authority:
             raise PreconditionError(LONGHORN_DECIDES)
         if self.switches != since:
             raise NotReadyError("allocation-authority has changed since this was decided; try again")

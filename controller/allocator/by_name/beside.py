@@ -11,7 +11,7 @@ from datetime import datetime
 from heapq import nlargest
 from itertools import islice
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Self
 
 from controller.allocator.choose.choose import Chooser, Chosen
 from controller.allocator.choose.explain import DiskFigures, explain, with_engines
@@ -19,7 +19,7 @@ from controller.allocator.choose.wanted import Taken, Wanted, asked_of, image_by
 from controller.allocator.outcome import Obstacle
 from controller.allocator.world.world import World
 from controller.model.longhorn import Replica, Volume
-from controller.model.places import Place
+from controller.model.places import MOST_BYTES, Place
 from controller.model.quantity import bytes_text
 from controller.rules.affinity import (
     Affinity,
@@ -33,7 +33,6 @@ from controller.rules.eligibility import check_disk_kind, check_disk_state, chec
 from controller.rules.preference import narrows_to_attach_node
 from controller.rules.reasons import Reason, Refusal, Rejection
 
-_ALL_BYTES: Final = 2**62  # more than any disk has
 _Disk = tuple[str, str]  # node and UUID
 
 
@@ -113,9 +112,9 @@ class BesideOthers:
     def taken_bytes(self, node: str, disk_uuid: str) -> int:
         """Bytes of that disk that others have; all of it where it may not be chosen."""
         if node in self._closed or disk_uuid in self._closed:
-            return _ALL_BYTES
+            return MOST_BYTES
         if self._among is not None and (node, disk_uuid) not in self._among:
-            return _ALL_BYTES
+            return MOST_BYTES
         return self._taken.taken_bytes(node, disk_uuid)
 
     # What is told

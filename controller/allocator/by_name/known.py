@@ -22,7 +22,7 @@ class ShownObjects:
         look-up for each, after each change; the wait is without the lock."""
         facts: dict[str, Callable[[str], object]] = {
             "volume": self._world.volumes.get,
-            "replica": self._world.placed.get,
+            "replica": self._world.replicas.get,
             "backing_image": self._world.backing_images.get,
         }
         with self._lock:

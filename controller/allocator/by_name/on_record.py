@@ -89,7 +89,7 @@ class OnRecord:
     def inherit_locked(self, entries: Collection[Allocation]) -> None:
         """What the leader before has given, as it is on record: what no object shows yet stands. Costs: a look at each
         entry."""
-        counted = entries if self._given.counts else ()
+        counted = entries if self._given.is_authority else ()
         for one in sorted(counted, key=lambda one: (not self._given.is_on_its_disk(one), one)):
             if one.purpose is Purpose.BACKING_IMAGE:
                 self._inherit_copy(one)
@@ -97,7 +97,7 @@ class OnRecord:
                 self._inherit(one)
 
     def _inherit(self, one: Allocation) -> None:
-        replica = self._world.placed.get(one.name)
+        replica = self._world.replicas.get(one.name)
         if replica is None or replica.node or replica.failed_at or replica.deleting:
             return
         volume, here = self._world.volume(replica.volume), self._followed(one)
@@ -119,8 +119,8 @@ class OnRecord:
         """What the leader before has granted, as it is on record: as much of it as still fits. Costs: a look at each
         entry, and as an expansion's verdict for each volume that grows."""
         sizes: dict[str, int] = {}
-        for one in entries if self._given.counts else ():
-            replica = self._world.placed.get(one.name) if one.purpose is Purpose.REPLICA else None
+        for one in entries if self._given.is_authority else ():
+            replica = self._world.replicas.get(one.name) if one.purpose is Purpose.REPLICA else None
             if replica is not None and replica.is_placed and replica.disk_uuid == one.disk_uuid:
                 sizes[replica.volume] = max(one.size_bytes, sizes.get(replica.volume, 0))
         for volume, size in sizes.items():

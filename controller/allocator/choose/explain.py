@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
 
 from controller.allocator.choose.wanted import Taken, Wanted, asked_of, image_bytes, view_of
 from controller.allocator.world.world import World
 from controller.model.longhorn import Disk, LonghornNode
+from controller.model.places import MOST_BYTES
 from controller.model.quantity import bytes_text
 from controller.rules.candidates import Candidates, PlacementView, find_candidates
 from controller.rules.reasons import Reason, Refusal, Rejection
-
-_MOST_BYTES: Final = 2**62  # more than any disk has; beyond it Longhorn's sums overflow, and a full disk seems empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class DiskFigures:
 
     @property
     def scheduled_bytes(self) -> int:
-        return min(self.limit_bytes - self.free_bytes + self.image_bytes, _MOST_BYTES)
+        return min(self.limit_bytes - self.free_bytes + self.image_bytes, MOST_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,12 +34,12 @@ from controller.allocator.world.world import World
 from controller.model.longhorn import TopologyTerm
 from controller.model.places import Place
 from controller.rules.demand import VolumeDemand
-from controller.rules.placing import is_longhorns
+from controller.rules.placing import is_left_to_longhorn
 from controller.rules.reasons import Reason
 
 MOST_TOGETHER: Final = 16  # nodes on which local volumes are packed before the others are planned
 
-Places = Mapping[str, tuple[Place, ...]]  # by volume
+PlacesByVolume = Mapping[str, tuple[Place, ...]]  # by volume
 
 
 class PodFit:
@@ -58,7 +58,7 @@ class PodFit:
         taken: Taken,
         *,
         without_kept: Taken | None = None,
-        known: Places | None = None,
+        known: PlacesByVolume | None = None,
         planned: Collection[str] = (),
         budget: Budget | None = None,
         now_utc: datetime | None = None,
@@ -70,7 +70,7 @@ class PodFit:
         self.demands = tuple(demands)
         self.local = [demand for demand in demands if demand.is_local]
         self._known, self._planned = known or {}, planned
-        self.anywhere: Places = {}  # places of the volumes that are bound to no node
+        self.anywhere: PlacesByVolume = {}  # places of the volumes that are bound to no node
         self._beside: Taken = taken  # with these
         self._bound = list[VolumeDemand]()  # those volumes, as they are made when the pod goes to the nodes in question
         is_plain = all(is_plain_demand(world, one) and not (one.is_pinned or one.home_nodes) for one in self.local)
@@ -106,7 +106,7 @@ class PodFit:
         """The volumes that are bound to no node and of which a copy has to find a disk before the pod may start."""
         return [demand for demand in self.demands if needs_disk(self.world, demand)]
 
-    def _use(self, places: Places) -> None:
+    def _use(self, places: PlacesByVolume) -> None:
         self.anywhere = places
         new = self._new_places()
         self._beside = Plus(self.taken, new) if new else self.taken
@@ -130,7 +130,7 @@ class PodFit:
         rows = [(zone, region, members) for (zone, region), members in groups.items()]
         return sorted(rows, key=lambda row: -len(row[2]))
 
-    def _plan(self, demands: Sequence[VolumeDemand], names: Sequence[str], taken: Taken) -> Places | Judgement:
+    def _plan(self, demands: Sequence[VolumeDemand], names: Sequence[str], taken: Taken) -> PlacesByVolume | Judgement:
         """A place for each copy that these volumes need, large ones first; or why there is none."""
         names_of = {demand.volume for demand in demands}
         found = {volume: places for volume, places in self._known.items() if volume in names_of}
@@ -166,7 +166,9 @@ class PodFit:
             found = (*found, place)
         return found
 
-    def _next_to_engine(self, judged: Iterable[VolumeDemand], names: Sequence[str], places: Places) -> Sequence[str]:
+    def _next_to_engine(
+        self, judged: Iterable[VolumeDemand], names: Sequence[str], places: PlacesByVolume
+    ) -> Sequence[str]:
         """The nodes that may be offered: those of the places, for volumes that like to lie next to their engine; all
         where none of them is in question."""
         left = list(names)
@@ -208,7 +210,9 @@ class PodFit:
             return None
         (demand,) = self.local
         is_new = not (demand.is_pinned or demand.home_nodes or demand.volume in self._known)
-        return demand if is_new and is_plain_demand(self.world, demand) and not is_longhorns(demand.facts) else None
+        return (
+            demand if is_new and is_plain_demand(self.world, demand) and not is_left_to_longhorn(demand.facts) else None
+        )
 
     def _judge_new(self, name: str, demand: VolumeDemand) -> Judgement | None:
         """As `judge`, by the node's room alone; None where that does not tell."""
@@ -343,7 +347,7 @@ def suffice(world: World, demand: VolumeDemand, places: Sequence[Place]) -> bool
 
 def _places_of(shape: Shape, found: Packed) -> dict[str, Place]:
     """By volume. What is Longhorn's alone to place has room there, and no place."""
-    return {demand.volume: place for demand, place in shape.places(found) if not is_longhorns(demand.facts)}
+    return {demand.volume: place for demand, place in shape.places(found) if not is_left_to_longhorn(demand.facts)}
 
 
 def _bind(demand: VolumeDemand, zone: str, region: str) -> VolumeDemand:

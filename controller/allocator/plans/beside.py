@@ -6,11 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from controller.allocator.plans.plan import Hold, Source
 from controller.allocator.plans.table import Table
-from controller.model.places import Place
+from controller.model.places import MOST_BYTES, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +84,6 @@ class Beside:
         return taken + self._more[node, disk_uuid] if self._more else taken
 
 
-_ALL_BYTES: Final = 2**62  # more than any disk has
-
-
 class PlansBeside:
     """What plans and holds of other volumes take, and the `planned` places of this one. Nothing goes to the disk
     `shut`."""
@@ -106,6 +102,6 @@ class PlansBeside:
 
     def taken_bytes(self, node: str, disk_uuid: str) -> int:
         if (node, disk_uuid) == self._shut:
-            return _ALL_BYTES
+            return MOST_BYTES
         taken = self._table.taken_bytes(node, disk_uuid, (self._volume,))
         return taken + self._planned[node, disk_uuid] if self._planned else taken

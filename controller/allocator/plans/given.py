@@ -57,7 +57,7 @@ class Given:
 
     def __init__(self, world: World, table: Table) -> None:
         self._world, self._table = world, table
-        self.counts = False  # whether those who place replicas ask for the place
+        self.is_authority = False  # whether those who place replicas ask for the place
         self.switches = 0  # how often that changed
         self._replicas: dict[str, GivenPlace] = {}
         self._copies: dict[str, dict[str, GivenPlace]] = {}  # by image and UUID of the disk
@@ -92,7 +92,7 @@ class Given:
     def stands(self, one: Allocation) -> bool:
         """Whether that copy lies on that disk, or is to, and is not leaving."""
         if one.purpose is Purpose.REPLICA:
-            replica = self._world.placed.get(one.name)
+            replica = self._world.replicas.get(one.name)
             is_there = replica is not None and replica.disk_uuid == one.disk_uuid
         else:
             image = self._world.backing_image(one.name)
@@ -101,7 +101,7 @@ class Given:
 
     def volume_of(self, one: Allocation) -> str:
         """The volume whose copy it is; "" for an image's."""
-        replica = self._world.placed.get(one.name) if one.purpose is Purpose.REPLICA else None
+        replica = self._world.replicas.get(one.name) if one.purpose is Purpose.REPLICA else None
         return replica.volume if replica is not None else ""
 
     def is_on_its_disk(self, one: Allocation) -> bool:
@@ -110,7 +110,7 @@ class Given:
 
     def shown_replica(self, name: str) -> Replica | None:
         """As Longhorn shows it."""
-        return self._shown.get(name) or self._world.placed.get(name)
+        return self._shown.get(name) or self._world.replicas.get(name)
 
     def shown_image(self, name: str) -> BackingImage | None:
         """As Longhorn shows it."""
@@ -198,12 +198,12 @@ class Given:
         if given is not None:
             given.is_leaving = True
 
-    def switch(self, now: float, *, counts: bool) -> None:
+    def switch(self, now: float, *, is_authority: bool) -> None:
         """Whether they ask from now on. If not, what they were told stands for a while: they write it yet."""
-        if counts is not self.counts:
-            self.counts, self.switches = counts, self.switches + 1
+        if is_authority is not self.is_authority:
+            self.is_authority, self.switches = is_authority, self.switches + 1
             for given in self.all():
-                given.until = math.inf if counts else now + WRITTEN_SECONDS
+                given.until = math.inf if is_authority else now + WRITTEN_SECONDS
 
     def over(self, now: float) -> list[Allocation]:
         return [given.allocation for given in self.all() if given.until <= now]

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.allocator.plans.journal import Journal, Tale
+from controller.allocator.plans.journal import ClaimEventKind, Journal
 from controller.allocator.world.world import World
 from controller.model.longhorn import Disk, Volume
 from controller.rules.expandable import GrowthCase, Lasting, check_expandable
@@ -108,7 +108,7 @@ class Growths:
             return False
         volume, held = self.world.volumes[name], None if is_certain else held
         if not is_certain and self._is_unstored(name, now):
-            self._tell(Tale.GROWTH_NOT_HELD, volume, size_bytes, 0, "")
+            self._tell(ClaimEventKind.GROWTH_NOT_HELD, volume, size_bytes, 0, "")
             return False
         since, until = (now, now + STORE_SECONDS) if held is None else (held.since, held.until)  # its time goes on
         return self._put(Growth(name, size_bytes, self._more(volume, size_bytes), True, since, until, True, is_certain))
@@ -189,11 +189,11 @@ class Growths:
                 continue
             where, count = f"{node}, {disk.name}", len(sizes)
             if count * size_bytes > limit:
-                self._tell(Tale.GROWS_TOO_FAR, volume, size_bytes, limit // count, where)
+                self._tell(ClaimEventKind.GROWS_TOO_FAR, volume, size_bytes, limit // count, where)
                 return False
             most = max(0, limit - disk.scheduled_bytes) + sum(sizes)
             if not was_admitted and count * size_bytes > most:
-                self._tell(Tale.GROWS_LATER, volume, size_bytes, most // count, where)
+                self._tell(ClaimEventKind.GROWS_LATER, volume, size_bytes, most // count, where)
                 return False
         return True
 
@@ -206,17 +206,17 @@ class Growths:
         found = check_expandable(GrowthCase(volume, replicas, known, size_bytes, self.world.settings.behaviour))
         if found is None or found.lasting is not Lasting.NEVER:
             return False
-        self._tell(Tale.NEVER_GROWS, volume, size_bytes, volume.size_bytes, found.rejection.message)
+        self._tell(ClaimEventKind.NEVER_GROWS, volume, size_bytes, volume.size_bytes, found.rejection.message)
         return True
 
     def _disk(self, node: str, uuid: str) -> Disk | None:
         facts = self.world.nodes.get(node)
         return next((disk for disk in facts.disks if disk.uuid == uuid), None) if facts is not None else None
 
-    def _tell(self, tale: Tale, volume: Volume, asked_bytes: int, most_bytes: int, where: str) -> None:
+    def _tell(self, kind: ClaimEventKind, volume: Volume, asked_bytes: int, most_bytes: int, where: str) -> None:
         claim = self.world.claim_of_volume(volume.name)
         if claim is not None:
-            self._journal.tell(tale, claim, asked_bytes, most_bytes, where)
+            self._journal.tell(kind, claim, asked_bytes, most_bytes, where)
 
     # The book
 

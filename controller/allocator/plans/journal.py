@@ -10,13 +10,13 @@ from typing import Final
 from controller.model.workload import Claim
 
 MAX_RECORDS: Final = 10_000
-MAX_TALES: Final = 1_000  # that wait to be told
+MAX_EVENTS: Final = 1_000  # that wait to be told
 
 SCHEDULING_WAIT: Final = "pod_scheduling_wait"
 NODE_RESERVATION: Final = "node_reservation"
 
 
-class Tale(StrEnum):
+class ClaimEventKind(StrEnum):
     """What the owner of a claim is to be told."""
 
     GROWTH_NOT_HELD = "growth-not-held"  # what is asked for is not stored, or was not the last time
@@ -26,15 +26,15 @@ class Tale(StrEnum):
     PLACE_LOST = "place-lost"  # the disk that was planned for it takes it no more, and no other does
 
 
-_COUNTED_AS: Final = {Tale.NEVER_GROWS: Tale.GROWS_TOO_FAR}  # what no room helps counts as one
+_COUNTED_AS: Final = {ClaimEventKind.NEVER_GROWS: ClaimEventKind.GROWS_TOO_FAR}  # what no room helps counts as one
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimTale:
+class ClaimEvent:
     """`asked_bytes` is what the claim asks for, `most_bytes` what there is; `where` names a disk, if one decides, or
     says why."""
 
-    tale: Tale
+    kind: ClaimEventKind
     namespace: str
     name: str
     uid: str
@@ -49,19 +49,19 @@ class Journal:
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
         self._records: list[tuple[str, float, bool]] = []
-        self._tales: dict[tuple[str, Tale], ClaimTale] = {}  # by the claim's uid
+        self._claim_events: dict[tuple[str, ClaimEventKind], ClaimEvent] = {}  # by the claim's uid
 
-    def tell(self, tale: Tale, claim: Claim, asked_bytes: int, most_bytes: int, where: str = "") -> None:
+    def tell(self, kind: ClaimEventKind, claim: Claim, asked_bytes: int, most_bytes: int, where: str = "") -> None:
         """Have the claim's owner told; the same of the same claim once, until it is drained."""
-        if (claim.uid, tale) not in self._tales:
-            self.counters[f"claims_{_COUNTED_AS.get(tale, tale)}"] += 1
-        if len(self._tales) < MAX_TALES:
-            found = ClaimTale(tale, claim.namespace, claim.name, claim.uid, asked_bytes, most_bytes, where)
-            self._tales[claim.uid, tale] = found
+        if (claim.uid, kind) not in self._claim_events:
+            self.counters[f"claims_{_COUNTED_AS.get(kind, kind)}"] += 1
+        if len(self._claim_events) < MAX_EVENTS:
+            found = ClaimEvent(kind, claim.namespace, claim.name, claim.uid, asked_bytes, most_bytes, where)
+            self._claim_events[claim.uid, kind] = found
 
-    def drain_tales(self) -> tuple[ClaimTale, ...]:
-        tales, self._tales = tuple(self._tales.values()), {}
-        return tales
+    def drain_claim_events(self) -> tuple[ClaimEvent, ...]:
+        events, self._claim_events = tuple(self._claim_events.values()), {}
+        return events
 
     def record(self, name: str, seconds: float, success: bool) -> None:
         if len(self._records) < MAX_RECORDS:

@@ -46,7 +46,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class KeepsOut:
     """Whom a hold keeps out, when it is not everybody: newcomers of lower priority, and of the same one if they have no
     hold of this kind or a later one (`serial`); `is_for_local` with volumes that need a node's room."""
 
@@ -75,7 +75,7 @@ class Hold:
     older: frozenset[tuple[str, str]] = frozenset()
     chosen: str = ""
     until: float | None = None
-    against: Against | None = None
+    against: KeepsOut | None = None
 
     def includes(self, node: str) -> bool:
         """Whether that node was offered."""

@@ -79,7 +79,7 @@ class Claimants:
     def _bound_claimant(self, pod: Pod, hold: Hold | None, demand: VolumeDemand | None, volume: str) -> Claimant | None:
         plan = self._table.plan(volume)
         is_told = hold is not None or (plan is not None and pod.uid in plan.pods) or volume in self.lost
-        if self._given.counts and not is_told:
+        if self._given.is_authority and not is_told:
             return None  # who asks by name waits for nobody that never asked us
         if not self._world.has_node(pod.node_name):
             return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from controller.allocator.choose.packing import Budget
-from controller.allocator.choose.pod_fit import Places, PodFit, needs_disk, suffice
+from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit, needs_disk, suffice
 from controller.allocator.choose.search import in_order, look
 from controller.allocator.choose.verdict import CONTENDED, IN_USE, LATE, Judgement, Verdict
 from controller.allocator.outcome import Decision, FilterOutcome
@@ -39,7 +39,7 @@ class Found:
 
     sure: Mapping[str, Judgement] = field(default_factory=dict)
     refused: dict[str, Judgement] = field(default_factory=dict)
-    anywhere: Places = field(default_factory=dict)
+    anywhere: PlacesByVolume = field(default_factory=dict)
     is_home: bool = False
 
 

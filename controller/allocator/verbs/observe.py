@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from controller.allocator.plans.given import Given
 from controller.allocator.plans.quarantine import Quarantine
 from controller.allocator.plans.table import Table
-from controller.allocator.verbs.place import Places
+from controller.allocator.verbs.place import PlaceDecisions
 from controller.allocator.verbs.settle import Settler
 from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.world.world import World
@@ -31,7 +31,7 @@ class EventContext:
     settler: Settler
     refusals: Refusals
     quarantine: Quarantine
-    places: Places
+    places: PlaceDecisions
     given: Given
     clock: Clock
     settles: bool
@@ -201,7 +201,7 @@ class Events(ABC):
         self._observe(
             name,
             lambda observing: observing.replica(name, facts),
-            lambda world: _is_outdated(world.placed.get(name), facts),
+            lambda world: _is_outdated(world.replicas.get(name), facts),
         )
 
     def observe_class(self, name: str, facts: StorageClass | None, _gone: StorageClass | None = None) -> None:

@@ -46,7 +46,7 @@ from controller.rules.placing import (
     check_replacement,
     check_time,
     held_seconds,
-    is_longhorns,
+    is_left_to_longhorn,
     is_replacement,
 )
 from controller.rules.reasons import Rejection
@@ -61,7 +61,7 @@ GATE_SECONDS: Final = 10.0  # in which the gate closes, what was written before 
 MOST_FOREIGN: Final = 100  # places of others that wait to be told
 
 
-class Places:
+class PlaceDecisions:
     """The allocator's part that places Replicas, while it is switched on.
 
     Threads: any; those that end in `_locked` with the allocator's lock held. Blocks: never. I/O: none.
@@ -135,7 +135,7 @@ class Places:
     def show_locked(self, name: str, facts: Replica | None) -> Replica | None:
         """The Replica as the world is to have it, after an event of the watch."""
         own = self._writes.get(name)
-        before = self._world.placed.get(name)
+        before = self._world.replicas.get(name)
         if facts is None or facts.node:
             self._unseen.pop(name, None)
             self._since.pop(name, None)
@@ -183,7 +183,7 @@ class Places:
         """What to do with that Replica. A place counts from now on, until `stored` or `failed` tells what became of it.
         Costs: as `choose`, a few times at most."""
         with self._lock:
-            replica = self._world.placed.get(name)
+            replica = self._world.replicas.get(name)
             if not self._is_on or replica is None:
                 return ReplicaTurn(TurnStep.NOTHING)
             if name in self._writes:
@@ -209,7 +209,7 @@ class Places:
         not_yet = self._check_time(volume, replica, now_utc)
         if not_yet is not None and not_yet.wait in (Wait.DELETED, Wait.FAILED, Wait.INACTIVE):
             return self._let_go(replica, not_yet.wait)
-        if is_longhorns(volume):
+        if is_left_to_longhorn(volume):
             return ReplicaTurn(TurnStep.LEAVE, volume.name, replica.uid, Why.LEFT)
         if not_yet is not None and not self._is_early(volume, not_yet):
             return self._not_yet(volume, replica, not_yet)
@@ -373,7 +373,7 @@ class Places:
         return own is not None and own.write.number == write.number
 
     def _put(self, name: str, facts: Replica | None) -> None:
-        known = self._world.placed.get(name)
+        known = self._world.replicas.get(name)
         volume = facts.volume if facts is not None else known.volume if known is not None else ""
         self._world.put_replica(name, facts)
         self._settle(volume)

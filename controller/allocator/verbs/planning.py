@@ -10,23 +10,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
 
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.legal import legal
 from controller.allocator.choose.wanted import Wanted, copy_bytes, replica_to_come
 from controller.allocator.plans.beside import PlansBeside
-from controller.allocator.plans.journal import NODE_RESERVATION, Journal, Tale
+from controller.allocator.plans.journal import NODE_RESERVATION, ClaimEventKind, Journal
 from controller.allocator.plans.plan import Plan
 from controller.allocator.plans.table import Table
 from controller.allocator.world.world import World
 from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_STRICT, Replica, Volume
-from controller.model.places import Place
+from controller.model.places import MOST_BYTES, Place
 from controller.rules.demand import VolumeDemand, demand_of_volume, is_served
-from controller.rules.placing import is_longhorns
+from controller.rules.placing import is_left_to_longhorn
 from controller.rules.reasons import Rejection
 
-_ALL_BYTES: Final = 2**62  # more than any disk has
 _Disk = tuple[str, str]  # node and UUID
 
 
@@ -110,7 +108,7 @@ class Planner:
         wanted = self.wanted(volume, claimants)
         if wanted is None:
             return  # one watch is ahead of another: its claim names a volume that is not known yet
-        if not wanted.copies or is_longhorns(wanted.facts):
+        if not wanted.copies or is_left_to_longhorn(wanted.facts):
             self._lost.discard(volume)
             self._table.remove(volume)
             if old is not None and not wanted.is_first:
@@ -250,7 +248,7 @@ class Planner:
         """What is left of that disk by objects, growth that was admitted, and own writes; less than nothing where no
         such disk takes replicas."""
         disk = self._world.disk_room(node, disk_uuid)
-        return disk.free_bytes if disk is not None else -_ALL_BYTES
+        return disk.free_bytes if disk is not None else -MOST_BYTES
 
     def free_bytes(self, place: Place, besides: str) -> int:
         """The same, less what others have there."""
@@ -303,7 +301,7 @@ class Planner:
 
     def _is_legal(self, wanted: PlannedVolume, place: Place, others: Collection[Place], now_utc: datetime) -> bool:
         """Whatever others hold there."""
-        return legal(wanted.facts, wanted.copy, place, others, self._world, _ALL_BYTES, now_utc) is None
+        return legal(wanted.facts, wanted.copy, place, others, self._world, MOST_BYTES, now_utc) is None
 
     def _latest_first(self, node: str, disk_uuid: str, besides: str) -> list[str]:
         plans = (self._table.plan(name) for name in self._table.volumes_on(node, disk_uuid) if name != besides)
@@ -356,7 +354,7 @@ class Planner:
         self._journal.counters["plans_lost"] += 1
         claim = self._world.claim_of_volume(facts.name)
         if claim is not None:
-            self._journal.tell(Tale.PLACE_LOST, claim, facts.size_bytes, 0)
+            self._journal.tell(ClaimEventKind.PLACE_LOST, claim, facts.size_bytes, 0)
 
 
 def _home(facts: Volume, claimants: Collection[Claimant]) -> str:

@@ -90,15 +90,15 @@ def _strategy(world: World, table: Table, names: Sequence[str], strategy: Strate
 
 
 def _free_shares(world: World, table: Table, names: Sequence[str]) -> list[float | None]:
-    """What is left of each node's disks after all that lies there, is taken, or will be rebuilt there by Longhorn,
+    """What is left of each node's disks after all that lies there, is taken, or is to come there for data locality,
     between 0 and 1. None: no such node."""
-    taken, rebuilt, shares = table.taken_by_node(), world.rebuild_bytes, list[float | None]()
+    taken, to_come, shares = table.taken_by_node(), world.bytes_to_come, list[float | None]()
     for name in names:
         room = world.room(name)
         if room is None:
             shares.append(None)
-        elif (name in taken or name in rebuilt) and room.space_bytes:
-            left = max(0, room.left_bytes - taken.get(name, 0) - rebuilt[name])
+        elif (name in taken or name in to_come) and room.space_bytes:
+            left = max(0, room.left_bytes - taken.get(name, 0) - to_come[name])
             shares.append(min(1.0, left / room.space_bytes))
         else:
             shares.append(room.left_share)

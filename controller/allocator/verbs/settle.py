@@ -16,7 +16,7 @@ from controller.allocator.plans.given import Given
 from controller.allocator.plans.growths import Growths
 from controller.allocator.plans.journal import NODE_RESERVATION, SCHEDULING_WAIT, Journal
 from controller.allocator.plans.nominations import Approvals
-from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, Against, Hold, Plan, Source
+from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, Hold, KeepsOut, Plan, Source
 from controller.allocator.plans.shared_claims import SharedClaims
 from controller.allocator.plans.table import Table
 from controller.allocator.verbs.claimants import Claimants
@@ -118,7 +118,7 @@ class Settler:
     def _is_by_name_alone(self, pod: Pod) -> bool:
         """Whether a copy of its volumes is given its place by name, and Longhorn has not followed yet: that may come to
         nothing, and the pod is planned for again."""
-        if not self._given.counts:
+        if not self._given.is_authority:
             return False
         volumes = self._volumes_of(pod)
         shown = (self._given.shown_replica(name) for volume in volumes for name in self._world.replicas_of(volume))
@@ -270,7 +270,7 @@ class Settler:
         demands, _ = demands_of_pod(pod, self._world, self._world.settings)
         found = self._room.find_on(pod, demands, node)
         if found is not None:
-            against = Against(pod.priority, approval.serial)
+            against = KeepsOut(pod.priority, approval.serial)
             places, anywhere = found
             self._room.hold(pod.uid, Source.NOMINATION, {node: places}, anywhere, until=approval.until, against=against)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
-from controller.allocator.outcome import DiskOver, Mode, PromiseView, Snapshot
+from controller.allocator.outcome import DiskOver, Mode, PromiseView, TableView
 from controller.allocator.plans.growths import Growth
 from controller.allocator.plans.plan import Hold, Plan, Source
 
@@ -86,11 +86,11 @@ def snapshot_of(
     quarantined: Iterable[str],
     counters: Mapping[str, int],
     over: Iterable[tuple[str, str, int]],
-) -> Snapshot:
+) -> TableView:
     """`over`: node, disk and bytes of disks that hold more than their limit."""
     held = [row for row in rows if row.state == HELD]
     planned = [row for row in rows if row.state == PLANNED]
-    return Snapshot(
+    return TableView(
         mode=mode,
         version=version,
         promises=rows,

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.packing import Budget
-from controller.allocator.choose.pod_fit import Places, PodFit
+from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit
 from controller.allocator.plans.beside import Beside, Newcomer
 from controller.allocator.plans.nominations import Approvals
-from controller.allocator.plans.plan import NO_PLACES, Against, Hold, Source
+from controller.allocator.plans.plan import NO_PLACES, Hold, KeepsOut, Source
 from controller.allocator.plans.table import Table
 from controller.allocator.waiting.kept_room import leaving_bytes
 from controller.allocator.world.world import World
@@ -37,7 +37,7 @@ class PodRoom:
         budget: Budget | None = None,
         *,
         is_planning: bool = False,
-        adds_to: Places = NO_PLACES,
+        adds_to: PlacesByVolume = NO_PLACES,
     ) -> PodFit:
         """A question about these volumes of the pod. `adds_to`: places of an answer that stands, of its volumes that
         are bound to no node."""
@@ -73,7 +73,7 @@ class PodRoom:
     def _leaving(self, disk_uuid: str) -> int:
         return leaving_bytes(self.world, disk_uuid)
 
-    def _known(self, pod: Pod, demands: Collection[VolumeDemand], adds_to: Places) -> Places:
+    def _known(self, pod: Pod, demands: Collection[VolumeDemand], adds_to: PlacesByVolume) -> PlacesByVolume:
         """Places of the pod's volumes that are planned, or held for others that claim them as well."""
         found = dict[str, tuple[Place, ...]]()
         for demand in demands:
@@ -87,7 +87,7 @@ class PodRoom:
 
     def find_on(
         self, pod: Pod, demands: Sequence[VolumeDemand], node: str
-    ) -> tuple[Mapping[str, Place], Places] | None:
+    ) -> tuple[Mapping[str, Place], PlacesByVolume] | None:
         """Places for all of the pod's volumes if it goes to that node, or None."""
         fit = self.fit(pod, demands)
         passed, _ = fit.open_among((node,))
@@ -99,13 +99,13 @@ class PodRoom:
         pod_uid: str,
         source: Source,
         nodes: Mapping[str, Mapping[str, Place]] | None,
-        anywhere: Places,
+        anywhere: PlacesByVolume,
         *,
         older: frozenset[tuple[str, str]] = frozenset(),
         chosen: str = "",
         is_bare: bool = False,
         until: float | None = None,
-        against: Against | None = None,
+        against: KeepsOut | None = None,
     ) -> Hold | None:
         """The pod holds these from now on; None where there is nothing to hold. `is_bare`: no places, and yet it is to
         be known which nodes were offered."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from controller.allocator.choose.packing import Budget
-from controller.allocator.choose.pod_fit import Places, PodFit
+from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit
 from controller.allocator.choose.search import NodeSearch, in_order
 from controller.allocator.choose.too_large import too_large
 from controller.allocator.choose.verdict import CONTENDED, KEPT, LATE, Verdict
 from controller.allocator.outcome import Wakeup
-from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, Against, Source
+from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, KeepsOut, Source
 from controller.allocator.plans.shared_claims import NO_LIMIT, NodeLimit
 from controller.allocator.plans.table import Table
 from controller.allocator.waiting.kept_room import KeptUntil, Seeking, most_kept, places_to_keep
@@ -61,7 +61,7 @@ class _Found:
 
     node: str
     places: Mapping[str, Place] = field(default_factory=dict)
-    anywhere: Places = field(default_factory=dict)
+    anywhere: PlacesByVolume = field(default_factory=dict)
 
 
 _NOWHERE: Final = _Found("")
@@ -164,7 +164,7 @@ class WakePlan:
             if not view.is_due_remotely(refusal, demands):
                 return True
         elif is_expected:
-            until, against = view.now + PATIENCE_SECONDS, Against(pod.priority)
+            until, against = view.now + PATIENCE_SECONDS, KeepsOut(pod.priority)
             nodes = {found.node: found.places}
             view.room.hold(pod.uid, Source.WAKE_PLAN, nodes, found.anywhere, until=until, against=against)
         if refusal.wake_due_at() <= view.now:
@@ -236,7 +236,7 @@ class WakePlan:
             node, places = self._seeking.best, self._seeking.places
         if places:
             self._kept[node] = pod.uid
-            until, against = self._kept_until.keep_until(pod.uid, view.now), Against(pod.priority, is_for_local=True)
+            until, against = self._kept_until.keep_until(pod.uid, view.now), KeepsOut(pod.priority, is_for_local=True)
             view.room.hold(pod.uid, Source.KEPT_ROOM, {node: places}, NO_PLACES, until=until, against=against)
         elif not self._kept:
             self._never.add(where, demands)

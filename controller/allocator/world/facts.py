@@ -11,7 +11,7 @@ from typing import Final
 
 from controller.allocator.world.backups import Backups
 from controller.allocator.world.engines import EngineFacts
-from controller.allocator.world.placed import Granted, NothingGranted, Placed
+from controller.allocator.world.replicas import Granted, NothingGranted, ReplicaIndex
 from controller.allocator.world.shares import Shares
 from controller.model.longhorn import BackingImage, Backup, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
@@ -42,7 +42,7 @@ class Facts:
         self._uid_by_pod_key: dict[str, str] = {}
         self._claim_by_uid: dict[str, str] = {}
         self._pods_by_claim: dict[str, set[str]] = {}  # claim key -> pod uids
-        self.placed = Placed(touch)
+        self.replicas = ReplicaIndex(touch)
         self.reused: dict[str, float] = {}  # failed replicas of which somebody was told that they come back, and when
         self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than the cluster asks for
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
@@ -76,18 +76,18 @@ class Facts:
         return self.settings.default_engine_image or self._engines.default_image()
 
     def replicas_of(self, volume: str) -> Mapping[str, Replica]:
-        return self.placed.of(volume)
+        return self.replicas.of(volume)
 
     def disks_of_volume(self, volume: str) -> set[tuple[str, str]]:
         """Node and UUID of the disks on which its replicas lie."""
-        return {(one.node, one.disk_uuid) for one in self.placed.of(volume).values() if one.is_placed}
+        return {(one.node, one.disk_uuid) for one in self.replicas.of(volume).values() if one.is_placed}
 
     def replicas_on(self, disk_uuid: str) -> Collection[Replica]:
-        return self.placed.on(disk_uuid)
+        return self.replicas.on(disk_uuid)
 
     def counted_on(self, disk_uuid: str) -> Collection[Replica]:
         """The replicas on that disk, each as large as it may become at any moment."""
-        replicas = self.placed.on(disk_uuid)
+        replicas = self.replicas.on(disk_uuid)
         if not self._granted.grows_on(disk_uuid):
             return replicas
         targets = ((one, self._granted.target_of(one.volume)) for one in replicas)
@@ -97,11 +97,11 @@ class Facts:
         """Whether a copy of it would come to that disk with a replica, and with none that lies there already."""
         if disk_uuid in image.disk_uuids:
             return False
-        return not any(one.backing_image == image.name for one in self.placed.on(disk_uuid))
+        return not any(one.backing_image == image.name for one in self.replicas.on(disk_uuid))
 
     def disks_with_image(self, name: str) -> set[str]:
         """UUIDs of the disks with a replica that is made on that image. Costs: a look at each."""
-        return self.placed.disks_with_image(name)
+        return self.replicas.disks_with_image(name)
 
     def images_on(self, disk_uuid: str) -> Mapping[str, int]:
         """By name, the bytes of backing images that name the disk or come with its replicas. The disk's figure tells of
@@ -109,7 +109,7 @@ class Facts:
         images = self.backing_images
         if not images:
             return _NO_IMAGES
-        names = {one.backing_image for one in self.placed.on(disk_uuid)}
+        names = {one.backing_image for one in self.replicas.on(disk_uuid)}
         names.update(name for name, one in images.items() if disk_uuid in one.copy_disk_uuids)
         return {name: images[name].real_size_bytes for name in names & images.keys()}
 
@@ -179,7 +179,7 @@ class Facts:
         if volume is None:
             return False
         asked = self.asked_bytes(volume)
-        return asked > volume.size_bytes or any(entry.size_bytes < asked for entry in self.placed.of(name).values())
+        return asked > volume.size_bytes or any(entry.size_bytes < asked for entry in self.replicas.of(name).values())
 
     def demand_of(self, claim_uid: str) -> VolumeDemand | None:
         """What that claim's volume asks for now; None when it asks for nothing, or cannot be told."""

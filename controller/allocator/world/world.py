@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from controller.allocator.world.backups import claims_restored_from
 from controller.allocator.world.facts import Facts
-from controller.allocator.world.placed import Granted
+from controller.allocator.world.replicas import Granted
 from controller.allocator.world.rooms import Rooms, candidacy, make_room
 from controller.model.longhorn import (
     BackingImage,
@@ -27,8 +27,8 @@ from controller.model.longhorn import (
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 from controller.rules.demand import Missing
 from controller.rules.eligibility import DiskRoom, Engines, NodeRoom
+from controller.rules.locality import node_of_copy_to_come
 from controller.rules.provisioning import provisioned_name
-from controller.rules.rebuilds import Rebuild, rebuilds_ahead
 
 _T = TypeVar("_T")
 _AT_ONCE: Final = 8  # rooms that are worked out with the event that changed them
@@ -42,8 +42,8 @@ class World(Facts):
 
     def __init__(self, granted: Granted | None = None) -> None:
         super().__init__(granted, self._stale_rooms)
-        self.rebuilds: dict[str, tuple[Rebuild, ...]] = {}  # by volume: replicas that Longhorn will make
-        self.rebuild_bytes: Counter[str] = Counter()  # of those that are bound to a node, by node
+        self._copies_to_come: dict[str, tuple[str, int]] = {}  # by volume: the engine's node, and bytes
+        self.bytes_to_come: Counter[str] = Counter()  # of those, by node
         self._nodes_of_disk: dict[str, tuple[str, ...]] = {}  # disk uuid -> its nodes, a node once for each such disk
         self._rooms = Rooms(self._make_room, self.has_node)
         self._changed_volumes: set[str] = set()
@@ -57,7 +57,7 @@ class World(Facts):
         indices = "backups _claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
         for name in (*kinds.split(), *indices.split()):
             setattr(other, name, getattr(self, name).copy())
-        other.settings, other.placed = self.settings, self.placed.copy()
+        other.settings, other.replicas = self.settings, self.replicas.copy()
         vars(other)["_rooms"] = self._rooms.copy(vars(other)["_rooms"])
         return other
 
@@ -154,7 +154,7 @@ class World(Facts):
             self._stale_rooms(uuid)
 
     def put_replica(self, name: str, replica: Replica | None) -> set[str]:
-        return self.volumes_touched(self.placed.put(name, replica))
+        return self.volumes_touched(self.replicas.put(name, replica))
 
     def volumes_touched(self, volumes: Iterable[str]) -> set[str]:
         """Their replicas are others now."""
@@ -181,20 +181,22 @@ class World(Facts):
     def _replicas_changed(self, name: str) -> None:
         self._changed_volumes.add(name)
         (self.growing.add if self._is_growing(name) else self.growing.discard)(name)
-        self._foresee_rebuilds(name)
+        self._foresee_copy(name)
 
     def _claims_touched_by(self, volume: str) -> set[str]:
         return {claim.key for claim in self.claims_of_volume(volume)}
 
-    def _foresee_rebuilds(self, name: str) -> None:
+    def _foresee_copy(self, name: str) -> None:
+        """What data locality is going to add next to the volume's engine."""
         volume = self.volumes.get(name)
-        ahead = rebuilds_ahead(volume, self.replicas_of(name).values(), self.settings) if volume is not None else ()
-        for entry in self.rebuilds.pop(name, ()):
-            self.rebuild_bytes[entry.node] -= entry.size_bytes if entry.node else 0
-        if ahead:
-            self.rebuilds[name] = ahead
-        for entry in ahead:
-            self.rebuild_bytes[entry.node] += entry.size_bytes if entry.node else 0
+        former = self._copies_to_come.pop(name, None)
+        if former is not None:
+            self.bytes_to_come[former[0]] -= former[1]
+        replicas = self.replicas_of(name).values()
+        node = node_of_copy_to_come(volume, replicas, self.settings) if volume is not None else ""
+        if volume is not None and node:
+            self._copies_to_come[name] = node, volume.size_bytes
+            self.bytes_to_come[node] += volume.size_bytes
 
     def put_node(self, name: str, node: LonghornNode | None) -> None:
         old = self.nodes.pop(name, None)
@@ -262,7 +264,7 @@ class World(Facts):
     def put_settings(self, settings: LonghornSettings) -> None:
         self.settings = settings
         for name in self.volumes:
-            self._foresee_rebuilds(name)
+            self._foresee_copy(name)
         self._demands.clear()
         self._engines.put_manager_image(settings.instance_manager_image)
         self._rooms.touch(self.nodes)

@@ -9,7 +9,7 @@ import pytest
 
 from controller.allocator.outcome import Due
 from controller.allocator.plans.ends import BIND_SECONDS, MOST_DUE, PLAN
-from controller.allocator.plans.plan import Against, Source
+from controller.allocator.plans.plan import KeepsOut, Source
 from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster
 
@@ -149,7 +149,7 @@ def test_what_is_kept_for_a_pod_ends_at_its_time_by_itself(cluster: TestCluster)
     held = table.hold("pod-a")
     assert held is not None
     for source in (Source.NOMINATION, Source.KEPT_ROOM, Source.WAKE_PLAN):
-        table.put_hold(replace(held, source=source, until=cluster.clock.now() + 7, against=Against(0)))
+        table.put_hold(replace(held, source=source, until=cluster.clock.now() + 7, against=KeepsOut(0)))
     for seconds, left in ((6.9, 3), (0.1, 0)):
         cluster.clock.advance(seconds)
         version = cluster.allocator.version

@@ -7,17 +7,17 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.plans.growths import HOLD_SECONDS, STORE_SECONDS, UNSTORED_SECONDS
-from controller.allocator.plans.journal import Tale
+from controller.allocator.plans.journal import ClaimEventKind
 from controller.allocator.verbs.grow import GrowthVerdict
 from controller.model.longhorn import DiskNeeds
 from tests.fakes.builders import GIB, claim, disk, node
 from tests.unit.allocator.growing import Growing, more_bytes
 
 
-def tales(stage: Growing) -> list[tuple[Tale, int, int]]:
+def claim_events(stage: Growing) -> list[tuple[ClaimEventKind, int, int]]:
     """What owners are told since the last time: GiB asked for, and the most there is."""
-    told = stage.journal.drain_tales()
-    return [(one.tale, one.asked_bytes // GIB, one.most_bytes // GIB) for one in told]
+    told = stage.journal.drain_claim_events()
+    return [(one.kind, one.asked_bytes // GIB, one.most_bytes // GIB) for one in told]
 
 
 # Where it counts
@@ -214,7 +214,7 @@ def test_after_a_hold_in_vain_a_volume_may_grow_and_nothing_is_held_for_it() -> 
     end_in_vain(stage, name)
     assert GrowthVerdict.ADMITTED is stage.ask("a", 300).verdict
     assert {} == stage.grown()
-    assert [(Tale.GROWTH_NOT_HELD, 300, 0)] == tales(stage)
+    assert [(ClaimEventKind.GROWTH_NOT_HELD, 300, 0)] == claim_events(stage)
     assert GrowthVerdict.REFUSED is stage.ask("a", 401).verdict
 
     stage.clock.advance(UNSTORED_SECONDS - 1)
@@ -278,7 +278,7 @@ def test_what_no_disk_could_ever_have_takes_no_room_and_its_owner_is_told() -> N
     stage.add("a", 100)
     stage.grow_claim("a", 401)
     assert {} == stage.grown()
-    assert [(Tale.GROWS_TOO_FAR, 401, 400)] == tales(stage)
+    assert [(ClaimEventKind.GROWS_TOO_FAR, 401, 400)] == claim_events(stage)
 
 
 def test_copies_that_share_a_disk_need_it_several_times() -> None:
@@ -287,7 +287,7 @@ def test_copies_that_share_a_disk_need_it_several_times() -> None:
     stage.place(name, "n1", 100, number=2)
     stage.grow_claim("a", 201)
     assert {} == stage.grown()
-    assert [(Tale.GROWS_TOO_FAR, 201, 200)] == tales(stage)
+    assert [(ClaimEventKind.GROWS_TOO_FAR, 201, 200)] == claim_events(stage)
     stage.grow_claim("a", 200)
     assert {"a": ("ASKED", 200)} == stage.grown()
 
@@ -308,7 +308,7 @@ def test_what_has_no_room_now_takes_none_until_there_is_some() -> None:
     stage.put_node(node("n1", full))
     stage.grow_claim("a", 201)
     assert {} == stage.grown()
-    assert [(Tale.GROWS_LATER, 201, 200)] == tales(stage)
+    assert [(ClaimEventKind.GROWS_LATER, 201, 200)] == claim_events(stage)
     stage.put_node(node("n1", replace(full, scheduled_bytes=299 * GIB)))
     assert {"a": ("ASKED", 101)} == stage.grown()
 
@@ -318,7 +318,7 @@ def test_on_a_disk_beyond_its_limit_the_copys_own_size_is_the_most() -> None:
     name = stage.add("a", 100)
     stage.put_node(node("n1", replace(disk("d1", 400), scheduled_bytes=450 * GIB)))
     stage.grow_claim("a", 101)
-    assert [(Tale.GROWS_LATER, 101, 100)] == tales(stage)
+    assert [(ClaimEventKind.GROWS_LATER, 101, 100)] == claim_events(stage)
     stage.grow_volume(name, 100)
     assert {} == stage.grown()
 
@@ -349,7 +349,7 @@ def test_what_never_grows_takes_no_room() -> None:
     stage.grow_volume(name, 100, needs=DiskNeeds(data_engine="v2"), wanted_frontend="ublk")
     stage.grow_claim("a", 200)
     assert {} == stage.grown()
-    assert [(Tale.NEVER_GROWS, 200, 100)] == tales(stage)
+    assert [(ClaimEventKind.NEVER_GROWS, 200, 100)] == claim_events(stage)
     assert 1 == stage.journal.counters["claims_grows-too-far"]
 
 
@@ -394,7 +394,7 @@ def test_a_claim_that_is_larger_than_its_backup_does_not_grow_for_that() -> None
     stage = Growing()
     restored(stage, claim_gib=100, backup_gib=40)
     assert ({}, set(), 360) == (stage.grown(), stage.world.growing, stage.free_gib())
-    assert [] == tales(stage)
+    assert [] == claim_events(stage)
 
 
 def test_a_claim_that_asks_for_more_than_it_was_restored_with_grows_from_its_backups_size() -> None:

@@ -108,8 +108,8 @@ def test_a_further_copy_takes_what_is_held_after_eight_seconds(beside: float, ex
 
     site.select_node("a", "n2")
     assert expected == site.plans().get("pvc-uid-a", [])
-    tales = [(str(one.tale), one.name) for one in site.allocator.drain_tales()]
-    assert ([] if expected else [("place-lost", "a")]) == tales
+    claim_events = [(str(one.kind), one.name) for one in site.allocator.drain_claim_events()]
+    assert ([] if expected else [("place-lost", "a")]) == claim_events
 
 
 def test_a_disk_that_closes_has_its_plans_moved_in_the_same_step() -> None:
@@ -132,12 +132,12 @@ def test_a_lowered_limit_has_the_latest_plan_moved_and_its_owner_told_where_no_o
     site.clock.advance(5)
     site.chosen("b", 80, "n1")
     site.plans()
-    site.allocator.drain_tales()
+    site.allocator.drain_claim_events()
 
     site.add_node("n1", free_gib=100)
 
     assert {"pvc-uid-b": []} == site.plans()
-    assert [("place-lost", "b")] == [(str(one.tale), one.name) for one in site.allocator.drain_tales()]
+    assert [("place-lost", "b")] == [(str(one.kind), one.name) for one in site.allocator.drain_claim_events()]
 
 
 def test_the_copies_of_one_volume_are_planned_on_different_nodes() -> None:
@@ -281,7 +281,7 @@ def test_a_further_copy_takes_any_planned_bytes_after_eight_seconds_and_who_lose
     assert turn.write is not None
     assert ("n2", How.DISPLACED) == (turn.write.place.node, turn.write.how)
     assert {"pvc-uid-a": []} == site.plans()
-    assert [("place-lost", "a")] == [(str(one.tale), one.name) for one in site.allocator.drain_tales()]
+    assert [("place-lost", "a")] == [(str(one.kind), one.name) for one in site.allocator.drain_claim_events()]
 
 
 def test_nothing_takes_more_than_the_disk_has() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.packing import Budget
-from controller.allocator.choose.pod_fit import Places, PodFit
+from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit
 from controller.allocator.choose.verdict import BACKING_IMAGE, CONTENDED, FULL, GAVE_UP, KEPT, LATE, NO_ROOM, Verdict
 from controller.allocator.choose.wanted import NothingTaken, Plus, Taken
 from controller.allocator.world.world import World
@@ -52,7 +52,7 @@ def near(size: int, name: str = "v", copies: int = 2, **fields: Any) -> VolumeDe
     return replace(demand, facts=replace(demand.facts, data_locality=LOCALITY_BEST_EFFORT), **fields)
 
 
-def disks_of(places: Places) -> dict[str, list[str]]:
+def disks_of(places: PlacesByVolume) -> dict[str, list[str]]:
     return {volume: sorted(f"{one.node}{one.disk_uuid[-2:]}" for one in here) for volume, here in places.items()}
 
 

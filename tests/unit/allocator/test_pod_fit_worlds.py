@@ -13,7 +13,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from controller.allocator.choose.choose import Chooser
-from controller.allocator.choose.pod_fit import Places, PodFit
+from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit
 from controller.allocator.choose.verdict import Verdict
 from controller.allocator.plans.nominations import Approvals
 from controller.allocator.plans.plan import Hold, Source
@@ -275,7 +275,7 @@ def asked_alone(small: Small) -> tuple[Place, ...]:
     return fit.anywhere.get("r0", ())
 
 
-def check(small: Small, name: str, places: Mapping[str, Place], anywhere: Places, table: Table) -> None:
+def check(small: Small, name: str, places: Mapping[str, Place], anywhere: PlacesByVolume, table: Table) -> None:
     assert {f"l{number}" for number in range(len(small.locals_))} == places.keys()
     assert {name} >= {one.node for one in places.values()}
     assert {f"r{number}" for number in range(len(small.others))} == anywhere.keys()

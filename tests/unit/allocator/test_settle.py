@@ -45,8 +45,8 @@ def taken(site: PlacedCluster, *disks: str) -> list[int]:
     return [site.table.taken_bytes(disk.partition("-")[0], disk) // GIB for disk in disks]
 
 
-def tales(site: PlacedCluster) -> list[tuple[str, str]]:
-    return [(str(one.tale), one.name) for one in site.allocator.drain_tales()]
+def claim_events(site: PlacedCluster) -> list[tuple[str, str]]:
+    return [(str(one.kind), one.name) for one in site.allocator.drain_claim_events()]
 
 
 # A node is chosen
@@ -109,7 +109,7 @@ def test_where_nothing_is_left_its_owner_is_told_and_it_comes_back_with_the_room
     close(site, "n1", "d1", d1=100)
     site.select_node("a", "n1")
     assert {} == planned(site)
-    told = tales(site)
+    told = claim_events(site)
 
     close(site, "n1", d1=100)
 
@@ -123,7 +123,7 @@ def test_so_does_the_lost_place_of_a_pod_that_is_bound_before_its_volume_is_seen
     site.bind("a", "n1")
     close(site, "n1", "d1", d1=100)
     assert {} == planned(site)
-    assert [("place-lost", "a")] == tales(site)
+    assert [("place-lost", "a")] == claim_events(site)
 
     close(site, "n1", d1=100)
 

@@ -9,7 +9,7 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.plans.plan import Against, Hold, Plan, Source
+from controller.allocator.plans.plan import Hold, KeepsOut, Plan, Source
 from controller.allocator.plans.table import Table
 from controller.model.places import Place
 
@@ -120,7 +120,7 @@ def test_who_holds_beside_a_volume_of_its_own() -> None:
 
 def test_what_keeps_out_some_alone_takes_nothing_from_all() -> None:
     table = Table()
-    kept = replace(hold("p", {"n1": {"v": "n1a"}}), source=Source.KEPT_ROOM, against=Against(0))
+    kept = replace(hold("p", {"n1": {"v": "n1a"}}), source=Source.KEPT_ROOM, against=KeepsOut(0))
     table.put_hold(kept)
     assert [0] == taken(table, "n1a")
     assert [kept] == list(table.limited())
@@ -131,7 +131,7 @@ def test_what_keeps_out_some_alone_takes_nothing_from_all() -> None:
 def test_holds_of_one_pod_stand_beside_each_other() -> None:
     table = Table()
     table.put_hold(hold("p", {"n1": {"v": "n1a"}}))
-    table.put_hold(replace(hold("p", {"n2": {"v": "n2a"}}), source=Source.NOMINATION, against=Against(0)))
+    table.put_hold(replace(hold("p", {"n2": {"v": "n2a"}}), source=Source.NOMINATION, against=KeepsOut(0)))
     table.end_hold("p")
     assert table.hold("p", Source.NOMINATION) is not None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.outcome import DiskOver, Mode, PromiseView, Snapshot
+from controller.allocator.outcome import DiskOver, Mode, PromiseView, TableView
 from controller.allocator.plans.growths import Growth
 from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.allocator.verbs.views import rows_of, snapshot_of
@@ -44,7 +44,7 @@ def rows(*entries: Plan | Hold | Growth, **claims: str) -> tuple[PromiseView, ..
     )
 
 
-def sums(*entries: Plan | Hold | Growth) -> Snapshot:
+def sums(*entries: Plan | Hold | Growth) -> TableView:
     return snapshot_of(
         rows(*entries), Mode.ACTIVE, version=7, refused_count=2, quarantined=["b", "a"], counters={}, over=OVER
     )

@@ -48,7 +48,6 @@ def test_what_go_reads_as_no_integer_of_that_range(text: str) -> None:
         ("replica-disk-soft-anti-affinity", "0", "disk_soft_anti_affinity", False),
         ("replica-auto-balance", "best-effort", "auto_balance", "best-effort"),
         ("replica-auto-balance-disk-pressure-percentage", "80", "disk_pressure_pct", 80),
-        ("disable-scheduling-on-cordoned-node", "false", "disable_scheduling_on_cordoned_node", False),
         ("replica-replenishment-wait-interval", "0", "replenishment_wait_seconds", 0),
         ("default-instance-manager-image", "im:1", "instance_manager_image", "im:1"),
         ("concurrent-replica-rebuild-per-node-limit", "0", "concurrent_rebuild_limit", 0),
@@ -62,15 +61,9 @@ def test_what_go_reads_as_no_integer_of_that_range(text: str) -> None:
         ("fast-replica-rebuild-enabled", "false", "fast_rebuild_v1", False),
         ("v2-data-engine-fast-replica-rebuilding", "true", "fast_rebuild_v2", True),
         ("v2-data-engine-fast-replica-rebuilding", "true", "fast_rebuild_v1", True),
-        ("offline-replica-rebuilding", "true", "offline_rebuilding_v2", True),
-        ("offline-replica-rebuilding", '{"v1":"true"}', "offline_rebuilding_v2", False),
-        ("v1-data-engine", "false", "v1_engine", False),
-        ("v2-data-engine", "true", "v2_engine", True),
-        ("csi-allowed-topology-keys", " a, b ,,", "allowed_topology_keys", ("a", "b")),
         ("storage-over-provisioning-percentage", "200", "space.over_provisioning_pct", 200),
         ("storage-minimal-available-percentage", "0", "space.minimal_available_pct", 0),
         ("allow-empty-disk-selector-volume", "false", "space.allow_empty_disk_selector", False),
-        ("default-min-number-of-backing-image-copies", "1", "min_backing_image_copies", 1),
     ],
 )
 def test_a_setting_ends_up_in_its_field(name: str, value: str, field: str, expected: Any) -> None:

@@ -8,11 +8,11 @@ import pytest
 from certs.authority import LeafSpec
 from controller.errors import (
     CallerGoneError,
-    ConflictError,
     MalformedRequestError,
     NotFoundError,
     NotLeaderError,
     PreconditionError,
+    TooManyReadsError,
 )
 from controller.rpc.credentials import StrangerError
 from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient
@@ -53,7 +53,7 @@ def connections(chain: Chain, leader: Leader, code: Code) -> int:
         (PreconditionError("not now"), Code.FAILED_PRECONDITION),
         (StrangerError("for another"), Code.PERMISSION_DENIED),
         (MalformedRequestError("volume_name", "is odd"), Code.INVALID_ARGUMENT),
-        (ConflictError("changed"), Code.ABORTED),
+        (TooManyReadsError("busy"), Code.ABORTED),
     ],
 )
 def test_a_leaders_no_leaves_the_connection_open(chain: Chain, leader: Leader, failure: Exception, code: Code) -> None:

@@ -29,7 +29,7 @@ class NothingGranted:
         return False
 
 
-class Placed:
+class ReplicaIndex:
     """`touch` hears of the UUIDs of disks whose content changed.
 
     Threads: none of its own; the allocator's lock guards it.
@@ -42,9 +42,9 @@ class Placed:
         self._on_disk: dict[str, Mapping[str, Replica]] = {}  # disk uuid -> name -> replica
         self._volume_of: dict[str, str] = {}
 
-    def copy(self) -> Placed:
+    def copy(self) -> ReplicaIndex:
         """For questions only."""
-        other = Placed(self._touch)
+        other = ReplicaIndex(self._touch)
         vars(other).update(_of_volume=self._of_volume.copy(), _on_disk=self._on_disk.copy())
         return other
 
