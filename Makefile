@@ -143,6 +143,10 @@ goals: venv cluster ## the proposal's goals again and again, with the long waits
 EXAMPLES ?= 50000
 SEED ?= 1
 
+.PHONY: size
+size: venv ## how large the house is, and what it may be at most: lines, folders, words, one filter call
+	@$(RUN) -m tests.sizes
+
 .PHONY: race
 race: venv ## the race machine for long: EXAMPLES=50000 of each invariant, from SEED=1; two hours
 	@failed=; for invariant in counts reasons starvation limits allocations; do \
