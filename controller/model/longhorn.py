@@ -156,7 +156,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One copy of a volume; `node` and `disk_uuid` are empty until Longhorn has placed it."""
+    """One copy of a volume; `node` and `disk_uuid` are empty until it is placed."""
 
     name: str
     volume: str

@@ -58,7 +58,6 @@ class _Kind:
 
     table: str
     parse: Callable[[Raw], Any]
-    is_keyed_by_namespace: bool = False
 
 
 def _setting_value(raw: Raw) -> str:
@@ -78,8 +77,8 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     },
     "v1": {
         "Node": _Kind("kube_nodes", parse.kube_node_facts),
-        "Pod": _Kind("pods", parse.pod_facts, is_keyed_by_namespace=True),
-        "PersistentVolumeClaim": _Kind("claims", parse.claim_facts, is_keyed_by_namespace=True),
+        "Pod": _Kind("pods", parse.pod_facts),
+        "PersistentVolumeClaim": _Kind("claims", parse.claim_facts),
         "PersistentVolume": _Kind("pvs", parse.pv_facts),
     },
     "storage.k8s.io/v1": {"StorageClass": _Kind("classes", parse.class_facts)},

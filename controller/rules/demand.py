@@ -70,7 +70,7 @@ class VolumeDemand:
     needs: DiskNeeds
     is_local: bool  # the pod's own node must have room, unless it is one of `home_nodes`
     is_pinned: bool  # strict-local with a placed replica
-    is_roaming: bool  # Longhorn still has copies to place wherever it likes
+    is_roaming: bool  # it has copies to be placed that may go to any node
     copies: int  # how many copies are to be placed still
     usable_nodes: frozenset[str]  # a usable replica is there: the pod can run next to its data at once
     placed_nodes: frozenset[str]

@@ -247,14 +247,12 @@ class Table:
 
     # What is to be stored
 
-    def load(self, plans: Iterable[Plan], holds: Iterable[Hold] = ()) -> None:
+    def load(self, plans: Iterable[Plan]) -> None:
         """Replace all by what is stored already."""
         self._plans, self._holds, self._limited, self._lent = {}, {}, {}, {}
         self._holders, self._taken, self._sums, self._holding = {}, {}, {}, {}
         for plan in plans:
             self.put(plan)
-        for hold in holds:
-            self.put_hold(hold)
         self._changed, self._changed_holds, self._is_freed = set(), set(), False
 
     def clear(self) -> None:

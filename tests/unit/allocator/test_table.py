@@ -153,8 +153,9 @@ def test_changes_are_told_once() -> None:
 def test_what_was_loaded_is_no_change() -> None:
     table = Table()
     table.put(plan("old", "n1a"))
-    table.load([plan("v", "n2a")], [hold("p", None, w="n3a")])
-    assert [0, 10, 10] == taken(table, "n1a", "n2a", "n3a")
+    table.put_hold(hold("p", None, w="n3a"))
+    table.load([plan("v", "n2a")])
+    assert [0, 10, 0] == taken(table, "n1a", "n2a", "n3a")
     assert ([], []) == (table.take_changes(), table.take_changed_holds())
 
 
