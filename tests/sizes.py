@@ -19,7 +19,7 @@ from tests.source_rules import FOLDER_FILES, LARGE_FOLDERS, PACKAGE_LINES, PRODU
 ROOT: Final = Path(__file__).parents[1]
 DOCS_WORDS: Final = 30_000
 RULES_WORDS: Final = 6_280  # of docs/rules
-TESTS_LINES: Final = 90_400
+TESTS_LINES: Final = 90_430
 WALK_FUNCTIONS, WALK_FILES, WALK_MOVES = 140, 35, 100
 
 

@@ -19,6 +19,7 @@ from tests.places.apiserver import LEADER, Answer, GateStamps, StoredChange
 LATE_SECONDS: Final = 16.0  # a slow write and a late watch: for so long a decision may not have known of something
 FURTHER_SECONDS: Final = 8.0
 FREEZE_SECONDS: Final = 20.0  # that, and what else takes its time
+OPENS_SECONDS: Final = 30.0  # of a copy's age under a leader, after which the gate lets Longhorn place it
 COMMIT_SECONDS: Final = 2.0  # by when a plan that moved in the same step is stored
 ARRIVES_SECONDS: Final = 10.0  # by when a copy that plans made room for is stored
 
@@ -82,7 +83,9 @@ class _Past:
     first_at: dict[str, float] = field(default_factory=dict)  # by volume
     held_at: dict[str, float] = field(default_factory=dict)
     refused_at: dict[str, float] = field(default_factory=dict)  # by copy of a volume in use
+    selected: dict[str, str] = field(default_factory=dict)  # by volume, the node that its claim's pod goes to
     gate: GateStamps = field(default_factory=GateStamps)
+    thawed_at: float = -1000.0  # when the leader went on that had not renewed the gate for so long that it opened
 
     def taken(self, disk: Disk) -> int:
         return sum(one.size_bytes for one in self.copies.values() if (one.node, one.disk_uuid) == disk)
@@ -117,6 +120,15 @@ class _Move:
     waiting: frozenset[str]  # copies of other volumes that had no place then
 
 
+@dataclass(frozen=True, slots=True)
+class _Displacing:
+    """A further copy that took planned bytes, and what was planned there by volume."""
+
+    at: float
+    lost_bytes: int
+    planned: Mapping[str, int]
+
+
 class WorldJudge:
     """Reads a history change by change."""
 
@@ -128,6 +140,8 @@ class WorldJudge:
         self._suspects: list[tuple[WorldFinding, Callable[[], None]]] = []  # each with what looks at it again later
         self._once_held: set[str] = set()  # copies
         self._gone: set[str] = set()  # volumes, or their claims
+        self._robbed_at: dict[str, float] = {}  # by volume, when somebody else changed its stored plan last
+        self._displacing: dict[Disk, _Displacing] = {}  # the last copy that took planned bytes there, as it may
         self.planned_once: set[str] = set()  # volumes
         self.notes: set[str] = set()  # what explains all that is left without a place in the end
 
@@ -143,12 +157,18 @@ class WorldJudge:
         for change in history:
             self._settle(change.at)
             if change.kind == "gate":
-                self.past.gate = change.after
+                self._on_gate(change)
             elif change.kind in readers:
                 readers[change.kind](change)
         self._settle(float("inf"))
         for name in list(self.past.held_at):
             self._check_held(replace(history[-1], key=name), self.past.copies[name])
+
+    def _on_gate(self, change: StoredChange) -> None:
+        before: GateStamps = self.past.gate
+        if change.after.term == before.term and change.after.renewed - before.renewed >= OPENS_SECONDS:
+            self.past.thawed_at = change.at
+        self.past.gate = change.after
 
     def _note(self, fault: WorldFault, change: StoredChange, detail: str, explained: str, gib: float = 0.0) -> None:
         self.findings.append(WorldFinding(fault, change.at, change.key, change.by, detail, explained, gib))
@@ -182,10 +202,13 @@ class WorldJudge:
     def _on_claim(self, change: StoredChange) -> None:
         if change.after is None:
             self._gone.add(f"pvc-{change.before.uid}")
+        else:
+            self.past.selected[f"pvc-{change.after.uid}"] = change.after.selected_node
 
     def _on_plan(self, change: StoredChange) -> None:
         if not change.by.startswith(LEADER):
             self.notes.add(LOST_PLANS)
+            self._robbed_at[change.key] = change.at
         if change.after is None:
             self.past.plans.pop(change.key, None)
         else:
@@ -199,7 +222,8 @@ class WorldJudge:
         past, volume = self.past, self.past.volumes.get(change.key)
         left, come = set(before.places) - set(after.places), set(after.places) - set(before.places)
         nodes, sizes = {one.node for one in come}, {one.size_bytes for one in come}
-        if before.uid != after.uid or (volume is not None and volume.node_id in nodes):
+        goes_home = past.selected.get(change.key, "") in nodes - {one.node for one in before.places}
+        if before.uid != after.uid or goes_home or (volume is not None and volume.node_id in nodes):
             return
         for place in left:
             disk = place.node, place.disk_uuid
@@ -308,11 +332,12 @@ class WorldJudge:
         """What let somebody else than the leader place it; "" for nothing that may. A first copy that is only old is
         the leader's to hold."""
         gate, made = self.past.gate, self.past.made_at[copy.name]
-        if change.at - gate.renewed > 45 or copy.is_left:
+        is_thawing = change.at - self.past.thawed_at < LATE_SECONDS  # nothing could be held back meanwhile
+        if change.at - gate.renewed > 45 or copy.is_left or is_thawing:
             return GATE_OPEN
         if change.before is not None and change.before.held:
             return ""
-        is_old = gate.renewed - max(made, gate.since) >= 30
+        is_old = gate.renewed - max(made, gate.since) >= OPENS_SECONDS
         is_further = any(one.node for one in self.past.siblings(copy))
         may_be_old = is_further or copy.name in self._once_held
         return GATE_OPEN if (is_old and may_be_old) or change.at - made > 120 else ""
@@ -396,9 +421,18 @@ class WorldJudge:
             self.notes.add(explained)
             self.findings.append(finding)
         elif not is_own:
-            others = {one.volume for one in past.plans.values() if _is_on(one, disk)} - {copy.volume}
-            before = {volume: self._homes(volume) for volume in others}
+            before = {volume: self._homes(volume) for volume in self._planned_there(disk, copy.volume)}
             self._suspects.append((finding, partial(self._check_short, finding, disk, copy.volume, before)))
+        if explained == FURTHER:
+            self._displacing[disk] = _Displacing(change.at, lost, self._planned_there(disk, copy.volume))
+
+    def _planned_there(self, disk: Disk, besides: str) -> dict[str, int]:
+        """Bytes by volume, of those that are planned there."""
+        plans = (one for one in self.past.plans.values() if one.volume != besides and _is_on(one, disk))
+        return {
+            plan.volume: sum(one.size_bytes for one in plan.places if (one.node, one.disk_uuid) == disk)
+            for plan in plans
+        }
 
     def _may_displace(self, change: StoredChange, copy: Replica) -> bool:
         """A further copy may, whatever becomes of the plans, once this leader has waited long enough."""
@@ -420,9 +454,22 @@ class WorldJudge:
     def _check_short(self, finding: WorldFinding, disk: Disk, volume: str, before: Mapping[str, int]) -> None:
         """Whose plan moved in the same step has lost nothing."""
         is_short = self.past.taken(disk) + self.past.planned(disk, volume) > self.past.lately(disk, finding.at)
-        has_lost = any(self._homes(name) < homes for name, homes in before.items() if name not in self._gone)
-        if is_short or has_lost:
-            self.findings.append(finding)
+        lost = {name for name, homes in before.items() if self._homes(name) < homes and name not in self._gone}
+        lost = {name for name in lost if self._robbed_at.get(name, -1.0) < finding.at}
+        if is_short or (lost and not self._is_displaced(lost, finding, disk)):
+            # It may have gone to a node that had closed, which the leader saw a moment later.
+            has_closed = any(at > finding.at - LATE_SECONDS for at in self.past.shut_at.values())
+            self.findings.append(replace(finding, explained=CLOSED) if has_closed and not is_short else finding)
+
+    def _is_displaced(self, lost: set[str], finding: WorldFinding, disk: Disk) -> bool:
+        """Whether a further copy needed the bytes of all of these a moment before, and nothing else is missing: a plan
+        ends in the store after it has ended for the leader."""
+        former = self._displacing.get(disk)
+        if former is None or finding.at - former.at > COMMIT_SECONDS or not lost <= former.planned.keys():
+            return False
+        freed = sum(former.planned[name] for name in lost)
+        is_needed = all(freed - former.planned[name] < former.lost_bytes for name in lost)
+        return is_needed and finding.gib * 2**30 <= freed
 
     def _settle(self, now: float) -> None:
         while self._suspects and self._suspects[0][0].at <= now - COMMIT_SECONDS:

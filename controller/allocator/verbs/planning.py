@@ -195,9 +195,10 @@ class Planner:
                 kept.append(self._sized(wanted, place, kept))
         homes = {one.node for one in kept}.union(node for node, _ in here)
         if _follows(facts) and facts.node_id and kept and facts.node_id not in homes:
-            again = self.find(wanted, 1, (), now_utc)
+            rest = () if wanted.is_first else kept[: wanted.copies - 1]
+            again = self.find(wanted, 1, rest, now_utc)
             if again and again[0].node == facts.node_id:
-                return ()  # chosen for another node by now
+                return (*rest, *again)  # chosen for another node by now
         return tuple(kept)
 
     # Places

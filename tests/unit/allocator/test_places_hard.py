@@ -631,3 +631,34 @@ def test_a_strict_local_copy_whose_place_is_lost_goes_nowhere_before_its_volume_
     site.provision("a", data_locality="strict-local", backing_image="i")
     site.allocator.observe_backing_image("i", image("i", 50))
     assert f"wait: {Wait.NOT_ATTACHED}" == site.where(f"{volume}-r-1")
+
+
+def test_a_first_copy_whose_place_was_lost_displaces_nobody_however_long_it_waits() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=100)
+    site.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
+    site.chosen("b", 70, "n2")
+    volume = site.chosen("a", 60, "n1", "roaming")
+    assert {"pvc-uid-b": ["n2-d1"], volume: ["n1-d1"]} == site.plans()
+    site.put_node(replace(builders.node("n1", free_gib=100), ready=False))
+    site.provision("a", data_locality="disabled")
+
+    assert site.wait(f"{volume}-r-1", 20).write is None
+    assert ["n2-d1"] == [place.disk_uuid for plan in site.table.plans() for place in plan.places]
+
+
+def test_of_two_copies_the_one_that_is_missing_goes_next_to_the_pod_when_room_comes_there() -> None:
+    site = PlacedCluster().add_nodes(n1=10, n2=100, n3=100)
+    site.add_class("near", dataLocality="best-effort", numberOfReplicas="2")
+    volume = site.chosen("a", 40, "n1", "near")
+    site.provision("a", data_locality="best-effort", copies=2)
+    assert ["n2-d1", "n3-d1"] == site.plans()[volume]
+    plans, holds = site.table.plans(), site.table.holds()
+    site.allocator.end_term()
+    first = f"{volume}-r-1"
+    site.allocator.observe_replica(first, builders.replica(first, volume, 40, on="n2", healthy_at=builders.EPOCH))
+    site.add_node("n1", free_gib=100)
+
+    site.allocator.begin_term(plans=plans, holds=holds)
+
+    assert ["n1-d1"] == site.plans()[volume]
+    assert "n1-d1" == site.where(f"{volume}-r-2")
