@@ -17,7 +17,7 @@ from tests.fakes.builders import TestCluster
 from tests.source_rules import FOLDER_FILES, LARGE_FOLDERS, PACKAGE_LINES, PRODUCT
 
 ROOT: Final = Path(__file__).parents[1]
-DOCS_WORDS: Final = 30_000
+DOCS_WORDS: Final = 30_010
 RULES_WORDS: Final = 6_280  # of docs/rules
 TESTS_LINES: Final = 90_430
 WALK_FUNCTIONS, WALK_FILES, WALK_MOVES = 140, 35, 100

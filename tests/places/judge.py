@@ -435,9 +435,11 @@ class WorldJudge:
         }
 
     def _may_displace(self, change: StoredChange, copy: Replica) -> bool:
-        """A further copy may, whatever becomes of the plans, once this leader has waited long enough."""
+        """A further copy may, whatever becomes of the plans, and one whose plan was lost, once this leader has waited
+        long enough."""
         waited = change.at - max(self.past.made_at[copy.name], self.past.gate.since)
-        return waited >= FURTHER_SECONDS and self._is_further(copy)
+        has_lost = copy.volume in self.planned_once and copy.volume not in self.past.plans
+        return waited >= FURTHER_SECONDS and (has_lost or self._is_further(copy))
 
     def _is_further(self, copy: Replica) -> bool:
         return any(one.node and not one.failed_at for one in self.past.siblings(copy))

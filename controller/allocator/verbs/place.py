@@ -6,10 +6,11 @@ who asks what a disk holds need know of writes that are under way.
 
 Which bytes a copy may take:
 
-- a first copy, of a volume without any placed copy, failed or not: free ones; if its volume lost a place, plans move
-  for it, where all find another. Without room it is held back for `HOLD_SECONDS` at most, and its pod is told;
-- a further copy: free ones; at once planned ones where every plan that has to leave finds another place; after
-  `BESIDE_SECONDS` any within the disk's limit. Redundancy, and Longhorn's own work, go before promises, after seconds.
+- a first copy, of a volume without any placed copy, failed or not: free ones. Without room it is held back from
+  Longhorn for `HOLD_SECONDS` at most, and its pod is told;
+- a further copy, and one whose planned place was lost: free ones; at once planned ones where every plan that has to
+  leave finds another place; after `BESIDE_SECONDS` any within the disk's limit. Redundancy, and Longhorn's own work, go
+  before promises, after seconds.
 """
 
 from __future__ import annotations
@@ -275,16 +276,14 @@ class PlaceDecisions:
         found = self._chooser.choose(asked, beside, now_utc).place
         if found is not None:
             return found, How.FREE
-        is_further = has_placed(self._world, volume.name, or_failed=True)
-        if not (is_further or self._planner.has_lost(volume.name)):
+        if not (has_placed(self._world, volume.name, or_failed=True) or self._planner.has_lost(volume.name)):
             return None
         found = self._chooser.choose(asked, NothingTaken(), now_utc).place
         if found is None:
             return None
         if self._planner.make_room(found, volume.name, now_utc):
             return found, How.MOVED
-        may_displace = is_further and self._waited(volume, replica) >= BESIDE_SECONDS
-        return (found, How.DISPLACED) if may_displace else None
+        return (found, How.DISPLACED) if self._waited(volume, replica) >= BESIDE_SECONDS else None
 
     def _waited(self, volume: Volume, replica: Replica) -> float:
         """Since it came under this leader, or since the first copy of its volume was placed."""

@@ -633,7 +633,7 @@ def test_a_strict_local_copy_whose_place_is_lost_goes_nowhere_before_its_volume_
     assert f"wait: {Wait.NOT_ATTACHED}" == site.where(f"{volume}-r-1")
 
 
-def test_a_first_copy_whose_place_was_lost_displaces_nobody_however_long_it_waits() -> None:
+def test_a_first_copy_whose_place_was_lost_takes_planned_bytes_after_a_while() -> None:
     site = PlacedCluster().add_nodes(n1=100, n2=100)
     site.add_class("roaming", dataLocality="disabled", numberOfReplicas="1")
     site.chosen("b", 70, "n2")
@@ -641,9 +641,12 @@ def test_a_first_copy_whose_place_was_lost_displaces_nobody_however_long_it_wait
     assert {"pvc-uid-b": ["n2-d1"], volume: ["n1-d1"]} == site.plans()
     site.put_node(replace(builders.node("n1", free_gib=100), ready=False))
     site.provision("a", data_locality="disabled")
+    assert site.wait(f"{volume}-r-1", 7).write is None
 
-    assert site.wait(f"{volume}-r-1", 20).write is None
-    assert ["n2-d1"] == [place.disk_uuid for plan in site.table.plans() for place in plan.places]
+    turn = site.wait(f"{volume}-r-1", 1)
+    assert turn.write is not None
+    assert "n2-d1" == turn.write.place.disk_uuid
+    assert {"pvc-uid-b": [], volume: []} == site.plans()
 
 
 def test_of_two_copies_the_one_that_is_missing_goes_next_to_the_pod_when_room_comes_there() -> None:
