@@ -9,8 +9,7 @@ Which bytes a copy may take:
 - a first copy, of a volume without any placed copy, failed or not: free ones. Without room it is held back from
   Longhorn for `HOLD_SECONDS` at most, and its pod is told;
 - a further copy, and one whose planned place was lost: free ones; at once planned ones where every plan that has to
-  leave finds another place; after `BESIDE_SECONDS` any within the disk's limit. Redundancy, and Longhorn's own work, go
-  before promises, after seconds.
+  leave finds another place; after `BESIDE_SECONDS` any within the disk's limit: redundancy goes before promises then.
 """
 
 from __future__ import annotations
