@@ -14,6 +14,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from bench.made_up import ExtenderProcess, add_nodes, add_pod, make_cluster, node_name, pod_document
@@ -29,32 +30,45 @@ CLAIMS: Final = {"c": 100}  # GiB
 ECHO_RATIO, ALL_RATIO, ROAMING_RATIO = 2.0, 3.0, 2.0
 
 
-def process(
-    nodes: int, max_offers: int, full_every: int, disks: int = 1, roaming: int = 0, holds: int = 0
-) -> ExtenderProcess:
-    """Over `nodes` made-up nodes, of which every `full_every`-th is full (0: none), while so many volumes of three
-    copies are pending that may lie anywhere, and so many pods like ours hold what they were offered."""
-    cluster = make_cluster(LiveSettings(enabled=True, max_offers=max_offers))
+@dataclass(frozen=True, slots=True)
+class FilterCase:
+    """`nodes` made-up nodes with so many `disks` each, of which every `full_every`-th is full (0: none), while so many
+    volumes of three copies are pending that may lie anywhere (`roaming`), and so many pods like ours hold what they
+    were offered (`holds`). Each field is an argument of the program."""
+
+    nodes: int
+    max_offers: int
+    full_every: int = 0
+    disks: int = 1
+    roaming: int = 0
+    holds: int = 0
+
+    @property
+    def arguments(self) -> list[str]:
+        return [text for name, value in asdict(self).items() for text in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def process(case: FilterCase) -> ExtenderProcess:
+    cluster = make_cluster(LiveSettings(enabled=True, max_offers=case.max_offers))
     cluster.add_class("longhorn", dataLocality="best-effort", numberOfReplicas="3")
 
     def sizes(index: int) -> dict[str, int]:
-        return {f"d{disk}": 50 if full_every and index % full_every == 0 else 400 for disk in range(disks)}
+        is_full = case.full_every and index % case.full_every == 0
+        return {f"d{disk}": 50 if is_full else 400 for disk in range(case.disks)}
 
-    names = add_nodes(cluster, nodes, sizes)
-    for number in range(roaming):
+    names = add_nodes(cluster, case.nodes, sizes)
+    for number in range(case.roaming):
         assert cluster.ask(f"r{number}", 0.2, *names)
     cluster.add_class("longhorn", **ONE_LOCAL)
-    for number in range(holds):
+    for number in range(case.holds):
         assert cluster.ask(f"h{number}", CLAIMS["c"], *names)
     add_pod(cluster, CLAIMS)
     return ExtenderProcess(cluster.allocator)
 
 
-def measure(
-    nodes: int, max_offers: int, full_every: int, calls: int, disks: int = 1, roaming: int = 0, holds: int = 0
-) -> dict[str, Any]:
-    """Alternating calls; seconds by route, summed up."""
-    names = [node_name(index) for index in range(nodes)]
+def measure(case: FilterCase, calls: int) -> dict[str, Any]:
+    """Alternating calls, summed up by route, beside the case."""
+    names = [node_name(index) for index in range(case.nodes)]
     body = json.dumps({"Pod": pod_document(CLAIMS), "Nodes": None, "NodeNames": names}).encode()
     passed: list[int] = []
 
@@ -62,22 +76,9 @@ def measure(
         if path == "/filter" and not passed:
             passed.append(len(json.loads(answer)["NodeNames"]))
 
-    case: tuple[str, ...] = ("--nodes", str(nodes), "--max-offers", str(max_offers), "--full-every", str(full_every))
-    case = (*case, "--disks", str(disks), "--roaming", str(roaming), "--holds", str(holds))
-    with serving("bench.filter_latency", *case) as server:
+    with serving("bench.filter_latency", *case.arguments) as server:
         times = alternate(server.connect(), {"/echo": body, "/filter": body}, calls, look)
-    return {
-        **_summary(nodes, max_offers, full_every, passed[0], times),
-        "disks": disks,
-        "roaming": roaming,
-        "holds": holds,
-    }
-
-
-def _summary(
-    nodes: int, max_offers: int, full_every: int, passed: int, times: dict[str, list[float]]
-) -> dict[str, Any]:
-    result: dict[str, Any] = {"nodes": nodes, "max_offers": max_offers, "full_every": full_every, "passed": passed}
+    result: dict[str, Any] = {**asdict(case), "passed": passed[0]}
     for path, seen in times.items():
         result[path.strip("/")] = quartiles(seen)
     result["ratio"] = round(statistics.median(times["/filter"]) / statistics.median(times["/echo"]), 3)
@@ -119,18 +120,19 @@ def main() -> int:
     parser.add_argument("--serve", type=int, default=0, metavar="PORT", help=argparse.SUPPRESS)
     add_report_only(parser)
     options = parser.parse_args()
+    offers = 100 if options.max_offers is None else options.max_offers
+    asked = FilterCase(options.nodes, offers, options.full_every, options.disks, options.roaming, options.holds)
     if options.serve:
-        case = (options.nodes, options.max_offers, options.full_every, options.disks, options.roaming, options.holds)
-        serve(ServerOptions("127.0.0.1", options.serve), lambda: process(*case))
+        serve(ServerOptions("127.0.0.1", options.serve), lambda: process(asked))
         return 0
-    cases: list[tuple[int, ...]] = [(options.nodes, 100, 0), (options.nodes, 100, 0, 1, 0, 64), (options.nodes, 0, 0)]
-    cases += [(1000, 100, 0, 4, roaming) for roaming in (0, 1000)]
-    if options.max_offers is not None or options.full_every or options.disks > 1 or options.roaming or options.holds:
-        offers = 100 if options.max_offers is None else options.max_offers
-        cases = [(options.nodes, offers, options.full_every, options.disks, options.roaming, options.holds)]
+    usual = FilterCase(options.nodes, 100)
+    cases = [usual, replace(usual, holds=64), replace(usual, max_offers=0)]
+    cases += [FilterCase(1000, 100, disks=4, roaming=roaming) for roaming in (0, 1000)]
+    if options.max_offers is not None or replace(asked, max_offers=100) != usual:
+        cases = [asked]
     results = []
-    for nodes, max_offers, full_every, *rest in cases:
-        results.append(measure(nodes, max_offers, full_every, options.calls, *rest))
+    for case in cases:
+        results.append(measure(case, options.calls))
         print(json.dumps(results[-1]), flush=True)
     return conclude(verdicts(results), is_report_only=options.report_only, file=sys.stderr)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.certificates import DAY, write_certificates
-from bench.filter_latency import CLAIMS, process
+from bench.filter_latency import CLAIMS, FilterCase, process
 from bench.made_up import node_name, pod_document
 from bench.served import WARM_UP, ServedProgram, quartiles, serving
 from bench.verdicts import Verdict, add_report_only, conclude
@@ -102,7 +102,7 @@ def run(port: int, nodes: int, folder: Path | None) -> None:
     if folder:
         tls, shown = ServerTls(), read_directory(folder / "server")
         tls.use(shown.certificate, shown.key, shown.client_ca)
-    serve(ServerOptions(LOOPBACK, port, tls=tls), lambda: process(nodes, MAX_OFFERS, 0))
+    serve(ServerOptions(LOOPBACK, port, tls=tls), lambda: process(FilterCase(nodes, MAX_OFFERS)))
 
 
 def main() -> int:

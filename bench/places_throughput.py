@@ -205,17 +205,13 @@ def run_bursts(name: str, seeds: Sequence[int], lags: BurstLags) -> list[Verdict
     ratio, p90 = statistics.median(ratios), all_waits(ours).wait(0.9)
     told = f"{name}: {ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}) x the seconds where nobody checks"
     yes = f"{name}: p90 of the yes {p90:.1f} s, {all_waits(alone).wait(0.9):.1f} s where nobody checks"
-    lost = sum(one.left + one.unplaced for one in ours)
+    lost, over = sum(one.left + one.unplaced for one in ours), sum(one.disks_over for one in ours)
     return [
         _verdict(told, ratio <= ASKED_RATIO, f"at most {ASKED_RATIO}"),
         _verdict(yes, p90 <= max(ASKED_YES_SECONDS, all_waits(alone).wait(0.9)), f"at most {ASKED_YES_SECONDS:g} s"),
         _verdict(f"{name}: pods left, copies without a disk: {lost}", not lost, "none"),
-        _verdict(f"{name}: disks over their limit: {sum(one.disks_over for one in ours)}", not _over(ours), "none"),
+        _verdict(f"{name}: disks over their limit: {over}", not over, "none"),
     ]
-
-
-def _over(runs: Sequence[BurstFigures]) -> int:
-    return sum(one.disks_over for one in runs)
 
 
 def _verdict(figure: str, is_met: bool, asked: str) -> Verdict:

@@ -6,17 +6,17 @@ The figures that may only fall stand here and in tests/source_rules.py; whoever 
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from tests import source_rules as rules
 from tests.fakes.builders import TestCluster
-from tests.source_rules import FOLDER_FILES, LARGE_FOLDERS, PACKAGE_LINES, PRODUCT
 
-ROOT: Final = Path(__file__).parents[1]
+TESTS: Final = Path(__file__).parent
+ROOT: Final = TESTS.parent
 DOCS_WORDS: Final = 30_010
 RULES_WORDS: Final = 6_280  # of docs/rules
 TESTS_LINES: Final = 90_430
@@ -42,9 +42,8 @@ class Walk:
             self.moves.add((":".join(caller), ":".join(where)))
 
     @property
-    def files(self) -> Counter[str]:
-        """Functions by file."""
-        return Counter(file for file, _ in self.functions)
+    def files(self) -> set[str]:
+        return {file for file, _ in self.functions}
 
 
 def _place(frame: FrameType) -> tuple[str, str] | None:
@@ -69,30 +68,19 @@ def filter_walk() -> Walk:
     return walk
 
 
-def lines_below(folder: str) -> int:
-    """Of its Python files."""
-    return sum(len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py"))
-
-
 def words_below(folder: str) -> int:
     """Of its pages."""
     return sum(len(path.read_text().split()) for path in (ROOT / folder).rglob("*.md"))
 
 
-def fullest_folder() -> tuple[str, int]:
-    """Of the product's; an `__init__.py` is no file of its folder."""
-    paths = (path for package in PRODUCT for path in (ROOT / package).rglob("*.py") if path.name != "__init__.py")
-    return max(Counter(str(path.parent.relative_to(ROOT)) for path in paths).items(), key=lambda entry: entry[1])
-
-
 def figures() -> Iterable[tuple[str, int, int]]:
     """What, how much, and at most how much of it there may be."""
-    for package, most in PACKAGE_LINES.items():
-        folder = package.replace(".", "/")
-        yield f"lines of {folder}", lines_below(folder), most
-    yield "lines of tests", lines_below("tests"), TESTS_LINES
-    folder, files = fullest_folder()
-    yield f"files of the fullest folder, {folder}", files, LARGE_FOLDERS.get(folder.replace("/", "."), FOLDER_FILES)
+    modules = rules.read_tree(ROOT, rules.PRODUCT)
+    for package, most in rules.PACKAGE_LINES.items():
+        yield f"lines of {package}", rules.lines_within(modules, package), most
+    yield "lines of tests", sum(len(path.read_text().splitlines()) for path in TESTS.rglob("*.py")), TESTS_LINES
+    folder, files = rules.files_by_folder(modules).most_common(1)[0]
+    yield f"files of the fullest folder, {folder}", files, rules.most_files(folder)
     yield "words of docs", words_below("docs"), DOCS_WORDS
     yield "words of docs/rules", words_below("docs/rules"), RULES_WORDS
     walk = filter_walk()

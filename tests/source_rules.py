@@ -151,19 +151,29 @@ def check_sizes(modules: Iterable[Module]) -> list[str]:
 
 
 def check_ratchets(modules: Iterable[Module]) -> list[str]:
-    """No package has more lines, and no folder more files, than it may have. An `__init__.py` is no file of its
-    folder."""
+    """No package has more lines, and no folder more files, than it may have."""
     modules, findings = list(modules), []
     for package, most in PACKAGE_LINES.items():
-        lines = sum(len(module.lines) for module in modules if is_within(module.name, package))
+        lines = lines_within(modules, package)
         if lines > most:
             findings.append(f"{package}: {lines} lines, more than {most}")
-    folders = Counter(module.name.rpartition(".")[0] for module in modules if not module.is_package)
-    for folder, files in folders.items():
-        most = LARGE_FOLDERS.get(folder, FOLDER_FILES)
-        if files > most:
-            findings.append(f"{folder}: {files} files, more than {most}")
+    for folder, files in files_by_folder(modules).items():
+        if files > most_files(folder):
+            findings.append(f"{folder}: {files} files, more than {most_files(folder)}")
     return findings
+
+
+def lines_within(modules: Iterable[Module], package: str) -> int:
+    return sum(len(module.lines) for module in modules if is_within(module.name, package))
+
+
+def files_by_folder(modules: Iterable[Module]) -> Counter[str]:
+    """An `__init__.py` is no file of its folder."""
+    return Counter(module.name.rpartition(".")[0] for module in modules if not module.is_package)
+
+
+def most_files(folder: str) -> int:
+    return LARGE_FOLDERS.get(folder, FOLDER_FILES)
 
 
 def _length_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

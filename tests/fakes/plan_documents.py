@@ -9,40 +9,29 @@ from controller.plan.yaml_reader import load_yaml
 from tests.fakes import saved
 from tests.fakes.saved import longhorn, replica, setting, volume
 
-FIT: dict[str, Any] = load_yaml("""\
-objects:
+_NODE = """\
   - apiVersion: longhorn.io/v1beta2
     kind: Node
-    metadata: {name: n1, namespace: longhorn-system}
+    metadata: {name: nNUMBER, namespace: longhorn-system}
     spec:
       allowScheduling: true
-      disks: {disk-1: {allowScheduling: true, storageReserved: 0}}
+      disks: {disk-NUMBER: {allowScheduling: true, storageReserved: 0}}
     status:
       conditions: [{type: Ready, status: "True"}, {type: Schedulable, status: "True"}]
       diskStatus:
-        disk-1:
+        disk-NUMBER:
           conditions: [{type: Ready, status: "True"}, {type: Schedulable, status: "True"}]
-          diskUUID: uuid-1
+          diskUUID: uuid-NUMBER
           filesystemType: ext4
           storageMaximum: 107374182400
           storageAvailable: 107374182400
           storageScheduled: 0
-  - apiVersion: longhorn.io/v1beta2
-    kind: Node
-    metadata: {name: n2, namespace: longhorn-system}
-    spec:
-      allowScheduling: true
-      disks: {disk-2: {allowScheduling: true, storageReserved: 0}}
-    status:
-      conditions: [{type: Ready, status: "True"}, {type: Schedulable, status: "True"}]
-      diskStatus:
-        disk-2:
-          conditions: [{type: Ready, status: "True"}, {type: Schedulable, status: "True"}]
-          diskUUID: uuid-2
-          filesystemType: ext4
-          storageMaximum: 107374182400
-          storageAvailable: 107374182400
-          storageScheduled: 0
+"""
+FIT: dict[str, Any] = load_yaml(
+    "objects:\n"
+    + _NODE.replace("NUMBER", "1")
+    + _NODE.replace("NUMBER", "2")
+    + """\
   - {apiVersion: v1, kind: Node, metadata: {name: n1}}
   - {apiVersion: v1, kind: Node, metadata: {name: n2}}
   - {apiVersion: v1, kind: Node, metadata: {name: n3}}
@@ -69,7 +58,8 @@ question:
     pod: shop/db
     nodes: [n1, n2, n3]
     promises: [{node: n1, volume: other, size: 50Gi}]
-""")  # type: ignore[assignment]
+"""
+)  # type: ignore[assignment]
 
 
 def document() -> dict[str, Any]:

@@ -280,7 +280,7 @@ class WorldJudge:
             return
         past.made_at.setdefault(change.key, change.at)
         past.copies[change.key] = after
-        self._on_mark(change, before, after)
+        self._on_mark(change, after)
         if is_first:
             self._on_place(change, after)
         elif before is not None and before.node and (before.node, before.disk_uuid) != (after.node, after.disk_uuid):
@@ -288,7 +288,7 @@ class WorldJudge:
         elif before is not None and before.size_bytes < after.size_bytes and after.node:
             self._check_limit(change, after, "")
 
-    def _on_mark(self, change: StoredChange, before: Replica | None, after: Replica) -> None:
+    def _on_mark(self, change: StoredChange, after: Replica) -> None:
         """A mark that is left on a copy with a place keeps nothing from anybody."""
         since, is_held = self.past.held_at.get(change.key), bool(after.held) and not after.node
         if is_held and since is None:

@@ -243,7 +243,7 @@ class ToldPlaces:
                 found[name] += size
         return found
 
-    def delivered(self, kind: str, facts: object | None, gone: object | None) -> None:
+    def delivered(self, facts: object | None, gone: object | None) -> None:
         """The product knows it now; what happened before may have been unknown when a yes was given after it."""
         self.step += 1
         known = facts if facts is not None else gone

@@ -215,7 +215,7 @@ class RaceWorld:
         for _ in range(min(count, len(queue))):
             key, facts, gone, _, _ = queue.popleft()
             self.driver.observe(kind, key, facts, gone)
-            self.told.delivered(kind, facts, gone)
+            self.told.delivered(facts, gone)
         for act in self.after_events if self.shape.is_quick else ():
             act()
 
@@ -257,8 +257,8 @@ class RaceWorld:
         if choice // 3 % 3 == 0:  # a clean stop
             self.store()
         if choice % 3:
-            for kind, facts, gone in list(self.undelivered()):
-                self.told.delivered(kind, facts, gone)
+            for _, facts, gone in list(self.undelivered()):
+                self.told.delivered(facts, gone)
             for queue in self._queues.values():
                 queue.clear()
             self.driver = self._new_leader(choice)

@@ -131,8 +131,8 @@ class Growing:
         assert self.expansions.missing(request) is None
         return self.expansions.hold(request, NOW, caller)
 
-    def ask_volume(self, name: str, gib: float, *, dry_run: bool = False) -> GrowthOutcome:
-        return self.expansions.hold(GrowthRequest(name, int(gib * GIB), is_dry_run=dry_run), NOW)
+    def ask_volume(self, name: str, gib: float) -> GrowthOutcome:
+        return self.expansions.hold(GrowthRequest(name, int(gib * GIB)), NOW)
 
     def look(self, name: str) -> bool:
         """As after a live read that showed nothing; whether what was held has ended."""

@@ -149,11 +149,7 @@ class Growth(RaceMachine):
     @rule()
     def change_leader(self) -> None:
         """Plans and holds are handed over; growth that the cluster does not ask for yet is not."""
-        for kind in self.kinds:
-            while self.queues[kind]:
-                self.deliver(kind)
-        table = self.allocator._table
-        self.allocator.begin_term(plans=table.plans(), holds=table.holds())
+        super().change_leader()
 
     @precondition(lambda self: self.admitted)
     @rule(is_written=st.booleans())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -164,7 +164,26 @@ def put_image(cell: ReplicaCell, gib: int, *on: str) -> None:
     cell.api.put(LONGHORN_BACKING_IMAGES, NAMESPACE, raw)
 
 
-def change_node(cell: ReplicaCell, name: str, *, zone: str = "", tags: tuple[str, ...] = ()) -> None:
+def change_node(cell: ReplicaCell, name: str, *, tags: tuple[str, ...]) -> None:
     raw = cell.api.get(LONGHORN_NODES, NAMESPACE, name)
-    raw["status"]["zone"], raw["spec"]["tags"] = zone, list(tags)
+    raw["spec"]["tags"] = list(tags)
     cell.api.put(LONGHORN_NODES, NAMESPACE, raw)
+
+
+GIVES: dict[str, Callable[[GivingLeader], object]] = {
+    "v-r-1": lambda leader: leader.place("v-r-1"),
+    "i": lambda leader: leader.copy_image(),
+    "x-r-1": lambda leader: leader.expand("x", 60).outcome,
+}
+"""One call for each kind of what is given, by the name that it has on record, all of 60 GiB."""
+
+
+def wanted(what: str) -> tuple[ReplicaCell, GivingLeader]:
+    """There is room for `what`, or for "w"."""
+    cell = ReplicaCell(n1=100)
+    put_image(cell, 60)
+    cell.add("v", 60)
+    cell.add("w", 60)
+    if what == "x-r-1":
+        cell.lying("x")
+    return cell, GivingLeader(cell)

@@ -15,9 +15,10 @@ from controller.model.allocations import Allocation, Purpose
 from controller.record.backends import NodeDiskAllocationBackend
 from tests.fakes.builders import GIB
 from tests.unit.placement.stage import NAMESPACE, ReplicaCell
-from tests.unit.rpc.giving import SECONDS, GivingLeader
+from tests.unit.rpc.giving import GIVES, SECONDS, GivingLeader
 
 LATE = "late"
+BY_WHAT = pytest.mark.parametrize("what", GIVES)
 
 
 def start(call: Callable[[], object], name: str = "caller") -> threading.Thread:

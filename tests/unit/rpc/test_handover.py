@@ -12,28 +12,11 @@ from controller.model.allocations import Purpose
 from controller.settings import LONGHORN
 from tests.fakes.builders import GIB
 from tests.unit.placement.stage import NAMESPACE, ReplicaCell
-from tests.unit.rpc.giving import GivingLeader, put_image
-from tests.unit.rpc.late import Late, arrives, delay, fail, lose_answers
+from tests.unit.rpc.giving import GIVES, GivingLeader, put_image, wanted
+from tests.unit.rpc.late import BY_WHAT, Late, arrives, delay, fail, lose_answers
 
-GIVES: dict[str, Callable[[GivingLeader], object]] = {
-    "v-r-1": lambda leader: leader.place("v-r-1"),
-    "i": lambda leader: leader.copy_image(),
-    "x-r-1": lambda leader: leader.expand("x", 60).outcome,
-}
-BY_WHAT = pytest.mark.parametrize("what", GIVES)
 WHO = pytest.mark.parametrize("is_same", [False, True], ids=["another process", "the same process"])
 GIVEN = ("n1", "already-allocated")
-
-
-def wanted(what: str) -> tuple[ReplicaCell, GivingLeader]:
-    """There is room for `what`, or for "w"."""
-    cell = ReplicaCell(n1=100)
-    put_image(cell, 60)
-    cell.add("v", 60)
-    cell.add("w", 60)
-    if what == "x-r-1":
-        cell.lying("x")
-    return cell, GivingLeader(cell)
 
 
 def next_of(leader: GivingLeader, *, is_same: bool = False) -> GivingLeader:

@@ -13,31 +13,14 @@ from controller.errors import ForbiddenError, NotReadyError, UnavailableError
 from controller.rules.reasons import Reason
 from tests.fakes.builders import GIB
 from tests.unit.placement.stage import ReplicaCell
-from tests.unit.rpc.giving import SECONDS, GivingLeader, put_image
-from tests.unit.rpc.late import Late, arrives, delay, fail, lose_answers, overtake, refuse
+from tests.unit.rpc.giving import GIVES, SECONDS, GivingLeader, put_image, wanted
+from tests.unit.rpc.late import BY_WHAT, Late, arrives, delay, fail, lose_answers, overtake, refuse
 
-GIVES: dict[str, Callable[[GivingLeader], object]] = {
-    "v-r-1": lambda leader: leader.place("v-r-1"),
-    "i": lambda leader: leader.copy_image(),
-    "x-r-1": lambda leader: leader.expand("x", 60).outcome,
-}
 FREES: dict[str, Callable[[GivingLeader], object]] = {
     "v-r-1": lambda leader: leader.free("v-r-1"),
     "i": lambda leader: leader.free_copy(),
 }
-BY_WHAT = pytest.mark.parametrize("what", GIVES)
 ARRIVES = pytest.mark.parametrize("arrives", [True, False], ids=["arrives", "is lost"])
-
-
-def wanted(what: str) -> tuple[ReplicaCell, GivingLeader]:
-    """There is room for `what`, or for "w"."""
-    cell = ReplicaCell(n1=100)
-    put_image(cell, 60)
-    cell.add("v", 60)
-    cell.add("w", 60)
-    if what == "x-r-1":
-        cell.lying("x")
-    return cell, GivingLeader(cell)
 
 
 def gib_of(cell: ReplicaCell, name: str) -> int:
