@@ -81,7 +81,9 @@ class _Listed:
     def _stored(self, raw: Raw) -> StoredRecord:
         raise NotImplementedError
 
-    def _changed(self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float) -> StoredRecord:
+    def write(
+        self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float = CALL_SECONDS
+    ) -> StoredRecord:
         """With these allocations instead of ours that are there."""
         record, body = stored.record, copy.deepcopy(stored.raw)
         if record.problem and body is not None:
@@ -108,11 +110,6 @@ class LonghornNodeBackend(_Listed):
 
     def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:
         return self._stored(self._api.get(LONGHORN_NODES, self._namespace, node, timeout=timeout))
-
-    def write(
-        self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float = CALL_SECONDS
-    ) -> StoredRecord:
-        return self._changed(stored, allocations, timeout)
 
     def _stored(self, raw: Raw) -> StoredRecord:
         name, version = str(raw["metadata"]["name"]), str(raw["metadata"].get("resourceVersion", ""))
@@ -145,7 +142,7 @@ class NodeDiskAllocationBackend(_Listed):
             body["spec"] = {FIELD: encode_allocations(allocations)}
             return self._stored(self._api.create(kind, self._namespace, body, timeout=timeout))
         try:
-            return self._changed(stored, allocations, timeout)
+            return super().write(stored, allocations, timeout)
         except NotFoundError as error:
             raise ConflictError(f"NodeDiskAllocation {node} was deleted meanwhile") from error
 

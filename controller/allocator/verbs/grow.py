@@ -144,7 +144,7 @@ class Expansions:
             name, size = found.name, rounded_volume_bytes(request.size_bytes)
             outcome = self._judge(name, size, request, now_utc)
             if outcome.verdict is GrowthVerdict.ADMITTED and not request.is_dry_run:
-                self._keep(found, size)
+                self.grant_locked(name, size, is_certain=False)
             return outcome
 
     def _judge(self, name: str, size: int, request: GrowthRequest, now_utc: datetime | None) -> GrowthOutcome:
@@ -186,15 +186,9 @@ class Expansions:
             handle = pv.handle
         return world.volumes.get(handle) or Missing("volume", "", handle)
 
-    def _keep(self, volume: Volume, size_bytes: int) -> None:
-        """Hold what the cluster does not ask for yet, unless the volume's last hold was for nothing."""
-        if self._growths.hold(volume.name, size_bytes, self._clock.now()):
-            resize_holds(self._world, self._table, volume.name)
-            self._settle(volume.name)
-
-    def grant_locked(self, volume: str, size_bytes: int) -> None:
-        """Hold that growth, or hold it for as long again: its caller is known, and was told that there is room."""
-        if self._growths.hold(volume, size_bytes, self._clock.now(), is_certain=True):
+    def grant_locked(self, volume: str, size_bytes: int, *, is_certain: bool = True) -> None:
+        """Hold that growth, or hold it for as long again: as `Growths.hold`."""
+        if self._growths.hold(volume, size_bytes, self._clock.now(), is_certain=is_certain):
             resize_holds(self._world, self._table, volume)
             self._settle(volume)
 
