@@ -78,6 +78,9 @@ class _Listed:
     def records(self) -> list[StoredRecord]:
         return [self._stored(raw) for raw in listed(self._api, self._kind, self._namespace)]
 
+    def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:
+        return self._stored(self._api.get(self._kind, self._namespace, node, timeout=timeout))
+
     def _stored(self, raw: Raw) -> StoredRecord:
         raise NotImplementedError
 
@@ -108,9 +111,6 @@ class LonghornNodeBackend(_Listed):
     name: str = "longhorn-node"
     _kind = LONGHORN_NODES
 
-    def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:
-        return self._stored(self._api.get(LONGHORN_NODES, self._namespace, node, timeout=timeout))
-
     def _stored(self, raw: Raw) -> StoredRecord:
         name, version = str(raw["metadata"]["name"]), str(raw["metadata"].get("resourceVersion", ""))
         return StoredRecord(node_record(raw) or NodeRecord(name, version=version), raw)
@@ -128,7 +128,7 @@ class NodeDiskAllocationBackend(_Listed):
 
     def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:
         try:
-            return self._stored(self._api.get(NODE_DISK_ALLOCATIONS, self._namespace, node, timeout=timeout))
+            return super().read(node, timeout)
         except NotFoundError:
             return StoredRecord(NodeRecord(node))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
@@ -12,7 +13,7 @@ from controller.kube.api import KubeApi
 from controller.kube.store import Change, Store
 from controller.model.allocations import NodeRecord
 from controller.process.addition import Addition
-from controller.record.keeper import Projects, RecordKeeper, status_of
+from controller.record.keeper import Projects, RecordKeeper
 from controller.record.metrics import RecordMetrics
 from controller.settings import LiveSettings
 
@@ -76,7 +77,7 @@ def build_record(
     for kind in ("record", "node"):
         stores[kind].subscribe(lambda changes: keeper.changed(_nodes_of(changes)))
     registry.register(RecordMetrics(keeper.figures, lambda: gate.is_open))
-    return keeper, Addition("allocations", keeper, lambda: status_of(keeper.figures()))
+    return keeper, Addition("allocations", keeper, lambda: asdict(keeper.figures()))
 
 
 def _nodes_of(changes: Iterable[Change[Any]]) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from controller.kube.resources import NODE_DISK_ALLOCATIONS
-from controller.model.records import MAX_ENTRIES
+from controller.model.records import FIELD, FIELD_OF, MAX_ENTRIES
 
 MAX_DISKS: Final = 256
 Schema = dict[str, Any]
@@ -56,7 +56,7 @@ def _spec() -> Schema:
     return {
         "type": "object",
         "properties": {
-            "diskAllocations": {
+            FIELD: {
                 "type": "object",
                 "description": "By the disk's UUID, which stays when the disk gets another name or node.",
                 "maxProperties": MAX_DISKS,
@@ -64,7 +64,7 @@ def _spec() -> Schema:
                 "x-kubernetes-map-type": "atomic",
                 "additionalProperties": {
                     "type": "object",
-                    "properties": {"replicas": _sizes(), "backingImages": _sizes()},
+                    "properties": {name: _sizes() for name in FIELD_OF.values()},
                 },
             },
         },

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError, NotLeaderError, NotReadyError, SchedulerError
@@ -330,19 +330,3 @@ def _names(entries: Iterable[Allocation]) -> set[Name]:
 def is_kept(live: LiveSettings) -> bool:
     """Whether there is to be a record: it can do without one while Longhorn is the authority."""
     return live.allocation_record or live.allocation_authority == DISK_SCHEDULER
-
-
-def status_of(figures: Figures) -> Mapping[str, Any]:
-    """Its section of the status document."""
-    return {
-        "place": figures.place,
-        "problem": figures.problem,
-        "is_kept": figures.is_kept,
-        "records": figures.records,
-        "entries": figures.entries,
-        "unreadable": dict(figures.unreadable),
-        "unmatched": figures.unmatched,
-        "writes": figures.writes,
-        "failures": figures.failures,
-        "last_failure": figures.last_failure,
-    }

@@ -35,14 +35,14 @@ SEND_SECONDS: Final = 10.0  # for one request
 
 @dataclass(slots=True)
 class _NodeWrites:
-    """`writing` is held by the caller who writes for all that wait, and guards `known` and `is_unsure`: a write of a
-    former leader, or one of ours without an answer, may still arrive. Guarded by the writer's lock: how many callers
-    wait; the numbers of the writes that have begun, that brought all growth last, and exactly what is to be there; how
-    many callers wanted the last one or came meanwhile, how long it took, and when it ended."""
+    """`writing` is held by the caller who writes for all that wait, and guards `known`: what this process has written
+    or read last; None while a write of a former leader, or one of ours without an answer, may still arrive. Guarded by
+    the writer's lock: how many callers wait; the numbers of the writes that have begun, that brought all growth last,
+    and exactly what is to be there; how many callers wanted the last one or came meanwhile, how long it took, and when
+    it ended."""
 
     writing: threading.Lock = field(default_factory=threading.Lock)
-    known: StoredRecord | None = None  # as this process has written or read it last
-    is_unsure: bool = True
+    known: StoredRecord | None = None
     waiting: int = 0
     begun: int = 0
     grown: int = 0
@@ -113,7 +113,7 @@ class RecordWriter:
                 try:
                     self._store(node, state, deadline, grows=grows, looks=looks)
                 except BaseException:
-                    state.known, state.is_unsure = None, True
+                    state.known = None
                     raise
                 with self._lock:
                     state.grown, state.exact = number, state.exact if grows else number
@@ -143,9 +143,7 @@ class RecordWriter:
             state.writing.release()
 
     def _store(self, node: str, state: _NodeWrites, deadline: float, *, grows: bool, looks: bool) -> None:
-        stored, conflicts = self._latest(node, state), 0
-        if state.is_unsure or (looks and self._seen(node) is None):
-            stored = None
+        stored, conflicts = self._latest(node, state.known, looks=looks), 0
         while True:
             self._check()
             left = deadline - self._clock.now()
@@ -158,12 +156,13 @@ class RecordWriter:
                 if there.problem and stored.raw is None:
                     stored = None
                     continue
-                if goal != there.allocations or there.problem or (goal and state.is_unsure):  # what is late misses it
+                misses_late = bool(goal) and state.known is None  # a write that is late finds another version then
+                if goal != there.allocations or there.problem or misses_late:
                     there = self._backend.write(stored, goal, min(left, SEND_SECONDS)).record
                     self.writes += 1
                 if there.allocations != goal:
                     raise RefusedWriteError(f"the API server did not keep the record of {node} as it was written", node)
-                state.known, state.is_unsure = StoredRecord(replace(there, allocations=goal)), False
+                state.known = StoredRecord(replace(there, allocations=goal))
                 self._written(node, goal)
                 return
             except (ConflictError, UnavailableError) as error:
@@ -178,13 +177,9 @@ class RecordWriter:
             except ClusterError as error:
                 raise RefusedWriteError(f"the record of {node} cannot be written: {error}", node) from error
 
-    def _latest(self, node: str, state: _NodeWrites) -> StoredRecord | None:
+    def _latest(self, node: str, known: StoredRecord | None, *, looks: bool) -> StoredRecord | None:
         """What this process has written last, or what the watch shows of later. None: it has to be read."""
-        known, seen = state.known, self._seen(node)
-        if (
-            seen is None
-            or not seen.version
-            or (known and version_number(seen.version) <= version_number(known.record.version))
-        ):
-            return known
-        return StoredRecord(seen)
+        seen = self._seen(node)
+        if known is None or seen is None:
+            return None if looks else known
+        return known if version_number(seen.version) <= version_number(known.record.version) else StoredRecord(seen)
