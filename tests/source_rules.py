@@ -19,7 +19,7 @@ BARRIERS = ("# thread top", "# fault barrier")
 # What the product has at most. These figures may only fall: whoever makes a part smaller lowers its figure here.
 FILE_LINES = 507
 FUNCTION_LINES = 60
-PACKAGE_LINES = {"controller": 32_830, "controller.allocator": 10_349}
+PACKAGE_LINES = {"controller": 32_740, "controller.allocator": 10_290}
 FOLDER_FILES = 12
 LARGE_FOLDERS = {
     "controller.model": 13,

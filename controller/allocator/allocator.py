@@ -10,7 +10,7 @@ from typing import Final
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.explain import explain
 from controller.allocator.choose.packing import Budget
-from controller.allocator.choose.wanted import NothingTaken, Wanted
+from controller.allocator.choose.wanted import NothingTaken, Plus, Wanted
 from controller.allocator.core import COPY_SECONDS, AllocatorCore
 from controller.allocator.outcome import (
     Decision,
@@ -23,7 +23,7 @@ from controller.allocator.outcome import (
     TableView,
     Wakeup,
 )
-from controller.allocator.plans.beside import PlansBeside
+from controller.allocator.plans.beside import Beside
 from controller.allocator.plans.ends import GROWTH, PLAN
 from controller.allocator.plans.journal import ClaimEvent
 from controller.allocator.verbs.account import MOST_NODES, account_of, account_of_disks, account_of_limit
@@ -154,9 +154,8 @@ class Allocator(AllocatorCore):
             pods = world.pods_of_claim(claim.key) if claim is not None else ()
             own = {one.node for one in world.replicas_of(volume.name).values()}
             names = own.union(islice(world.nodes, MOST_NODES)) & world.nodes.keys()
-            plan, table = self._table.plan(volume.name), self._table.on_nodes(names)
-        planned = plan.places if plan is not None else ()
-        taken = PlansBeside(table, volume.name, planned) if is_first else NothingTaken()
+            planned, table = self._table.places(volume.name), self._table.on_nodes(names)
+        taken = Plus(Beside(table, (volume.name,)), planned) if is_first else NothingTaken()
         world = self._copy()[0]
         names &= world.nodes.keys()
         found = explain(Wanted(volume, replica, planned), world, taken, self._clock.now_utc(), names).found

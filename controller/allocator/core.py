@@ -120,7 +120,7 @@ class AllocatorCore(Events):
                 self._resettle_locked(later[first : first + CLAIMS_AT_ONCE])
 
     def _context_locked(self) -> EventContext:
-        parts = self._world, self._table, self._settler, self._refusals, self._quarantine
+        parts = self._world, self._settler, self._refusals, self._quarantine
         return EventContext(*parts, self.places, self._given, self._clock, self._settles)
 
     def _resize_locked(self, volume: str) -> None:
@@ -236,8 +236,6 @@ class AllocatorCore(Events):
             if self._is_leading and mode is Mode.ACTIVE:  # until now growth went by unchecked
                 self.expansions.begin_term_locked(has_predecessor=True)
             self._mode = mode
-            if self._is_leading and mode is not Mode.ACTIVE:
-                self._table.clear()  # what is stored ends, too
             self._start_locked()
             self._switch_places_locked()
 

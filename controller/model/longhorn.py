@@ -221,6 +221,10 @@ class BackingImage:
         """The disks that either map names: a copy is there, or is to come, or has not been removed yet."""
         return self.disk_uuids | self.status_disk_uuids
 
+    def names_disk(self, uuid: str) -> bool:
+        """Whether either map does."""
+        return uuid in self.disk_uuids or uuid in self.status_disk_uuids
+
     @property
     def needs(self) -> ImageNeeds:
         return ImageNeeds(self.node_selector, self.disk_selector, self.name)

@@ -61,7 +61,6 @@ class NodeRoom:
     tags: frozenset[str]
     rejection: Rejection | None
     disks: tuple[DiskRoom, ...]
-    plain_free_bytes: int  # the most that one new volume without selectors finds on one disk; -1 without such a disk
     space_bytes: int  # of the disks that take replicas, without what is reserved; 0 when the node is rejected
     left_bytes: int  # of that, what no replica takes yet, by over-provisioning
     left_share: float  # of that, between 0 and 1
@@ -124,12 +123,8 @@ def observed_scheduled(disk: Disk, replicas: Iterable[Replica], images: Mapping[
         counted = listed.get(replica.name, 0)
         if replica.size_bytes > counted:
             extra += replica.size_bytes - counted
-    return disk.scheduled_bytes + extra + unlisted_bytes(disk, images)
-
-
-def unlisted_bytes(disk: Disk, images: Mapping[str, int]) -> int:
-    """What these backing images take beyond what the disk's figure lists of them."""
-    return sum(max(0, size - disk.scheduled_images.get(name, 0)) for name, size in images.items())
+    extra += sum(max(0, size - disk.scheduled_images.get(name, 0)) for name, size in images.items())
+    return disk.scheduled_bytes + extra
 
 
 # Nodes

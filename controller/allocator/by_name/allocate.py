@@ -269,7 +269,7 @@ class Allocations:
             size = image.real_size_bytes or size_bytes
             if size <= 0:
                 raise PreconditionError(f"the size of backing image {name!r} is not known yet, and none was given")
-            given = (one for one in self._given.copies(name) if one.disk_uuid not in image.copy_disk_uuids)
+            given = (one for one in self._given.copies(name) if not image.names_disk(one.disk_uuid))
             known = copy_to_come(self._world, image, given)
             if known is not None and not is_looked_at:
                 raise LookFirstError(("backing_image", name))
@@ -307,7 +307,7 @@ class Allocations:
             if shown is not None and is_gone:  # our watch lags
                 self._world.put_backing_image(name, self._given.show_image(name, None))
                 self._settle("")
-            elif shown is not None and disk_uuid in shown.copy_disk_uuids:
+            elif shown is not None and shown.names_disk(disk_uuid):
                 raise PreconditionError(f"backing image {name!r} still names disk {disk_uuid!r}")
             return self._release(one for one in self._given.copies(name) if one.disk_uuid == disk_uuid)
 

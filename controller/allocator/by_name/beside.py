@@ -18,7 +18,7 @@ from controller.allocator.choose.explain import DiskFigures, explain, with_engin
 from controller.allocator.choose.wanted import Taken, Wanted, asked_of, image_bytes, replica_to_come, view_of
 from controller.allocator.outcome import Obstacle
 from controller.allocator.world.world import World
-from controller.model.longhorn import Replica, Volume
+from controller.model.longhorn import Disk, Replica, Volume
 from controller.model.places import MOST_BYTES, Place
 from controller.model.quantity import bytes_text
 from controller.rules.affinity import (
@@ -144,7 +144,7 @@ class BesideOthers:
         world, wanted = self._world, self.wanted(asked)
         view = with_engines(world, view_of(world, wanted, self._now_utc))
         replica = asked_of(view, wanted)
-        reached = [name for name in reached_nodes(view, self._volume, replica) if not self._closed_for(name)]
+        reached = [name for name in reached_nodes(view, self._volume, replica) if name not in self._closed]
         rooms = [room for name in reached if (room := world.room(name)) is not None]
         disks = ((disk.free_bytes, room.name) for room in rooms for disk in room.disks)
         near = {name for _, name in nlargest(most, disks)}
@@ -166,10 +166,6 @@ class BesideOthers:
         obstacles = (self._obstacle(one, told.figures.get((one.node, one.disk))) for one in told.found.refusals)
         once = tuple(dict.fromkeys(obstacles))
         return FoundDisks(self._volume.size_bytes, tuple(disks), None, once, told.found.tried)
-
-    def _closed_for(self, name: str) -> str:
-        """Why nothing is given there, whatever Longhorn's rules say."""
-        return self._closed.get(name, "")
 
     def _obstacle(self, refusal: Refusal, known: DiskFigures | None) -> Obstacle:
         """With the bytes that are missing."""
@@ -203,8 +199,7 @@ class BesideOthers:
         disk = next(one for one in node.disks if one.uuid == replica.disk_uuid)
         known = self._world.disk_room(node.name, disk.uuid)
         if known is None:
-            shared = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
-            return Obstacle(node.name, disk.name, 0, check_disk_state(disk) or shared)
+            return Obstacle(node.name, disk.name, 0, why_without_room(disk))
         counted = max(one.size_bytes for one in self._world.counted_on(disk.uuid) if one.name == replica.name)
         counted = max(counted, disk.scheduled_replicas.get(replica.name, 0))
         comes = image_bytes(self._world, self._image, (), disk.uuid)
@@ -234,3 +229,9 @@ class BesideOthers:
 
 def _found(one: Candidate, known: DiskFigures) -> FoundDisk:
     return FoundDisk(one.node, one.disk, one.uuid, known.free_bytes, known.taken_bytes)
+
+
+def why_without_room(disk: Disk) -> Rejection:
+    """Why nothing is known of that disk's room."""
+    shared = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
+    return check_disk_state(disk) or shared

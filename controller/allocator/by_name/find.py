@@ -16,7 +16,7 @@ from typing import Final
 from controller.allocator.by_name.beside import BesideOthers, FoundDisks
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.wanted import replica_to_come
-from controller.allocator.plans.beside import PlansBeside
+from controller.allocator.plans.beside import Beside
 from controller.allocator.plans.growths import Growths
 from controller.allocator.plans.table import Table
 from controller.allocator.verbs.grow import places_to_come
@@ -35,7 +35,7 @@ def beside_others(
     closed: Mapping[str, str] = _NOTHING_CLOSED,
 ) -> BesideOthers:
     """The volume beside all plans and holds of others. `closed`: as for `BesideOthers`."""
-    others, own = PlansBeside(table, volume.name), places_to_come(table, volume.name)
+    others, own = Beside(table, (volume.name,)), places_to_come(table, volume.name)
     return BesideOthers(world, volume, others, own, now_utc, closed)
 
 

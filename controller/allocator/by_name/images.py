@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from controller.allocator.by_name.beside import FoundDisk
+from controller.allocator.by_name.beside import FoundDisk, why_without_room
 from controller.allocator.choose.wanted import Taken
 from controller.allocator.outcome import Obstacle
 from controller.allocator.world.world import World
@@ -154,8 +154,7 @@ def check_image_growth(
     node, disk = _place(world, there)
     known = world.disk_room(node.name, disk.uuid)
     if known is None:
-        gone = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
-        return Obstacle(node.name, disk.name, 0, check_disk_state(disk) or gone)
+        return Obstacle(node.name, disk.name, 0, why_without_room(disk))
     counted = max(there.size_bytes, image.real_size_bytes, disk.scheduled_images.get(image.name, 0))
     more, free = size_bytes - counted, known.free_bytes - taken.taken_bytes(node.name, disk.uuid)
     if more > free:
@@ -197,11 +196,10 @@ def _check_node_state(node: LonghornNode) -> Rejection | None:
 def _check_disk(
     world: World, disk: Disk, room: DiskRoom | None, image: BackingImage, needs: DiskNeeds, size_bytes: int
 ) -> Rejection | None:
-    if disk.uuid in image.copy_disk_uuids:
+    if image.names_disk(disk.uuid):
         return Rejection(Reason.BACKING_IMAGE, f"{disk.name}: has a copy already, or still, or will get one")
-    rejection = check_disk_state(disk)
-    if rejection is not None or room is None:
-        return rejection or Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
+    if room is None or check_disk_state(disk) is not None:
+        return why_without_room(disk)
     reason = check_disk_kind(room, needs, size_bytes, world.settings.space)
     if reason is not None:
         return Rejection(reason, f"{disk.name}: its type, file system or tags do not match the image")

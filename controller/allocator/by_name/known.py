@@ -38,14 +38,10 @@ class ShownObjects:
         """Whether our stores show the image, and no copy on that disk. Costs: a look-up."""
         with self._lock:
             shown = self._given.shown_image(name)
-            return shown is not None and disk_uuid not in shown.copy_disk_uuids
+            return shown is not None and not shown.names_disk(disk_uuid)
 
     def disk_names(self, entries: Iterable[Allocation]) -> list[str]:
         """Of the disks that they are on; "" where no node shows the disk. Costs: a look at each's node."""
         with self._lock:
-            return [self._disk_name(one) for one in entries]
-
-    def _disk_name(self, one: Allocation) -> str:
-        node = self._world.nodes.get(one.node)
-        disks = node.disks if node is not None else ()
-        return next((disk.name for disk in disks if disk.uuid == one.disk_uuid), "")
+            disks = (self._world.disk(one.node, one.disk_uuid) for one in entries)
+            return [disk.name if disk is not None else "" for disk in disks]

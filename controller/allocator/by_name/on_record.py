@@ -62,7 +62,7 @@ class OnRecord:
                 if name == (one.node if one.node in holders else holders[-1]):
                     yield Allocation(Purpose.REPLICA, one.name, name, uuid, one.size_bytes)
             for image in images if name == holders[-1] else ():
-                if uuid in image.copy_disk_uuids:
+                if image.names_disk(uuid):
                     yield Allocation(Purpose.BACKING_IMAGE, image.name, name, uuid, image.real_size_bytes)
 
     def take_changed(self) -> set[str]:

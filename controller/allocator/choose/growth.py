@@ -28,7 +28,7 @@ from controller.clock import Clock
 from controller.model.longhorn import SHARDED, Disk, LonghornNode
 from controller.model.places import Place
 from controller.model.quantity import bytes_text
-from controller.rules.eligibility import file_system_limit, unlisted_bytes
+from controller.rules.eligibility import file_system_limit, observed_scheduled
 from controller.rules.expandable import Route, Unexpandable
 from controller.rules.growth import GRANULE_BYTES, DiskGrowth, ExpansionPlan, largest_growth, plan_expansion
 from controller.rules.reasons import Reason, Rejection
@@ -82,11 +82,12 @@ def plan_growth(
     Costs: a look at each disk of the volume; without any, as `Chooser.choose`. For a refusal as often as sizes are
     tried, within `SEARCH_MILLISECONDS`, which one try may overrun."""
     growing, new = _Growing(world, chooser, growths, question, now_utc), question.new_bytes
-    obstacles = growing.obstacles(new)
+    plan = growing.by_longhorn(new)
+    obstacles = growing.obstacles(plan, new)
     if not obstacles:
-        return GrowthPlan((), new, not_yet=tuple(map(_space_aside, growing.by_longhorn(new).not_now)))
+        return GrowthPlan((), new, not_yet=tuple(map(_space_aside, plan.not_now)))
     budget = Budget.of(clock, SEARCH_MILLISECONDS)
-    largest = growing.largest(new, budget)
+    largest = growing.largest(min(plan.largest_later_bytes, new - GRANULE_BYTES), budget)
     return GrowthPlan(tuple(_filled_in(entry, new - largest) for entry in obstacles), largest, not budget.is_over)
 
 
@@ -139,9 +140,9 @@ class _Growing:
         self._disks = list(self._own_disks())
         self._lies_nowhere = not self._placed and not self._disks and self._volume.data_layout != SHARDED
 
-    def obstacles(self, new_bytes: int) -> list[Obstacle]:
-        """Why the volume may not have that size; empty: it may, if only later."""
-        plan = self.by_longhorn(new_bytes)
+    def obstacles(self, plan: ExpansionPlan, new_bytes: int) -> list[Obstacle]:
+        """Why the volume may not have that size, for which Longhorn would do as in `plan`; empty: it may, if only
+        later."""
         if plan.never:
             return [_space_aside(entry) for entry in plan.never]
         found = [
@@ -151,11 +152,10 @@ class _Growing:
         ]
         return found or list(self._in_the_way(new_bytes))
 
-    def largest(self, refused_bytes: int, budget: Budget) -> int:
-        """The largest size that would be granted, below `refused_bytes`; once the budget is over, that was proved."""
+    def largest(self, most_bytes: int, budget: Budget) -> int:
+        """The largest size that would be granted, up to `most_bytes`; once the budget is over, that was proved."""
         granted = self._growths.granted(self._asked.name)
-        top = min(self.by_longhorn(refused_bytes).largest_later_bytes, refused_bytes - GRANULE_BYTES)
-        low, high = granted // GRANULE_BYTES, top // GRANULE_BYTES
+        low, high = granted // GRANULE_BYTES, most_bytes // GRANULE_BYTES
         if high > low and self._fits(high * GRANULE_BYTES):  # usual: nobody else is in the way
             return high * GRANULE_BYTES
         while low < high and not budget.is_spent():
@@ -199,14 +199,13 @@ class _Growing:
         return replace(node, disks=tuple(disks))
 
     def _figure_of(self, disk: Disk) -> Disk:
-        listed = disk.scheduled_replicas
-        total = disk.scheduled_bytes + unlisted_bytes(disk, self._world.images_on(disk.uuid))
-        for replica in self._world.counted_on(disk.uuid):
-            counted = listed.get(replica.name, 0)
-            if replica.volume == self._asked.name:
-                total += (self._base_bytes if replica.node else replica.size_bytes) - counted
-            else:
-                total += max(0, replica.size_bytes - counted)
+        replicas, name = self._world.counted_on(disk.uuid), self._asked.name
+        others = (one for one in replicas if one.volume != name)
+        total = observed_scheduled(disk, others, self._world.images_on(disk.uuid))
+        for one in replicas:
+            if one.volume == name:
+                counted = disk.scheduled_replicas.get(one.name, 0)
+                total += (self._base_bytes if one.node else one.size_bytes) - counted
         return replace(disk, scheduled_bytes=total)
 
     # What others have

@@ -41,8 +41,7 @@ def legal(
     that no object shows yet. `free_bytes`: of that disk, what nobody else has or is to get.
 
     Costs: a look at the place, and at the volume's copies."""
-    node = world.nodes.get(place.node)
-    disk = next((one for one in node.disks if one.uuid == place.disk_uuid), None) if node is not None else None
+    node, disk = world.nodes.get(place.node), world.disk(place.node, place.disk_uuid)
     if node is None or disk is None or world.is_shared_disk(place.disk_uuid):
         reason: Reason | None = Reason.NO_LONGHORN_NODE if node is None else Reason.DISK_NOT_FOUND
     else:

@@ -75,6 +75,7 @@ class PodFit:
         self._bound = list[VolumeDemand]()  # those volumes, as they are made when the pod goes to the nodes in question
         is_plain = all(is_plain_demand(world, one) and not (one.is_pinned or one.home_nodes) for one in self.local)
         self._largest_plain = max((demand.size_bytes for demand in self.local), default=0) if is_plain else 0
+        self._alone = self._only_new() if is_plain else None
         self._gaps = frozenset[str]().union(*(world.engine_gaps(demand.needs) for demand in self.local))
 
     # Volumes that are bound to no node
@@ -192,7 +193,7 @@ class PodFit:
 
     def judge_all(self, names: Iterable[str]) -> dict[str, Judgement]:
         """The verdict on each."""
-        alone = self._alone()
+        alone = self._alone
         if alone is None:
             return {name: FULL if self._is_too_small(name) else self.judge(name) for name in dict.fromkeys(names)}
         found = dict[str, Judgement]()
@@ -203,16 +204,13 @@ class PodFit:
                 found[name] = self._judge_new(name, alone) or self._judge(name)
         return found
 
-    def _alone(self) -> VolumeDemand | None:
-        """The only local volume, if it is new and asks for nothing but room: the usual pod's, for which nodes are
-        quickly told."""
+    def _only_new(self) -> VolumeDemand | None:
+        """The only local volume, all of which ask for nothing but room, if nothing is planned for it: the usual pod's,
+        for which nodes are quickly told."""
         if len(self.local) != 1:
             return None
         (demand,) = self.local
-        is_new = not (demand.is_pinned or demand.home_nodes or demand.volume in self._known)
-        return (
-            demand if is_new and is_plain_demand(self.world, demand) and not is_left_to_longhorn(demand.facts) else None
-        )
+        return None if demand.volume in self._known or is_left_to_longhorn(demand.facts) else demand
 
     def _judge_new(self, name: str, demand: VolumeDemand) -> Judgement | None:
         """As `judge`, by the node's room alone; None where that does not tell."""
@@ -294,7 +292,7 @@ class PodFit:
             return GAVE_UP
         if any(item.image_bytes for item in shape.items):
             bare = [replace(item, image_bytes={}) for item in shape.items]
-            if pack(bare, shape.free, steps) is not None:
+            if pack(bare, [disk.free_bytes for disk in shape.room.disks], steps) is not None:
                 return BACKING_IMAGE
         return FULL
 

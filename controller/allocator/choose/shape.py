@@ -10,7 +10,7 @@ from controller.allocator.choose.packing import Item, Packed
 from controller.allocator.choose.verdict import Judgement, Verdict, unsuitable
 from controller.allocator.choose.wanted import image_bytes
 from controller.allocator.world.world import World
-from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds, LonghornNode
+from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode
 from controller.model.places import Place
 from controller.rules.affinity import (
     Affinity,
@@ -38,13 +38,11 @@ _NO_DISKS: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The volumes as items over the room's disks, in the same order. `free`: bytes of the disks by what objects
-    show."""
+    """The volumes as items over the room's disks, in the same order."""
 
     room: NodeRoom
     wanted: tuple[VolumeDemand, ...]
     items: tuple[Item, ...]
-    free: tuple[int, ...]
 
     def places(self, found: Packed) -> Iterator[tuple[VolumeDemand, Place]]:
         """What was found for its items, by volume."""
@@ -78,7 +76,7 @@ def shape_of(
         items.append(found)
     if is_too_full:
         return Judgement(Verdict.FULL, Reason.TOO_FULL)
-    return Shape(room, tuple(wanted), tuple(items), tuple(disk.free_bytes for disk in room.disks))
+    return Shape(room, tuple(wanted), tuple(items))
 
 
 def _item_of(world: World, room: NodeRoom, demand: VolumeDemand) -> Item | Reason:
@@ -97,28 +95,17 @@ def _item_of(world: World, room: NodeRoom, demand: VolumeDemand) -> Item | Reaso
 # Nodes
 
 
-def check_candidate(world: World, name: str, needs: DiskNeeds) -> Reason | None:
-    """Why Longhorn does not look at that node for a replica with these needs; tags, disks and the volume's other
-    replicas aside."""
-    room = world.room(name)
-    if room is None or not world.has_node(name):
-        return Reason.NO_LONGHORN_NODE
-    if room.rejection is not None and room.rejection.reason is not Reason.NO_USABLE_DISK:
-        return room.rejection.reason
+def check_node_of(world: World, room: NodeRoom, demand: VolumeDemand, now_utc: datetime | None = None) -> Reason | None:
+    """Why that node, which is there and takes replicas, takes none of the volume that is bound to it, disks aside."""
+    name, needs = room.name, demand.needs
     if needs.data_engine == "v2" and check_v2(name, world.kube_nodes or None) is not None:
         return Reason.V2_DISABLED
     if needs.topology and check_topology(world.nodes[name], needs) is not None:
         return Reason.TOPOLOGY
-    return Reason.ENGINE_NOT_READY if name in world.engine_gaps(needs) else None
-
-
-def check_node_of(world: World, room: NodeRoom, demand: VolumeDemand, now_utc: datetime | None = None) -> Reason | None:
-    """Why that node takes no replica of the volume that is bound to it, disks aside."""
-    reason = check_candidate(world, room.name, demand.needs)
-    if reason is not None:
-        return reason
-    has_tags = check_node_tags(room.tags, demand.needs, world.settings.space)
-    attempt = _try_on(world, world.nodes[room.name], demand, has_tags, now_utc)
+    if name in world.engine_gaps(needs):
+        return Reason.ENGINE_NOT_READY
+    has_tags = check_node_tags(room.tags, needs, world.settings.space)
+    attempt = _try_on(world, world.nodes[name], demand, has_tags, now_utc)
     if attempt is None:
         return Reason.NODE_ANTI_AFFINITY if has_tags else Reason.NODE_TAGS
     return None
@@ -151,30 +138,32 @@ def disks_of(world: World, room: NodeRoom, demand: VolumeDemand) -> tuple[tuple[
     """The disks of that room that may take a replica of the volume, room aside, by index: those without another one of
     it, and those with one, which Longhorn takes as a last resort. A reason when no disk ever takes it; both empty when
     they are all below their minimal available space."""
-    reasons = [check_disk_of(world, disk, demand) for disk in room.disks]
+    holding = _holding(world, demand)
+    reasons = [_check_disk(world, disk, demand, holding) for disk in room.disks]
     kinds = [index for index, reason in enumerate(reasons) if reason is None]
     if not kinds:
         seen = {reason for reason in reasons if reason is not None}
         return seen.pop() if len(seen) == 1 else Reason.NO_USABLE_DISK
     able = [index for index in kinds if demand.required_bytes < room.disks[index].written_limit_bytes]
-    holding = _holding(world, demand)
     if not holding:
         return tuple(able), ()
     clean = tuple(index for index in able if room.disks[index].uuid not in holding)
     return clean, tuple(index for index in able if index not in clean)
 
 
-def check_disk_of(world: World, disk: DiskRoom, demand: VolumeDemand) -> Reason | None:
+def _check_disk(world: World, disk: DiskRoom, demand: VolumeDemand, holding: frozenset[str]) -> Reason | None:
     """Why that disk never takes this volume, whatever its room."""
     if demand.clone_disks is not None and disk.uuid not in demand.clone_disks:
         return Reason.LINKED_CLONE
     reason = check_disk_kind(disk, demand.needs, demand.size_bytes, world.settings.space)
-    return Reason.DISK_ANTI_AFFINITY if reason is None and is_kept_off(world, disk.uuid, demand) else reason
+    return Reason.DISK_ANTI_AFFINITY if reason is None and is_kept_off(world, disk.uuid, demand, holding) else reason
 
 
-def is_kept_off(world: World, disk_uuid: str, demand: VolumeDemand) -> bool:
-    """Whether another replica of the volume is on that disk and Longhorn never puts a second one there."""
-    return disk_uuid in _holding(world, demand) and not Affinity.of(demand.facts, world.settings).disk_soft
+def is_kept_off(world: World, disk_uuid: str, demand: VolumeDemand, holding: frozenset[str] | None = None) -> bool:
+    """Whether another replica of the volume is on that disk and Longhorn never puts a second one there. `holding`: the
+    disks with one, where that is known."""
+    held = _holding(world, demand) if holding is None else holding
+    return disk_uuid in held and not Affinity.of(demand.facts, world.settings).disk_soft
 
 
 def _holding(world: World, demand: VolumeDemand) -> frozenset[str]:

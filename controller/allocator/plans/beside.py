@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from controller.allocator.plans.plan import Hold, Source
 from controller.allocator.plans.table import Table
-from controller.model.places import MOST_BYTES, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +81,3 @@ class Beside:
     def taken_bytes(self, node: str, disk_uuid: str) -> int:
         taken = self._table.taken_bytes(node, disk_uuid, self._own)
         return taken + self._more[node, disk_uuid] if self._more else taken
-
-
-class PlansBeside:
-    """What plans and holds of other volumes take, and the `planned` places of this one. Nothing goes to the disk
-    `shut`."""
-
-    def __init__(
-        self,
-        table: Table,
-        volume: str,
-        planned: Iterable[Place] = (),
-        shut: tuple[str, str] = ("", ""),
-    ) -> None:
-        self._table, self._volume, self._shut = table, volume, shut
-        self._planned = Counter[tuple[str, str]]()
-        for place in planned:
-            self._planned[place.node, place.disk_uuid] += place.size_bytes
-
-    def taken_bytes(self, node: str, disk_uuid: str) -> int:
-        if (node, disk_uuid) == self._shut:
-            return MOST_BYTES
-        taken = self._table.taken_bytes(node, disk_uuid, (self._volume,))
-        return taken + self._planned[node, disk_uuid] if self._planned else taken

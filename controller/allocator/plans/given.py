@@ -42,14 +42,12 @@ class OwnWrite:
 @dataclass(slots=True)
 class GivenPlace:
     """`holds`: the answers that held a place for the replica's volume. `is_told`: a caller was told of it.
-    `is_leaving`: it is freed, and counts until the record shows that. `until`: when it ends, in monotonic seconds,
-    since nobody asks for places any more."""
+    `is_leaving`: it is freed, and counts until the record shows that."""
 
     allocation: Allocation
     holds: Sequence[Hold] = ()
     is_told: bool = False
     is_leaving: bool = False
-    until: float = math.inf
 
 
 class Given:
@@ -59,6 +57,7 @@ class Given:
         self._world, self._table = world, table
         self.is_authority = False  # whether those who place replicas ask for the place
         self.switches = 0  # how often that changed
+        self._until = math.inf  # when all of them end, in monotonic seconds, since nobody asks for places any more
         self._replicas: dict[str, GivenPlace] = {}
         self._copies: dict[str, dict[str, GivenPlace]] = {}  # by image and UUID of the disk
         self._shown: dict[str, Replica] = {}  # as the watch has them, of those replicas
@@ -96,7 +95,7 @@ class Given:
             is_there = replica is not None and replica.disk_uuid == one.disk_uuid
         else:
             image = self._world.backing_image(one.name)
-            is_there = image is not None and one.disk_uuid in image.copy_disk_uuids
+            is_there = image is not None and image.names_disk(one.disk_uuid)
         return is_there and not self.is_leaving(one)
 
     def volume_of(self, one: Allocation) -> str:
@@ -149,9 +148,12 @@ class Given:
     def move(self, old: LonghornNode | None, new: LonghornNode | None) -> set[str]:
         """Disks came to that node, or left it: what is given on them goes along. Returns the claims that this
         touches."""
+        places, touched = self.all(), set[str]()
+        if not places:
+            return touched
         uuids = [{disk.uuid for disk in node.disks} if node is not None else set[str]() for node in (old, new)]
-        moved, touched = uuids[0] ^ uuids[1], set[str]()
-        for given in self.all() if moved and (self._replicas or self._copies) else ():
+        moved = uuids[0] ^ uuids[1]
+        for given in places if moved else ():
             one = given.allocation
             holders = self._world.nodes_of_disk(one.disk_uuid) if one.disk_uuid in moved else ()
             if holders and one.node not in holders:
@@ -202,11 +204,10 @@ class Given:
         """Whether they ask from now on. If not, what they were told stands for a while: they write it yet."""
         if is_authority is not self.is_authority:
             self.is_authority, self.switches = is_authority, self.switches + 1
-            for given in self.all():
-                given.until = math.inf if is_authority else now + WRITTEN_SECONDS
+            self._until = math.inf if is_authority else now + WRITTEN_SECONDS
 
     def over(self, now: float) -> list[Allocation]:
-        return [given.allocation for given in self.all() if given.until <= now]
+        return [given.allocation for given in self.all()] if self._until <= now else []
 
     def clear(self) -> None:
         """All of them end."""

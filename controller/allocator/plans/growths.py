@@ -19,7 +19,7 @@ from typing import Final
 
 from controller.allocator.plans.journal import ClaimEventKind, Journal
 from controller.allocator.world.world import World
-from controller.model.longhorn import Disk, Volume
+from controller.model.longhorn import Volume
 from controller.rules.expandable import GrowthCase, Lasting, check_expandable
 from controller.rules.growth import most_if_empty
 
@@ -183,7 +183,7 @@ class Growths:
             if entry.node:
                 by_disk.setdefault((entry.node, entry.disk_uuid), []).append(entry.size_bytes)
         for (node, uuid), sizes in by_disk.items():
-            disk = self._disk(node, uuid)
+            disk = self.world.disk(node, uuid)
             limit = most_if_empty(disk, self.world.settings.space) if disk is not None else None
             if disk is None or limit is None:
                 continue
@@ -201,17 +201,13 @@ class Growths:
         """Whether Longhorn never gives it that size, for another reason than room."""
         replicas = tuple(self.world.replicas_of(volume.name).values())
         disks = {(entry.node, entry.disk_uuid) for entry in replicas if entry.node}
-        shown = ((node, self._disk(node, uuid)) for node, uuid in sorted(disks))
+        shown = ((node, self.world.disk(node, uuid)) for node, uuid in sorted(disks))
         known = tuple((node, disk) for node, disk in shown if disk is not None)
         found = check_expandable(GrowthCase(volume, replicas, known, size_bytes, self.world.settings.behaviour))
         if found is None or found.lasting is not Lasting.NEVER:
             return False
         self._tell(ClaimEventKind.NEVER_GROWS, volume, size_bytes, volume.size_bytes, found.rejection.message)
         return True
-
-    def _disk(self, node: str, uuid: str) -> Disk | None:
-        facts = self.world.nodes.get(node)
-        return next((disk for disk in facts.disks if disk.uuid == uuid), None) if facts is not None else None
 
     def _tell(self, kind: ClaimEventKind, volume: Volume, asked_bytes: int, most_bytes: int, where: str) -> None:
         claim = self.world.claim_of_volume(volume.name)

@@ -46,6 +46,11 @@ class Table:
     def plan(self, volume: str) -> Plan | None:
         return self._plans.get(volume)
 
+    def places(self, volume: str) -> tuple[Place, ...]:
+        """Where the volume's copies are planned."""
+        plan = self._plans.get(volume)
+        return plan.places if plan is not None else ()
+
     def put(self, plan: Plan) -> None:
         """Enter the plan, or replace the volume's former one. A plan without places ends."""
         old = self._plans.get(plan.volume)

@@ -80,7 +80,7 @@ class Filtering:
         if former is not None and now is None:
             self.settler.plan_for(pod)
         held = former.size_bytes if former is not None else 0
-        self.has_freed = self.has_freed or bool(ended) or held > (now.size_bytes if now is not None else 0)
+        self.has_freed = self.has_freed or ended or held > (now.size_bytes if now is not None else 0)
         return outcome
 
     def standing_choice(self, pod: Pod, candidates: Collection[str], demands: Sequence[VolumeDemand]) -> str:
@@ -97,8 +97,7 @@ class Filtering:
 
     def _is_covered(self, node: str, demand: VolumeDemand) -> bool:
         """Whether the volume needs nothing more on the chosen node than what is planned."""
-        plan = self.room.table.plan(demand.volume)
-        planned = plan.places if plan is not None else ()
+        planned = self.room.table.places(demand.volume)
         if demand.is_local:
             return node in demand.home_nodes or any(place.node == node for place in planned)
         return not needs_disk(self.room.world, demand) or suffice(self.room.world, demand, planned)
@@ -149,7 +148,7 @@ class Filtering:
         sure, why = self._look(fit, pod, names, is_narrow=is_narrow)
         refused.update(why)
         if not sure and not home:
-            packed = fit.together(name for name in free if _may_fit(refused.get(name)))
+            packed = fit.together(name for name in free if refused.get(name, CONTENDED).verdict is Verdict.CONTENDED)
             if packed is not None:
                 sure = dict((packed,))
                 refused.pop(packed[0], None)
@@ -265,10 +264,9 @@ class Filtering:
         judgements = self._told_apart(judgements, demands)
         is_contended = _is_contended(judgements)
         part = is_sample(len(candidates), len(self.room.world.kube_nodes))
-        self.refusals.refused(pod.uid, candidates, is_contended, self.now, is_sample=part)
+        refusal = self.refusals.refused(pod.uid, candidates, is_contended, self.now, is_sample=part)
         self.refusals.not_reached(pod.uid, [name for name, entry in judgements.items() if entry is LATE])
-        refusal = self.refusals.get(pod.uid)
-        if refusal is not None and not is_contended and self.is_due_remotely(refusal, demands):
+        if not is_contended and self.is_due_remotely(refusal, demands):
             return self._passed(Decision.REMOTE, candidates, pod)
         if not self.adds_up:  # otherwise anybody may have asked, about any nodes
             nominated = self.room.table.hold(pod.uid, Source.NOMINATION)
@@ -349,10 +347,6 @@ class Filtering:
             self.refusals.expect(pod_uid, list(candidates), self.now)
         elif pod.is_pending:
             self.refusals.refused_preemption(pod_uid, list(candidates), self.now)
-
-
-def _may_fit(judgement: Judgement | None) -> bool:
-    return judgement is None or judgement.verdict is Verdict.CONTENDED
 
 
 def _is_contended(judgements: Mapping[str, Judgement]) -> bool:

@@ -123,11 +123,8 @@ def _plan_unplaced(
     for volume in sorted(world.volumes.values(), key=lambda one: one.name):
         if volume.name in besides:
             continue
-        plan = table.plan(volume.name)
-        for replica in _unplaced(world, volume, now_utc)[len(plan.places) if plan is not None else 0 :]:
-            plan = table.plan(volume.name)
-            planned = plan.places if plan is not None else ()
-            place = chooser.choose(Wanted(volume, replica, planned), table, now_utc).place
+        for replica in _unplaced(world, volume, now_utc)[len(table.places(volume.name)) :]:
+            place = chooser.choose(Wanted(volume, replica, table.places(volume.name)), table, now_utc).place
             if place is not None:
                 _plan(table, volume.name, place)
 

@@ -20,7 +20,7 @@ from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.growth import GrowthPlan, GrowthQuestion, plan_growth
 from controller.allocator.choose.wanted import copy_bytes
 from controller.allocator.outcome import Obstacle
-from controller.allocator.plans.beside import PlansBeside
+from controller.allocator.plans.beside import Beside
 from controller.allocator.plans.growths import Growths
 from controller.allocator.plans.journal import Journal
 from controller.allocator.plans.table import Table
@@ -166,7 +166,7 @@ class Expansions:
 
     def plan_locked(self, name: str, size_bytes: int, route: Route, now_utc: datetime | None = None) -> GrowthPlan:
         """Whether that volume, which is there, may have a size above what it was granted. Costs: as `plan_growth`."""
-        taken, planned = PlansBeside(self._table, name), places_to_come(self._table, name)
+        taken, planned = Beside(self._table, (name,)), places_to_come(self._table, name)
         question = GrowthQuestion(name, size_bytes, taken, planned, route)
         return plan_growth(self._world, self._chooser, self._growths, question, self._clock, now_utc)
 
@@ -204,9 +204,7 @@ class Expansions:
 def places_to_come(table: Table, volume: str) -> tuple[Place, ...]:
     """Where copies of the volume may come: all that its plan and holds name, a disk as often as the one of them that
     names it most often."""
-    plan = table.plan(volume)
-    by_holder = [plan.places if plan is not None else ()]
-    by_holder += [hold.places_of(volume) for hold in table.holding(volume)]
+    by_holder = [table.places(volume), *(hold.places_of(volume) for hold in table.holding(volume))]
     found: dict[tuple[str, str], list[Place]] = {}
     for places in by_holder:
         here: dict[tuple[str, str], list[Place]] = {}

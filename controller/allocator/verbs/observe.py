@@ -9,7 +9,6 @@ from typing import Final, Protocol
 
 from controller.allocator.plans.given import Given
 from controller.allocator.plans.quarantine import Quarantine
-from controller.allocator.plans.table import Table
 from controller.allocator.verbs.place import PlaceDecisions
 from controller.allocator.verbs.settle import Settler
 from controller.allocator.waiting.refusals import Refusals
@@ -27,7 +26,6 @@ class EventContext:
     none of its own; the allocator's lock guards all that it touches."""
 
     world: World
-    table: Table
     settler: Settler
     refusals: Refusals
     quarantine: Quarantine
@@ -135,8 +133,7 @@ class EventContext:
                 self.settler.settle_growth(volume)
 
     def _check_node(self, name: str) -> None:
-        if self.table.taken_on(name):
-            self.settler.planner.check_node(name, self.clock.now_utc())
+        self.settler.planner.check_node(name, self.clock.now_utc())
 
 
 class Versioned(Protocol):

@@ -27,9 +27,9 @@ from typing import Final
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.explain import with_engines
 from controller.allocator.choose.legal import legal
-from controller.allocator.choose.wanted import NothingTaken, Wanted, view_of
+from controller.allocator.choose.wanted import NothingTaken, Plus, Wanted, view_of
 from controller.allocator.outcome import How, PlaceWrite, ReplicaTurn, TurnStep, Why
-from controller.allocator.plans.beside import PlansBeside
+from controller.allocator.plans.beside import Beside
 from controller.allocator.plans.given import OwnWrite
 from controller.allocator.plans.journal import Journal
 from controller.allocator.plans.plan import Hold, Plan
@@ -269,9 +269,8 @@ class PlaceDecisions:
 
     def _find_unplanned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
         """A place for a copy without a plan."""
-        plan = self._table.plan(volume.name)
-        planned = plan.places if plan is not None else ()
-        asked, beside = Wanted(volume, replica, planned), PlansBeside(self._table, volume.name, planned)
+        planned = self._table.places(volume.name)
+        asked, beside = Wanted(volume, replica, planned), Plus(Beside(self._table, (volume.name,)), planned)
         found = self._chooser.choose(asked, beside, now_utc).place
         if found is not None:
             return found, How.FREE
@@ -291,9 +290,8 @@ class PlaceDecisions:
     def _give(self, volume: Volume, replica: Replica, place: Place, how: How, now_utc: datetime) -> ReplicaTurn:
         plan = self._table.plan(volume.name)
         others = split(plan, place.node, place.disk_uuid)[1] if plan is not None else ()
-        node = self._world.nodes.get(place.node)
-        disks = node.disks if node is not None else ()
-        path = next((one.path for one in disks if one.uuid == place.disk_uuid), "")
+        disk = self._world.disk(place.node, place.disk_uuid)
+        path = disk.path if disk is not None else ""
         if self._check(volume, replica, place, others, now_utc) is not None or not path:
             self._journal.counters["places_illegal"] += 1
             return self._let_go(replica, Why.ILLEGAL)

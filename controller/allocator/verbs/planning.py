@@ -13,8 +13,8 @@ from datetime import datetime
 
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.legal import legal
-from controller.allocator.choose.wanted import Wanted, copy_bytes, replica_to_come
-from controller.allocator.plans.beside import PlansBeside
+from controller.allocator.choose.wanted import Plus, Wanted, copy_bytes, replica_to_come
+from controller.allocator.plans.beside import Beside
 from controller.allocator.plans.journal import NODE_RESERVATION, ClaimEventKind, Journal
 from controller.allocator.plans.plan import Plan
 from controller.allocator.plans.table import Table
@@ -217,7 +217,7 @@ class Planner:
         found = tuple(planned)
         known = len(found)
         for _ in range(copies):
-            taken = PlansBeside(self._table, wanted.facts.name, found, shut)
+            taken = Plus(Beside(self._table, (wanted.facts.name,)), (*found, Place(*shut, MOST_BYTES)))
             place = self._chooser.choose(Wanted(wanted.facts, wanted.copy, found), taken, now_utc).place
             if place is None:
                 break

@@ -74,10 +74,9 @@ def _shares(groups: Collection[Set[str]], most: float, names: Sequence[str]) -> 
 
 def _nodes_of(table: Table, pod_uid: str, demand: VolumeDemand) -> Set[str]:
     """Where a copy of the volume is usable, or will be: by the pod's answer, or by the plan that came of it."""
-    hold, plan = table.hold(pod_uid), table.plan(demand.volume)
+    hold = table.hold(pod_uid)
     held = hold.anywhere.get(demand.volume, ()) if hold is not None else ()
-    planned = plan.places if plan is not None else ()
-    return demand.usable_nodes.union(place.node for place in chain(held, planned))
+    return demand.usable_nodes.union(place.node for place in chain(held, table.places(demand.volume)))
 
 
 def _strategy(world: World, table: Table, names: Sequence[str], strategy: Strategy, budget: Budget) -> list[float]:

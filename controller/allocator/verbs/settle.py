@@ -190,17 +190,17 @@ class Settler:
         self._journal.record(NODE_RESERVATION, (self._clock.now_utc() - plan.since_utc).total_seconds(), False)
         self._journal.counters["plans_expired"] += 1
 
-    def end_choice(self, pod: Pod) -> list[Plan]:
+    def end_choice(self, pod: Pod) -> bool:
         """The pod is asked about again, and its choice does not stand: what is planned for it alone, at its node, ends.
-        Returns those plans."""
-        ended = list[Plan]()
+        Whether that is anything."""
+        has_ended = False
         for volume in self._volumes_of(pod):
             plan, demand = self._table.plan(volume), self.planner.demand_of(volume)
             is_at_node = demand is None or demand.is_local or (demand.prefers_local and not demand.exists)
             if plan is not None and plan.pods == (pod.uid,) and is_at_node:
                 self._table.remove(volume)
-                ended.append(plan)
-        return ended
+                has_ended = True
+        return has_ended
 
     def release(self, pod_uid: str, *sources: Source) -> bool:
         """What is kept for the pod by these sources ends; whether there was anything."""

@@ -94,7 +94,8 @@ class Refusals:
 
     def refused(
         self, pod_uid: str, candidates: Sequence[str], is_contended: bool, now: float, *, is_sample: bool = False
-    ) -> None:
+    ) -> RefusedPod:
+        """What is remembered of it."""
         old = self._refused.get(pod_uid) or RefusedPod(pod_uid, (), now, waits_since=now)
         entry = RefusedPod(
             pod_uid,
@@ -112,6 +113,7 @@ class Refusals:
             entry = replace(entry, series=series, next_wake_at=now if series.is_fresh else entry.next_wake_at)
             self._has_news = True
         self._refused[pod_uid] = entry
+        return entry
 
     def refused_preemption(
         self, pod_uid: str, victims: Sequence[str], now: float, *, is_contended: bool = True

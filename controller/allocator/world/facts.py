@@ -13,7 +13,7 @@ from controller.allocator.world.backups import Backups
 from controller.allocator.world.engines import EngineFacts
 from controller.allocator.world.replicas import Granted, NothingGranted, ReplicaIndex
 from controller.allocator.world.shares import Shares
-from controller.model.longhorn import BackingImage, Backup, LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.longhorn import BackingImage, Backup, Disk, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim
 from controller.rules.provisioning import provisioned_name, rounded_volume_bytes
@@ -78,6 +78,11 @@ class Facts:
     def replicas_of(self, volume: str) -> Mapping[str, Replica]:
         return self.replicas.of(volume)
 
+    def disk(self, node: str, uuid: str) -> Disk | None:
+        """The disk with that UUID, as the node shows it."""
+        facts = self.nodes.get(node)
+        return next((disk for disk in facts.disks if disk.uuid == uuid), None) if facts is not None else None
+
     def disks_of_volume(self, volume: str) -> set[tuple[str, str]]:
         """Node and UUID of the disks on which its replicas lie."""
         return {(one.node, one.disk_uuid) for one in self.replicas.of(volume).values() if one.is_placed}
@@ -110,7 +115,7 @@ class Facts:
         if not images:
             return _NO_IMAGES
         names = {one.backing_image for one in self.replicas.on(disk_uuid)}
-        names.update(name for name, one in images.items() if disk_uuid in one.copy_disk_uuids)
+        names.update(name for name, one in images.items() if one.names_disk(disk_uuid))
         return {name: images[name].real_size_bytes for name in names & images.keys()}
 
     def storage_class(self, name: str | None) -> StorageClass | None:

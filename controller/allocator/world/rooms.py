@@ -61,7 +61,6 @@ def make_room(
         tags=node.tags,
         rejection=rejection,
         disks=tuple(disks),
-        plain_free_bytes=max((room.free_bytes for room in plain), default=-1),
         space_bytes=whole,
         left_bytes=left,
         left_share=min(1.0, left / whole) if whole else 0.0,
@@ -126,8 +125,6 @@ class Rooms:
         left."""
         for name in list(islice(self._stale, most)):
             self._renew(name)
-            self._summarise(name)
-            self._stale.discard(name)
         return bool(self._stale)
 
     def _renew(self, name: str) -> None:
@@ -138,12 +135,14 @@ class Rooms:
             self._rooms.pop(name, None)
         else:
             self._rooms[name] = room
+        self._summarise(name, room)
+        self._stale.discard(name)
 
-    def _summarise(self, name: str) -> None:
-        room = self._rooms.get(name)
+    def _summarise(self, name: str, room: NodeRoom | None) -> None:
         self.best.pop(name, None)
         self.overdrawn.pop(name, None)
         if room is not None and room.over:
             self.overdrawn[name] = room.over
-        if room is not None and room.plain_free_bytes >= 0 and self._takes_pods(name):
-            self.best[name] = room.plain_free_bytes
+        most = max((disk.free_bytes for disk in room.plain_disks), default=-1) if room is not None else -1
+        if most >= 0 and self._takes_pods(name):
+            self.best[name] = most
