@@ -122,9 +122,10 @@ class _Move:
 
 @dataclass(frozen=True, slots=True)
 class _Displacing:
-    """A further copy that took planned bytes, and what was planned there by volume."""
+    """A further copy that may have taken planned bytes, and what was planned there by volume."""
 
     at: float
+    disk: Disk
     lost_bytes: int
     planned: Mapping[str, int]
 
@@ -141,7 +142,8 @@ class WorldJudge:
         self._once_held: set[str] = set()  # copies
         self._gone: set[str] = set()  # volumes, or their claims
         self._robbed_at: dict[str, float] = {}  # by volume, when somebody else changed its stored plan last
-        self._displacing: dict[Disk, _Displacing] = {}  # the last copy that took planned bytes there, as it may
+        self._left_at: dict[Disk, float] = {}  # when the leader gave up a place there last
+        self._displacing: list[_Displacing] = []
         self.planned_once: set[str] = set()  # volumes
         self.notes: set[str] = set()  # what explains all that is left without a place in the end
 
@@ -209,6 +211,9 @@ class WorldJudge:
         if not change.by.startswith(LEADER):
             self.notes.add(LOST_PLANS)
             self._robbed_at[change.key] = change.at
+        elif change.before is not None:
+            left = set(change.before.places) - set(change.after.places if change.after is not None else ())
+            self._left_at.update({(one.node, one.disk_uuid): change.at for one in left})
         if change.after is None:
             self.past.plans.pop(change.key, None)
         else:
@@ -405,11 +410,16 @@ class WorldJudge:
     def _check_plans(self, change: StoredChange, copy: Replica, excuse: str) -> None:
         past, disk = self.past, (copy.node, copy.disk_uuid)
         lost = past.taken(disk) + past.planned(disk, copy.volume) - past.lately(disk, change.at)
+        may_displace = not excuse and self._may_displace(change, copy)
+        if may_displace:
+            if change.at - self._left_at.get(disk, -COMMIT_SECONDS) < COMMIT_SECONDS:
+                self.notes.add(FURTHER)  # the plan that it displaced is gone already
+            self._displacing.append(_Displacing(change.at, disk, lost, self._planned_there(disk, copy.volume)))
         if lost <= 0:
             return
         is_unseen = lost <= self._unseen(disk, copy.name, change.at)
         explained = excuse or (UNSEEN if is_unseen else "")
-        if not explained and self._may_displace(change, copy):
+        if not explained and may_displace:
             explained = FURTHER
         own = past.plans.get(copy.volume)
         is_own = own is not None and _is_on(own, disk)
@@ -421,10 +431,8 @@ class WorldJudge:
             self.notes.add(explained)
             self.findings.append(finding)
         elif not is_own:
-            before = {volume: self._homes(volume) for volume in self._planned_there(disk, copy.volume)}
+            before = {volume: self._wanted_homes(volume) for volume in self._planned_there(disk, copy.volume)}
             self._suspects.append((finding, partial(self._check_short, finding, disk, copy.volume, before)))
-        if explained == FURTHER:
-            self._displacing[disk] = _Displacing(change.at, lost, self._planned_there(disk, copy.volume))
 
     def _planned_there(self, disk: Disk, besides: str) -> dict[str, int]:
         """Bytes by volume, of those that are planned there."""
@@ -444,19 +452,23 @@ class WorldJudge:
     def _is_further(self, copy: Replica) -> bool:
         return any(one.node and not one.failed_at for one in self.past.siblings(copy))
 
-    def _homes(self, volume: str) -> int:
-        """On how many disks a copy of it lies, or is planned, of those that it wants: a plan ends after its copy is
-        there."""
-        plan, facts = self.past.plans.get(volume), self.past.volumes.get(volume)
+    def _homes(self, volume: str) -> set[Disk]:
+        """The disks on which a copy of it lies, or is planned: a plan ends after its copy is there."""
+        plan = self.past.plans.get(volume)
         planned = {(one.node, one.disk_uuid) for one in plan.places} if plan is not None else set()
         placed = {(one.node, one.disk_uuid) for one in self.past.copies.values() if one.volume == volume and one.node}
-        found = len(planned | placed)
+        return planned | placed
+
+    def _wanted_homes(self, volume: str) -> int:
+        """On how many disks a copy of it lies, or is planned, of those that it wants."""
+        facts, found = self.past.volumes.get(volume), len(self._homes(volume))
         return min(found, facts.replica_count) if facts is not None else found
 
     def _check_short(self, finding: WorldFinding, disk: Disk, volume: str, before: Mapping[str, int]) -> None:
         """Whose plan moved in the same step has lost nothing."""
         is_short = self.past.taken(disk) + self.past.planned(disk, volume) > self.past.lately(disk, finding.at)
-        lost = {name for name, homes in before.items() if self._homes(name) < homes and name not in self._gone}
+        lost = {name for name, homes in before.items() if self._wanted_homes(name) < homes and name not in self._gone}
+        lost = {name for name in lost if disk not in self._homes(name)}
         lost = {name for name in lost if self._robbed_at.get(name, -1.0) < finding.at}
         if is_short or (lost and not self._is_displaced(lost, finding, disk)):
             # It may have gone to a node that had closed, which the leader saw a moment later.
@@ -464,14 +476,15 @@ class WorldJudge:
             self.findings.append(replace(finding, explained=CLOSED) if has_closed and not is_short else finding)
 
     def _is_displaced(self, lost: set[str], finding: WorldFinding, disk: Disk) -> bool:
-        """Whether a further copy needed the bytes of all of these a moment before, and nothing else is missing: a plan
-        ends in the store after it has ended for the leader."""
-        former = self._displacing.get(disk)
-        if former is None or finding.at - former.at > COMMIT_SECONDS or not lost <= former.planned.keys():
-            return False
-        freed = sum(former.planned[name] for name in lost)
-        is_needed = all(freed - former.planned[name] < former.lost_bytes for name in lost)
-        return is_needed and finding.gib * 2**30 <= freed
+        """Whether a further copy needed the bytes of all of these in about the same step, and nothing else is missing:
+        a plan ends in the store after it has ended for the leader, and so does a write that was decided before."""
+        return any(
+            former.disk == disk
+            and abs(finding.at - former.at) <= COMMIT_SECONDS
+            and lost <= former.planned.keys()
+            and _is_needed(former, lost, finding.gib * 2**30)
+            for former in self._displacing
+        )
 
     def _settle(self, now: float) -> None:
         while self._suspects and self._suspects[0][0].at <= now - COMMIT_SECONDS:
@@ -487,6 +500,13 @@ class WorldJudge:
 
 def _is_on(plan: Plan, disk: Disk) -> bool:
     return disk in {(one.node, one.disk_uuid) for one in plan.places}
+
+
+def _is_needed(former: _Displacing, lost: set[str], missing_bytes: float) -> bool:
+    """Whether all that was planned for these had to go, and is enough for what is missing there."""
+    freed = sum(former.planned[name] for name in lost)
+    needed = former.lost_bytes if former.lost_bytes > 0 else missing_bytes
+    return all(freed - former.planned[name] < needed for name in lost) and missing_bytes <= freed
 
 
 def guilty(findings: list[WorldFinding]) -> list[WorldFinding]:

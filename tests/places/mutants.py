@@ -35,7 +35,7 @@ class _RestlessPlanner(Planner):
 
     def check_node(self, name: str, now_utc: datetime) -> None:
         for uuid in list(self._table.taken_on(name)):
-            for volume in self._table.volumes_on(name, uuid):
+            for volume in self._table.planned_on(name, uuid):
                 self.move(volume, name, uuid, now_utc)
 
 

@@ -56,6 +56,30 @@ def test_nobody_kept_it_from_room_that_has_just_come() -> None:
     assert [] == faults_of_a_late_place(room_since=45.0)
 
 
+@pytest.mark.parametrize(("left_on", "expected"), [("n1", [WorldFault.PLANNED]), ("n2", [])])
+def test_a_copy_took_planned_bytes_only_where_the_place_that_went_was_on_its_disk(
+    left_on: str, expected: list[WorldFault]
+) -> None:
+    """A copy of 30 GiB comes to n1, which is full of plans. One of them moves; `a` loses a place, there or on n2."""
+    homes = {node: Place(node, f"{node}-d1", 60 * builders.GIB) for node in ("n1", "n2")}
+    two_places = replace(plan_on("n1"), places=tuple(homes.values()))
+    one_place = replace(two_places, places=tuple(place for node, place in homes.items() if node != left_on))
+    copy = builders.replica("c-1", "c", 30)
+    moved = replace(plan_on("n1"), volume="b", uid="uid-b", places=(Place("n1", "n1-d1", 40 * builders.GIB),))
+    changes = [
+        *(StoredChange(0.0, "node", name, None, node, "somebody") for name, node in NODES.items()),
+        StoredChange(20.0, "replica", "c-1", None, copy, LONGHORN),
+        StoredChange(25.0, "plan", "a", None, two_places, OURS),
+        StoredChange(26.0, "plan", "b", None, moved, OURS),
+        StoredChange(30.0, "replica", "c-1", copy, replace(copy, node="n1", disk_uuid="n1-d1"), OURS),
+        StoredChange(30.1, "plan", "a", two_places, one_place, OURS),
+        StoredChange(30.1, "plan", "b", moved, replace(moved, places=(Place("n3", "n3-d1", 1),)), OURS),
+    ]
+    judge = WorldJudge()
+    judge.read(changes)
+    assert expected == [one.fault for one in judge.findings if not one.explained]
+
+
 def faults_of_a_late_place(*, room_since: float) -> list[WorldFault]:
     """Longhorn is refused at 21 and 42 s, and places at 53 s."""
     there, sibling = builders.replica("c-1", "c", 80, on="n1"), builders.replica("b-1", "b", 50, on="n2")

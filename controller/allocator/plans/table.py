@@ -207,15 +207,14 @@ class Table:
         members = self._holders.get((node, disk_uuid), _NO_HOLDERS).get(volume)
         return max(members.values()) if members else 0
 
-    def planned_bytes(self, node: str, disk_uuid: str, besides: str = "") -> int:
-        """The same of plans alone."""
+    def planned_on(self, node: str, disk_uuid: str) -> dict[str, int]:
+        """What plans alone take there, by volume."""
         volumes = self._holders.get((node, disk_uuid), _NO_HOLDERS)
-        return sum(members.get(PLANNED, 0) for volume, members in volumes.items() if volume != besides)
+        return {volume: members[PLANNED] for volume, members in volumes.items() if PLANNED in members}
 
-    def volumes_on(self, node: str, disk_uuid: str) -> Collection[str]:
-        """The volumes that are planned there."""
-        volumes = self._holders.get((node, disk_uuid), _NO_HOLDERS)
-        return tuple(volume for volume, members in volumes.items() if PLANNED in members)
+    def planned_bytes(self, node: str, disk_uuid: str, besides: str = "") -> int:
+        """The same of all but that volume."""
+        return sum(size for volume, size in self.planned_on(node, disk_uuid).items() if volume != besides)
 
     def bytes_by_volume(self, node: str) -> dict[str, int]:
         """What is taken on that node, by volume."""

@@ -287,11 +287,27 @@ class Planner:
         """Move plans off that disk, the latest first, that are not legal there any more, or for which there are not
         enough bytes beside the earlier ones. A plan stays whose volume is not known at the moment: its place is checked
         again before it is given. Holds stay: they are checked when a node is chosen."""
-        for volume in self._latest_first(node, disk_uuid, ""):
-            is_over = self.hard_bytes(node, disk_uuid) < self._table.planned_bytes(node, disk_uuid)
+        for volume in self._latest_first(node, disk_uuid):
             with self._alone(volume):
-                if is_over or not self._is_legal_at(volume, node, disk_uuid, now_utc):
+                if not self._is_legal_at(volume, node, disk_uuid, now_utc):
                     self.move(volume, node, disk_uuid, now_utc)
+        missing = self._table.planned_bytes(node, disk_uuid) - self.hard_bytes(node, disk_uuid)
+        for volume in self._leaving(node, disk_uuid, missing):
+            with self._alone(volume):
+                self.move(volume, node, disk_uuid, now_utc)
+
+    def _leaving(self, node: str, disk_uuid: str, missing_bytes: int) -> list[str]:
+        """Volumes whose plans have to leave that disk for so many bytes: the latest first, and none in vain."""
+        leaving: dict[str, int] = {}
+        for volume, size in self._latest_first(node, disk_uuid).items():
+            if missing_bytes > 0:
+                leaving[volume] = size
+                missing_bytes -= size
+        for volume, size in list(leaving.items()):
+            if missing_bytes + size <= 0:
+                del leaving[volume]
+                missing_bytes += size
+        return list(leaving)
 
     def _is_legal_at(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> bool:
         plan, wanted = self._table.plan(volume), self.wanted(volume)
@@ -304,10 +320,14 @@ class Planner:
         """Whatever others hold there."""
         return legal(wanted.facts, wanted.copy, place, others, self._world, MOST_BYTES, now_utc) is None
 
-    def _latest_first(self, node: str, disk_uuid: str, besides: str) -> list[str]:
-        plans = (self._table.plan(name) for name in self._table.volumes_on(node, disk_uuid) if name != besides)
-        found = [plan for plan in plans if plan is not None]
-        return [one.volume for one in sorted(found, key=lambda one: (one.since_utc, one.volume), reverse=True)]
+    def _latest_first(self, node: str, disk_uuid: str) -> dict[str, int]:
+        """The volumes that are planned there, with their bytes."""
+        found = [
+            (plan.since_utc, volume, size)
+            for volume, size in self._table.planned_on(node, disk_uuid).items()
+            if (plan := self._table.plan(volume)) is not None
+        ]
+        return {volume: size for _, volume, size in sorted(found, reverse=True)}
 
     def move(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> None:
         """Plan the volume's copies anew that were to lie on that disk. Who loses one is told."""
@@ -324,12 +344,12 @@ class Planner:
     def make_room(self, place: Place, besides: str, now_utc: datetime) -> bool:
         """Whether plans of others could leave that disk for other ones, so that the place fits, and do so: all that
         have to, or none."""
-        shut, former, moved = (place.node, place.disk_uuid), list[Plan](), 0
-        for volume in self._latest_first(*shut, besides):
+        shut, former = (place.node, place.disk_uuid), dict[Plan, int]()
+        for volume, size in self._latest_first(*shut).items():
             if self.free_bytes(place, besides) >= place.size_bytes:
                 break
             plan, wanted = self._table.plan(volume), self.wanted(volume)
-            if plan is None or wanted is None:
+            if volume == besides or plan is None or wanted is None:
                 continue
             lost, rest = split(plan, *shut)
             found = self.find(wanted, len(lost), rest, now_utc, shut=shut)
@@ -339,15 +359,16 @@ class Planner:
                 one.node for one in (*rest, *found)
             }:
                 continue  # it stays where its pod goes
-            former.append(plan)
+            former[plan] = size
             self._table.put(replace(plan, places=(*rest, *found)))
-            moved += len(found)
-        if self.free_bytes(place, besides) >= place.size_bytes:
-            self._journal.counters["plans_moved"] += moved
-            return True
-        for plan in former:
-            self._table.put(plan)
-        return False
+        spare = self.free_bytes(place, besides) - place.size_bytes
+        for plan, size in former.items():
+            if spare < 0 or size <= spare:  # in vain, or the others leave enough
+                self._table.put(plan)
+                spare -= size
+            else:
+                self._journal.counters["plans_moved"] += 1
+        return spare >= 0
 
     def _tell(self, facts: Volume) -> None:
         """A place that was planned is lost, and there is no other one."""

@@ -140,6 +140,18 @@ def test_a_lowered_limit_has_the_latest_plan_moved_and_its_owner_told_where_no_o
     assert [("place-lost", "b")] == [(str(one.kind), one.name) for one in site.allocator.drain_claim_events()]
 
 
+def test_a_lowered_limit_moves_no_later_plan_that_the_earlier_one_leaves_room_for() -> None:
+    site = PlacedCluster().add_nodes(n1=200)
+    site.chosen("early", 80, "n1")
+    site.clock.advance(5)
+    site.chosen("late", 30, "n1")
+    site.plans()
+
+    site.add_node("n1", free_gib=70)
+
+    assert {"pvc-uid-early": []} == site.plans()
+
+
 def test_the_copies_of_one_volume_are_planned_on_different_nodes() -> None:
     site = PlacedCluster().add_nodes(n1=200, n2=200, n3=200)
     site.add_class("three", dataLocality="disabled", numberOfReplicas="3")
@@ -258,6 +270,19 @@ def test_a_further_copy_takes_planned_bytes_at_once_where_the_plan_can_move() ->
     assert turn.write is not None
     assert ("n2-d1", How.MOVED) == (turn.write.place.disk_uuid, turn.write.how)
     assert {"pvc-uid-a": ["n2-d2"]} == site.plans()
+
+
+def test_a_further_copy_moves_no_later_plan_that_the_earlier_one_leaves_room_for() -> None:
+    site = PlacedCluster().add_nodes(n1=100, n2=120)
+    site.chosen("early", 70, "n2")
+    site.clock.advance(5)
+    site.chosen("late", 30, "n2")
+    second = add_second_copy(site, 90, first_on="n1")
+    site.add_node("n2", builders.disk("d1", 120), builders.disk("d2", 70), builders.disk("d3", 75))
+    site.plans()
+
+    assert How.MOVED is getattr(site.turn(second).write, "how", None)
+    assert {"pvc-uid-early": ["n2-d2"], "pvc-uid-late": ["n2-d1"]} == site.plans()
 
 
 def test_a_plan_beside_its_pod_does_not_leave_that_node_for_a_further_copy() -> None:

@@ -113,7 +113,7 @@ def test_who_holds_beside_a_volume_of_its_own() -> None:
         table.taken_bytes("n1", "n1a", ("other",)),
         table.planned_bytes("n1", "n1a"),
     )
-    assert ("v",) == table.volumes_on("n1", "n1a")
+    assert {"v": 10} == table.planned_on("n1", "n1a")
     assert ["p"] == [one.pod for one in table.holding("w")]
     assert {"v": 10, "w": 10} == table.bytes_by_volume("n1")
 
