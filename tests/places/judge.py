@@ -110,14 +110,16 @@ class _Past:
         return [one for one in self.copies.values() if one.volume == copy.volume and one.name != copy.name]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Move:
-    """A plan that left a disk which would have taken it."""
+    """A plan that left a disk which would have taken it. `maker`: a volume whose copy has come there since, and is a
+    further one if another one was decided on before."""
 
     finding: WorldFinding
     disk: Disk
     size_bytes: int
     waiting: frozenset[str]  # copies of other volumes that had no place then
+    maker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,13 +249,12 @@ class WorldJudge:
 
     def _explain_moves(self, change: StoredChange, copy: Replica) -> None:
         """The copy has a place now. Plans that it has no room beside left for it, by a decision of the same leader."""
-        disk = copy.node, copy.disk_uuid
-        if not self._is_further(copy):
-            return
-        for move in [one for one in self._moves if one.disk == disk and copy.name in one.waiting]:
-            beside = self._free(disk, move.finding.copy)
+        for move in [one for one in self._moves if one.finding.by == change.by]:
+            beside = self._free(move.disk, move.finding.copy)
             is_needed = beside < move.size_bytes <= beside + copy.size_bytes
-            if is_needed and change.by == move.finding.by:
+            if is_needed and (copy.node, copy.disk_uuid) == move.disk and copy.name in move.waiting:
+                move.maker = copy.volume
+            if move.maker == copy.volume and self._is_further(copy):
                 self._moves.remove(move)
                 self.findings.append(replace(move.finding, explained=MADE_ROOM))
 

@@ -211,7 +211,7 @@ class WorldLonghorn:
 
         def take_over() -> None:
             former: Replica | None = self._api.get("replica", name)
-            if former is None or not is_usable(former):
+            if former is None or not is_usable(former) or self._api.get("replica", twin.name) is None:
                 self._api.write("replica", twin.name, None, LONGHORN)
                 return
             self._api.write("replica", name, None, LONGHORN)

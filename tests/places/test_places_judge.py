@@ -23,6 +23,10 @@ def test_a_plan_may_make_room_for_a_further_copy_whose_write_is_slow() -> None:
     assert [MADE_ROOM] == why_it_moved()
 
 
+def test_it_is_a_further_copy_if_the_first_one_was_decided_on_before_and_is_stored_later() -> None:
+    assert [MADE_ROOM] == why_it_moved(settled_at=MOVED_AT + 6.0)
+
+
 @pytest.mark.parametrize(
     "world",
     [
@@ -32,6 +36,7 @@ def test_a_plan_may_make_room_for_a_further_copy_whose_write_is_slow() -> None:
         {"by": f"{LEADER}1"},
         {"by": "longhorn"},
         {"sibling_on": ""},
+        {"settled_at": MOVED_AT + ARRIVES_SECONDS + 0.1},
         {"placed_on": "n3"},
     ],
     ids=[
@@ -41,6 +46,7 @@ def test_a_plan_may_make_room_for_a_further_copy_whose_write_is_slow() -> None:
         "another leader placed it",
         "Longhorn placed it",
         "it is the first one of its volume",
+        "the first one came too late",
         "it lies elsewhere",
     ],
 )
@@ -107,6 +113,7 @@ def why_it_moved(
     placed_at: float = MOVED_AT + 4.0,
     by: str = OURS,
     sibling_on: str = "n2",
+    settled_at: float = 2.0,
     placed_on: str = "n1",
 ) -> list[str]:
     """The explanations of all findings about plans that moved."""
@@ -123,7 +130,7 @@ def why_it_moved(
     ]
     if sibling_on:
         settled = replace(sibling, node=sibling_on, disk_uuid=f"{sibling_on}-d1")
-        changes.append(StoredChange(2.0, "replica", "b-1", sibling, settled, OURS))
+        changes.append(StoredChange(settled_at, "replica", "b-1", sibling, settled, OURS))
     judge = WorldJudge()
     judge.read(sorted(changes, key=lambda one: one.at))
     return [one.explained for one in judge.findings if one.fault is WorldFault.MOVED]
