@@ -124,7 +124,8 @@ class _Move:
 
 @dataclass(frozen=True, slots=True)
 class _Displacing:
-    """A further copy that may have taken planned bytes, and what was planned there by volume."""
+    """Bytes that plans had to leave there, for a further copy that may take them or since a limit fell, and what was
+    planned there by volume."""
 
     at: float
     disk: Disk
@@ -416,6 +417,9 @@ class WorldJudge:
             if change.at - self._left_at.get(disk, -COMMIT_SECONDS) < COMMIT_SECONDS:
                 self.notes.add(FURTHER)  # the plan that it displaced is gone already
             self._displacing.append(_Displacing(change.at, disk, lost, self._planned_there(disk, copy.volume)))
+        over = past.taken(disk) - copy.size_bytes + past.planned(disk, copy.volume) - past.limits.get(disk, 0)
+        if over > 0:
+            self._displacing.append(_Displacing(change.at, disk, over, self._planned_there(disk, copy.volume)))
         if lost <= 0:
             return
         is_unseen = lost <= self._unseen(disk, copy.name, change.at)
