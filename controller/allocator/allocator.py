@@ -28,6 +28,7 @@ from controller.allocator.plans.ends import GROWTH, PLAN
 from controller.allocator.plans.journal import ClaimEvent
 from controller.allocator.verbs.account import MOST_NODES, account_of, account_of_disks, account_of_limit
 from controller.allocator.verbs.filter import Filtering
+from controller.allocator.verbs.observe import MOVES_AT_ONCE
 from controller.allocator.verbs.place import has_placed
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
 from controller.allocator.verbs.views import rows_of, snapshot_of
@@ -230,7 +231,7 @@ class Allocator(AllocatorCore):
             self.record.sweep_locked(self._clock.now())
             has_changes = self._world.has_changes
             if has_changes:
-                self._context_locked().settle_changes()
+                self._context_locked().settle_changes(MOVES_AT_ONCE)
             if self._ends.sweep(self._clock.now()) or has_changes:
                 self._touch_locked()
             if self._clock.now() - self._copied_at > _KEEP_COPY * COPY_SECONDS:

@@ -29,7 +29,7 @@ from controller.allocator.plans.shared_claims import SharedClaims
 from controller.allocator.plans.table import Table
 from controller.allocator.verbs.claimants import Claimants
 from controller.allocator.verbs.grow import Expansions
-from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, Apply, EventContext, Events
+from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, MOVES_AT_ONCE, Apply, EventContext, Events
 from controller.allocator.verbs.place import PlaceDecisions
 from controller.allocator.verbs.planning import Planner
 from controller.allocator.verbs.settle import Settler
@@ -47,6 +47,7 @@ from controller.rules.demand import Missing
 from controller.settings import DISK_SCHEDULER, LiveSettings, places_replicas
 
 COPY_SECONDS: Final = 1.0  # for which a copy serves those who explain
+MOST_TURNS: Final = 100  # of the lock for one event, if plans move; what is left after them is seen with the next one
 
 
 class AllocatorCore(Events):
@@ -113,11 +114,17 @@ class AllocatorCore(Events):
             with self._guarded(key):
                 context = self._context_locked()
                 later = apply(context)
-                context.settle_changes()
+                context.settle_changes(MOVES_AT_ONCE)
             self._touch_locked()
         for first in range(0, len(later), CLAIMS_AT_ONCE):
             with self._changed, self._guarded(key):
                 self._resettle_locked(later[first : first + CLAIMS_AT_ONCE])
+        for _ in range(MOST_TURNS):
+            with self._changed, self._guarded(key):
+                if not (self._settles and self._world.has_changes):
+                    break
+                self._context_locked().settle_changes(MOVES_AT_ONCE)
+                self._touch_locked()
 
     def _context_locked(self) -> EventContext:
         parts = self._world, self._settler, self._refusals, self._quarantine

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import filterfalse
 from typing import Final
 
 from controller.allocator.choose.packing import Budget
@@ -35,7 +36,8 @@ def in_order(
         early = {*first, *late}
         names = [name for name in names if name not in early]
     if taken:
-        names = sorted(names, key=lambda name: taken.get(name, 0))  # keeps the order of those with as much
+        is_held = taken.__contains__
+        names = [*filterfalse(is_held, names), *sorted(filter(is_held, names), key=taken.__getitem__)]
     return [*first, *late, *names] if first or late else names
 
 

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from controller.allocator.world.world import World
 from controller.model.longhorn import DiskNeeds, LonghornNode, LonghornSettings
 from controller.rules.eligibility import (
-    Engines,
     check_disk_kind,
     check_node_for,
     check_node_tags,
@@ -122,7 +121,7 @@ class Shelves:
     def __init__(self, world: World) -> None:
         self._world = world
         self._shelves: dict[DiskNeeds, Shelf] = {}  # the one that was asked for last comes last
-        self._basis: tuple[LonghornSettings, Engines] | None = None  # what all were worked out with
+        self._basis: tuple[LonghornSettings, bool, bool] | None = None  # what all were worked out with
         self._renewed = world.listen_to_rooms()
 
     def renew(self) -> None:
@@ -149,8 +148,8 @@ class Shelves:
     def _follow(self) -> None:
         world = self._world
         world.refresh()
-        basis = world.settings, world.engines
-        if self._basis is None or any(old is not new for old, new in zip(self._basis, basis, strict=True)):
+        basis = world.settings, world.engines.images is None, world.engines.managers is None
+        if basis != self._basis:
             self._basis = basis
             self._shelves.clear()
         for known in self._shelves.values():

@@ -97,6 +97,9 @@ class Hold:
     def places_of(self, volume: str) -> tuple[Place, ...]:
         return tuple(place for name, place in self.places() if name == volume)
 
+    def has_place_of(self, volume: str) -> bool:
+        return volume in self.anywhere or any(volume in here for here in (self.nodes or {}).values())
+
     def narrowed(self, node: str, volumes: Container[str] = ()) -> Hold:
         """That node is chosen; of these volumes alone the places there stay held."""
         nodes = self.nodes

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from controller.allocator.plans.plan import Hold, Plan, Source
+from controller.allocator.plans.plan import NO_PLACES, Hold, Plan, Source
 from controller.model.places import Place
 
 _NO_DISKS: Final[Mapping[str, int]] = {}
@@ -110,18 +110,13 @@ class Table:
         return self._limited.values()
 
     def put_hold(self, hold: Hold) -> None:
-        """Enter the hold, or replace the pod's former one of that source."""
-        self.end_hold(hold.pod, hold.source)
+        """Enter the hold, or replace the pod's former one of that source. Costs: the nodes whose places differ."""
+        former = self.hold(hold.pod, hold.source)
         self._holds.setdefault(hold.pod, {})[hold.source] = hold
+        self._limited.pop((hold.pod, hold.source), None)
         if hold.against is not None:
             self._limited[hold.pod, hold.source] = hold
-            return
-        for volume, place in hold.places():
-            self._link(place, volume, hold.pod)
-        for volume in hold.volumes:
-            self._holding.setdefault(volume, set()).add(hold.pod)
-        if hold.source is Source.FILTER:
-            self._changed_holds.add(hold.pod)
+        self._exchange(former, hold)
 
     def end_hold(self, pod: str, source: Source = Source.FILTER) -> Hold | None:
         """End it; what it was, if there was any."""
@@ -131,18 +126,28 @@ class Table:
             return None
         if not by_source:
             del self._holds[pod]
-        if self._limited.pop((pod, source), None) is not None:
-            return hold
-        for volume, place in hold.places():
+        self._limited.pop((pod, source), None)
+        self._exchange(hold, None)
+        return hold
+
+    def _exchange(self, former: Hold | None, hold: Hold | None) -> None:
+        """The places of the one instead of those of the other."""
+        left, come = _places_beside(former, hold), _places_beside(hold, former)
+        pod, source = next((one.pod, one.source) for one in (former, hold) if one is not None)
+        for volume, place in left:
             self._unlink(place, volume, pod)
-        for volume in hold.volumes:
+        for volume, place in come:
+            self._link(place, volume, pod)
+            self._holding.setdefault(volume, set()).add(pod)
+        for volume in {volume for volume, _ in left}:
+            if hold is not None and hold.against is None and hold.has_place_of(volume):
+                continue
             members = self._holding[volume]
             members.discard(pod)
             if not members:
                 del self._holding[volume]
         if source is Source.FILTER:
             self._changed_holds.add(pod)
-        return hold
 
     def hold_again(self, volume: str, former: Iterable[Hold]) -> None:
         """What became of the volume's places in these answers came to nothing: those that still wait for their choice
@@ -300,3 +305,15 @@ class Table:
             return plan
         places = (*(plan.places if plan is not None else ()), *(place for _, place in lent))
         return replace(plan or lent[0][0], places=places)
+
+
+def _places_beside(hold: Hold | None, other: Hold | None) -> list[tuple[str, Place]]:
+    """What the one takes, each with its volume, but for the nodes at which the other has the same mapping."""
+    if hold is None or hold.against is not None:
+        return []
+    if other is None or other.against is not None:
+        return list(hold.places())
+    nodes = other.nodes or {}
+    here = {node: places for node, places in (hold.nodes or {}).items() if nodes.get(node) is not places}
+    anywhere = NO_PLACES if hold.anywhere is other.anywhere else hold.anywhere
+    return list(replace(hold, nodes=here, anywhere=anywhere).places())

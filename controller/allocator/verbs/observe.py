@@ -17,7 +17,8 @@ from controller.clock import Clock
 from controller.model.longhorn import BackingImage, Backup, EngineImage, InstanceManager, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 
-CLAIMS_AT_ONCE: Final = 25  # that are settled before others are let in; a class may have thousands
+CLAIMS_AT_ONCE: Final = 10  # that are settled before others are let in; a class may have thousands
+MOVES_AT_ONCE: Final = 5  # plans that leave a node before others are let in
 
 
 @dataclass(slots=True)
@@ -110,8 +111,9 @@ class EventContext:
         for key in keys if self.settles else ():
             self.settler.settle_claim(key)
 
-    def settle_changes(self) -> None:
-        """What other objects' changes mean for volumes and nodes."""
+    def settle_changes(self, most: int | None = None) -> None:
+        """What other objects' changes mean for volumes and nodes. `most`: plans that move for each node; if more have
+        to, it counts as changed once more."""
         volumes, nodes, candidates = self.world.take_changes()
         if not self.settles:
             return
@@ -120,7 +122,8 @@ class EventContext:
             self.settler.settle_volume(name)
         for name in nodes | candidates:
             self._settle_growing(name)
-            self._check_node(name)
+            if self._check_node(name, most):
+                self.world.look_again_at(name)
         for volume in self.settler.planner.lost() if nodes or candidates else ():
             self.settler.settle_volume(volume)
 
@@ -132,8 +135,8 @@ class EventContext:
             for volume in here & growing:
                 self.settler.settle_growth(volume)
 
-    def _check_node(self, name: str) -> None:
-        self.settler.planner.check_node(name, self.clock.now_utc())
+    def _check_node(self, name: str, most: int | None = None) -> bool:
+        return self.settler.planner.check_node(name, self.clock.now_utc(), most)
 
 
 class Versioned(Protocol):
@@ -157,7 +160,7 @@ class Events(ABC):
     """What the allocator is told. `facts` None: the object is gone, and `gone` tells which one it was.
 
     What a live read has shown is not undone by an older event that the watch delivers later. Costs: the plans and holds
-    of what an event touches, for a class those of 25 unbound claims at a time; for a new node a look at all claims and
+    of what an event touches, for a class those of 10 unbound claims at a time; for a new node a look at all claims and
     pods; as `begin_term` where an invariant broke.
     """
 

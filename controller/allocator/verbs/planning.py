@@ -278,23 +278,36 @@ class Planner:
                 places.append(self._sized(wanted, place, places))
             self._table.put(replace(plan, places=tuple(places)))
 
-    def check_node(self, name: str, now_utc: datetime) -> None:
-        """After a change of that node or of what lies there: plans that it takes no more go elsewhere at once."""
+    def check_node(self, name: str, now_utc: datetime, most: int | None = None) -> bool:
+        """After a change of that node or of what lies there: plans that it takes no more go elsewhere at once, the
+        latest of each disk first, `most` of them; whether more may have to."""
+        left = most
         for uuid in list(self._table.taken_on(name)):
-            self.relieve(name, uuid, now_utc)
+            moved = self.relieve(name, uuid, now_utc, left)
+            left = left - moved if left is not None else None
+            if left is not None and left <= 0:
+                return True
+        return False
 
-    def relieve(self, node: str, disk_uuid: str, now_utc: datetime) -> None:
-        """Move plans off that disk, the latest first, that are not legal there any more, or for which there are not
-        enough bytes beside the earlier ones. A plan stays whose volume is not known at the moment: its place is checked
+    def relieve(self, node: str, disk_uuid: str, now_utc: datetime, most: int | None = None) -> int:
+        """Move plans off that disk that are not legal there any more, or for which there are not enough bytes beside
+        the others, `most` of them; how many. A plan stays whose volume is not known at the moment: its place is checked
         again before it is given. Holds stay: they are checked when a node is chosen."""
+        moved = 0
         for volume in self._latest_first(node, disk_uuid):
-            with self._alone(volume):
-                if not self._is_legal_at(volume, node, disk_uuid, now_utc):
-                    self.move(volume, node, disk_uuid, now_utc)
+            if moved != most and self._is_illegal(volume, node, disk_uuid, now_utc):
+                self._move_alone(volume, node, disk_uuid, now_utc)
+                moved += 1
         missing = self._table.planned_bytes(node, disk_uuid) - self.hard_bytes(node, disk_uuid)
-        for volume in self._leaving(node, disk_uuid, missing):
-            with self._alone(volume):
-                self.move(volume, node, disk_uuid, now_utc)
+        leaving = self._leaving(node, disk_uuid, missing)
+        for volume in leaving if most is None else leaving[: most - moved]:
+            self._move_alone(volume, node, disk_uuid, now_utc)
+            moved += 1
+        return moved
+
+    def _move_alone(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> None:
+        with self._alone(volume):
+            self.move(volume, node, disk_uuid, now_utc)
 
     def _leaving(self, node: str, disk_uuid: str, missing_bytes: int) -> list[str]:
         """Volumes whose plans have to leave that disk for so many bytes: the latest first, and none in vain."""
@@ -309,12 +322,13 @@ class Planner:
                 missing_bytes += size
         return list(leaving)
 
-    def _is_legal_at(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> bool:
-        plan, wanted = self._table.plan(volume), self.wanted(volume)
-        if plan is None or wanted is None:
-            return True
-        here, others = split(plan, node, disk_uuid)
-        return all(self._is_legal(wanted, one, others, now_utc) for one in here)
+    def _is_illegal(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> bool:
+        with self._alone(volume):
+            plan, wanted = self._table.plan(volume), self.wanted(volume)
+            if plan is not None and wanted is not None:
+                here, others = split(plan, node, disk_uuid)
+                return not all(self._is_legal(wanted, one, others, now_utc) for one in here)
+        return False
 
     def _is_legal(self, wanted: PlannedVolume, place: Place, others: Collection[Place], now_utc: datetime) -> bool:
         """Whatever others hold there."""

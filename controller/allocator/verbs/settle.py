@@ -340,10 +340,7 @@ class Settler:
                 self.settle_pod(pod)
 
     def node_gone(self, node: str) -> None:
-        """No volume goes there any more."""
-        for plan in self._table.plans():
-            if any(place.node == node for place in plan.places):
-                self._plan((plan.volume,))
+        """No volume goes there any more. What is planned there moves as from a disk that closes."""
         for hold in self._table.holds():
             if hold.nodes is not None and node in hold.nodes and not hold.chosen:
                 nodes = {name: places for name, places in hold.nodes.items() if name != node}

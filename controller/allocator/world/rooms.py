@@ -115,6 +115,11 @@ class Rooms:
         self._listeners.append(set())
         return self._listeners[-1]
 
+    def tell(self, names: Iterable[str]) -> None:
+        """Whoever listens has to look at these nodes anew."""
+        for renewed in self._listeners:
+            renewed.update(names)
+
     def get(self, name: str) -> NodeRoom | None:
         if name in self._stale:
             self._renew(name)
@@ -129,8 +134,7 @@ class Rooms:
 
     def _renew(self, name: str) -> None:
         room = self._make(name)
-        for renewed in self._listeners:
-            renewed.add(name)
+        self.tell((name,))
         if room is None:
             self._rooms.pop(name, None)
         else:

@@ -178,6 +178,10 @@ class World(Facts):
         self._changed_volumes, self._changed_candidates = set(), set()
         return changes
 
+    def look_again_at(self, node: str) -> None:
+        """The node counts as changed."""
+        self._changed_candidates.add(node)
+
     def _replicas_changed(self, name: str) -> None:
         self._changed_volumes.add(name)
         (self.growing.add if self._is_growing(name) else self.growing.discard)(name)
@@ -255,6 +259,7 @@ class World(Facts):
         if nodes is not None:
             self._demands.clear()  # a new volume's engine image may be another one
             self._changed_candidates |= nodes
+            self._rooms.tell(nodes)
         return set()  # it decides where replicas may go, not what a claim asks for
 
     def has_node(self, name: str) -> bool:
@@ -289,7 +294,8 @@ class World(Facts):
         return self._rooms.refresh(most)
 
     def listen_to_rooms(self) -> set[str]:
-        """As `Rooms.listen`, for whoever keeps something of rooms as long as this world lives."""
+        """As `Rooms.listen`, for whoever keeps something of nodes as long as this world lives; with the nodes on which
+        an engine image or an instance manager came or went."""
         return self._rooms.listen()
 
     @property

@@ -202,11 +202,14 @@ class SettleMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_offered_is_held(self) -> None:
+        """Or planned, where its claims still name the node that was chosen before."""
         for pod in self.pods.values():
             hold = self.site.table.hold(f"pod-{pod.name}")
             for name in pod.offered if not (pod.chosen or pod.made) else ():
                 assert hold is not None and hold.includes(name)
-                assert {f"pvc-uid-{claim}" for claim in pod.claims} == hold.at(name).keys()
+                volumes = {f"pvc-uid-{claim}" for claim in pod.claims}
+                planned = {volume for volume in volumes if self.places(volume)} if hold.chosen == name else set[str]()
+                assert volumes == hold.at(name).keys() | planned
 
     @invariant()
     def nothing_is_in_quarantine(self) -> None:
@@ -248,11 +251,13 @@ class ClosingMachine(SettleMachine):
 
     @invariant()
     def who_was_let_through_has_his_places(self) -> None:
-        """Or was told that one is lost."""
+        """Or was told that one is lost. They stay held while nothing tells that the same node was chosen again."""
         for pod in self.pods.values():
+            hold = self.site.table.hold(f"pod-{pod.name}")
+            held = hold.volumes if hold is not None else frozenset[str]()
             for claim in pod.claims if pod.chosen and not pod.is_early else ():
                 volume = f"pvc-uid-{claim}"
-                assert self.places(volume) or self.site.planner.has_lost(volume)
+                assert volume in held or self.places(volume) or self.site.planner.has_lost(volume)
 
     @invariant()
     def nothing_is_planned_on_a_closed_disk(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controller.allocator.outcome import How, Mode, TurnStep, Why
+from controller.allocator.verbs.observe import MOVES_AT_ONCE
 from controller.allocator.verbs.place import (
     BESIDE_SECONDS,
     GATE_SECONDS,
@@ -124,6 +125,19 @@ def test_a_disk_that_closes_has_its_plans_moved_in_the_same_step() -> None:
 
     other = {"n1-d0": "n1-d1", "n1-d1": "n1-d0"}[disk]
     assert {"pvc-uid-a": [other]} == site.plans()
+
+
+def test_many_plans_leave_a_disk_that_closes_a_few_at_a_time() -> None:
+    site = PlacedCluster()
+    site.add_node("n1", builders.disk("d1", 400), builders.disk("d2", 400))
+    volumes = [f"v{number:02}" for number in range(3 * MOVES_AT_ONCE + 1)]
+    for name in volumes:
+        site.chosen(name, 10, "n1")
+    before = site.plans()
+    site.add_node("n1", builders.disk("d1", 400), replace(builders.disk("d2", 400), allow_scheduling=False))
+
+    assert {"n1-d1", "n1-d2"} == {disk for disks in before.values() for disk in disks}
+    assert {"n1-d1"} == {disk for disks in {**before, **site.plans()}.values() for disk in disks}
 
 
 def test_a_lowered_limit_has_the_latest_plan_moved_and_its_owner_told_where_no_other_disk_takes_it() -> None:
