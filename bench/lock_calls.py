@@ -243,6 +243,10 @@ def lose_replica(on: On) -> None:
     facts, lost = made.volumes[name], made.replicas[name][-1]
     on.timed.observe_replica(lost.name, replace(lost, failed_at=EPOCH, healthy_at=""))
     on.timed.observe_volume(name, replace(facts, robustness="degraded"))
+    another = replace(lost, name=f"{lost.name}-again", node="", disk_uuid="", healthy_at="")
+    on.timed.observe_replica(another.name, another)
+    on.timed.lack_of(another.name)
+    on.timed.observe_replica(another.name, None)
     on.timed.observe_volume(name, facts)
     on.timed.observe_replica(lost.name, lost)
 
