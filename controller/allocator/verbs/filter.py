@@ -15,7 +15,7 @@ from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.plans.choice import said_before
 from controller.allocator.plans.growths import Growths
 from controller.allocator.plans.plan import NO_PLACES, Hold, Source
-from controller.allocator.plans.shared_claims import NO_LIMIT, NodeLimit, SharedClaims
+from controller.allocator.plans.shared_claims import NO_LIMIT, SharedClaims
 from controller.allocator.verbs.settle import Settler
 from controller.allocator.waiting.refusals import Refusals, RefusedPod
 from controller.allocator.waiting.room import PodRoom
@@ -130,13 +130,14 @@ class Filtering:
         The one place that knows the order of the rules, for the filter verb and the preempt verb. `is_narrow`: no more
         is returned than is offered at once.
         """
-        limit = self.limit_of(pod, demands)
+        limit = self.shared.limit_of(pod, demands)
         free = candidates if limit is NO_LIMIT else [name for name in candidates if limit.includes(name)]
         if not free:
             return Found(refused=dict.fromkeys(candidates, CONTENDED if limit.waits else IN_USE))
         former = self._adds_to(pod)
         adds_to = former.anywhere if former is not None else NO_PLACES
-        fit = self.room.fit(pod, demands, self._budget(), adds_to=adds_to)
+        budget = Budget.of(self.clock, self.live.filter_budget_milliseconds)
+        fit = self.room.fit(pod, demands, budget, adds_to=adds_to)
         names, refused = fit.open_among(free)
         if limit.nodes is not None:
             refused.update((one, IN_USE) for one in candidates if one not in limit.nodes)
@@ -157,13 +158,6 @@ class Filtering:
     def _adds_to(self, pod: Pod) -> Hold | None:
         """The pod's answer that this one adds to, where answers add up."""
         return self.room.table.hold(pod.uid) if self.adds_up else None
-
-    def _budget(self) -> Budget:
-        """Of the whole call."""
-        return Budget.of(self.clock, self.live.filter_budget_milliseconds)
-
-    def limit_of(self, pod: Pod, demands: Sequence[VolumeDemand]) -> NodeLimit:
-        return self.shared.limit_of(pod, demands)
 
     def _look(
         self, fit: PodFit, pod: Pod, candidates: Sequence[str], *, is_narrow: bool

@@ -21,7 +21,7 @@ from controller.allocator.choose.too_large import too_large
 from controller.allocator.choose.verdict import CONTENDED, KEPT, LATE, Verdict
 from controller.allocator.outcome import Wakeup
 from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, KeepsOut, Source
-from controller.allocator.plans.shared_claims import NO_LIMIT, NodeLimit
+from controller.allocator.plans.shared_claims import NO_LIMIT, NodeLimit, SharedClaims
 from controller.allocator.plans.table import Table
 from controller.allocator.waiting.kept_room import KeptUntil, Seeking, most_kept, places_to_keep
 from controller.allocator.waiting.refusals import PATIENCE_SECONDS, Refusals, RefusedPod
@@ -46,13 +46,14 @@ class PlanView(Protocol):
     @property
     def room(self) -> PodRoom: ...
     @property
+    def shared(self) -> SharedClaims: ...
+    @property
     def clock(self) -> Clock: ...
     @property
     def now(self) -> float: ...
     @property
     def live(self) -> LiveSettings: ...
     def is_due_remotely(self, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> bool: ...
-    def limit_of(self, pod: Pod, demands: Sequence[VolumeDemand]) -> NodeLimit: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class WakePlan:
     def _look_for(self, view: PlanView, pod: Pod, refusal: RefusedPod, is_over: Callable[[], bool]) -> bool:
         """Whether the pod is dealt with; False: the slice is over, go on with the pod in the next one."""
         demands, _ = demands_of_pod(pod, self._world, self._world.settings)
-        limit = view.limit_of(pod, demands)
+        limit = view.shared.limit_of(pod, demands)
         if limit.waits:
             return True  # for another pod's choice, not for room
         found = self._find(view, pod, refusal, demands, limit, is_over)
