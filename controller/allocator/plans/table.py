@@ -204,7 +204,9 @@ class Table:
         taken = self._taken.get(node, _NO_DISKS).get(disk_uuid, 0)
         if taken and besides:
             volumes = self._holders[node, disk_uuid]
-            taken -= sum(max(volumes[one].values()) for one in besides if one in volumes)
+            for one in besides:
+                if one in volumes:
+                    taken -= max(volumes[one].values())
         return taken
 
     def bytes_of(self, volume: str, node: str, disk_uuid: str) -> int:

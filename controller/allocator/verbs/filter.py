@@ -9,7 +9,7 @@ from typing import Final
 
 from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit, needs_disk, suffice
-from controller.allocator.choose.search import in_order, look
+from controller.allocator.choose.search import LOT, in_order, look
 from controller.allocator.choose.verdict import CONTENDED, IN_USE, LATE, Judgement, Verdict
 from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.plans.choice import said_before
@@ -20,7 +20,7 @@ from controller.allocator.verbs.settle import Settler
 from controller.allocator.waiting.refusals import Refusals, RefusedPod
 from controller.allocator.waiting.room import PodRoom
 from controller.allocator.waiting.samples import is_sample
-from controller.allocator.waiting.sharing import AMPLE_PLACES, FEW, places_left, sharers
+from controller.allocator.waiting.sharing import AMPLE_PLACES, FEW, places_beyond, places_left, sharers
 from controller.clock import Clock
 from controller.model.places import Place
 from controller.model.workload import Pod
@@ -180,7 +180,6 @@ class Filtering:
             most = 1
         among = sharers(self.room.world, self.room.table, answers, self.refusals)
         size, enough = sum(demand.size_bytes for demand in fit.local), max(most * among, AMPLE_PLACES)
-        places = count = 0
         if among > 1 and candidates:
             # Among equals another one begins each time: few may be offered, and a pod may come back because it cannot
             # be bound to the one that it was offered.
@@ -189,14 +188,19 @@ class Filtering:
         former = self._adds_to(pod)
         if among == 1 and former is not None:  # what it holds it need not hold elsewhere as well
             unreached |= frozenset(former.nodes or ())
+        names = in_order(candidates, fit.local, taken, unreached=unreached)
+        places = count = looked_at = 0
 
         def is_enough(sure: Collection[str]) -> bool:
-            nonlocal places, count
-            count += len(sure)
+            nonlocal places, count, looked_at
+            had, count, looked_at = count, count + len(sure), looked_at + LOT
             places += places_left(fit, sure, size, enough)
+            if had < most <= count and places < enough and size:
+                rest = places_beyond(self.room.world, names[looked_at:], taken, size, enough)
+                places = enough if places + rest * count // looked_at >= enough else places
             return count >= most and places >= enough
 
-        search = look(fit, in_order(candidates, fit.local, taken, unreached=unreached), is_enough)
+        search = look(fit, names, is_enough)
         share = max(1, places // among) if among > 1 else most if places >= AMPLE_PLACES else FEW
         return dict(list(search.sure.items())[: min(most, share)]), search.refused
 

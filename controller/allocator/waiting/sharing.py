@@ -9,7 +9,7 @@ none: a refused pod costs a whole cycle of kube-scheduler, and a wake-up.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from controller.allocator.choose.pod_fit import PodFit
@@ -55,6 +55,19 @@ def places_left(fit: PodFit, names: Collection[str], size_bytes: int, enough: in
             left = disk.free_bytes - fit.taken.taken_bytes(name, disk.uuid)
             free += max(0, left) // size_bytes
         places += max(1, free)
+        if places >= enough:
+            break
+    return places
+
+
+def places_beyond(world: World, names: Iterable[str], taken: Mapping[str, int], size_bytes: int, enough: int) -> int:
+    """The same on nodes that were not looked at, if all of them suit: by what is free on a node altogether. `taken`:
+    bytes by node."""
+    places = 0
+    for name in names:
+        room = world.room(name)
+        if room is not None and room.rejection is None:
+            places += max(0, room.left_bytes - taken.get(name, 0)) // size_bytes
         if places >= enough:
             break
     return places

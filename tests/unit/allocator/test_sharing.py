@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
+from controller.allocator.choose.pod_fit import PodFit
+from controller.allocator.choose.search import LOT
 from controller.allocator.outcome import Decision
 from controller.allocator.waiting.sharing import MANY
 from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster, disk
+from tests.fakes.counting import counted
 from tests.unit.allocator.bursts import run_crowd
 
 
@@ -54,6 +59,25 @@ def test_with_ample_room_a_burst_is_offered_as_many_nodes_as_a_single_pod() -> N
     figures = run_crowd(cluster, nodes, pods_of(40), lag_seconds=slow)
 
     assert {100} == set(figures.offers)
+
+
+def test_no_more_nodes_are_looked_at_than_are_offered_where_the_others_have_ample_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, nodes = crowd(nodes=400, places=30, pods=40)
+    looks = counted(monkeypatch, PodFit, "_judge_new")
+
+    assert 100 == len(cluster.filter("p0", *nodes).passed)
+    assert 100 + LOT > len(looks)
+
+
+def test_room_on_nodes_that_were_not_looked_at_counts_as_far_as_the_others_suit() -> None:
+    cluster, nodes = crowd(nodes=400, places=2, pods=40, live=LiveSettings(max_offers=10))
+    for name in nodes:
+        if not name.endswith(("0", "4", "8")):  # by its total such a node has room as well
+            cluster.add_node(name, *(disk(f"d{number}", 50, node=name) for number in range(4)))
+
+    assert 120 * 2 // 40 == len(cluster.filter("p0", *nodes).passed)
 
 
 def test_fewer_pods_than_a_crowd_are_offered_all_that_fits() -> None:
