@@ -77,7 +77,8 @@ class Settler:
         if pod.node_name:  # perhaps by hand, while it waited to be let through
             self.release(pod.uid, *_KEPT)
             self.approvals.forget(pod.uid)
-        hold, node = self._table.hold(pod.uid), self.claimants.choice(pod)
+        hold = self._answer_of(pod)
+        node = self.claimants.choice(pod)
         self.settle_nomination(pod)
         if hold is None and node and not pod.node_name:
             hold = self.claimants.lost_answer(pod.uid)
@@ -87,6 +88,21 @@ class Settler:
         if hold is not None and hold.chosen:
             self._note_withdrawn(pod, hold, is_withdrawn=not node)
         self.plan_for(pod)
+
+    def _answer_of(self, pod: Pod) -> Hold | None:
+        """What it holds by an answer. What a claim says while others use it is no news about this pod, nor will be."""
+        hold = self._table.hold(pod.uid)
+        if hold is None:
+            return None
+        said = {
+            (claim.uid, claim.selected_node)
+            for claim in self._world.claims_of(pod)
+            if claim.selected_node not in ("", hold.chosen) and self._shared.is_used_by_others(claim, pod)
+        }
+        if not said <= hold.older:
+            hold = replace(hold, older=hold.older | said)
+            self._table.put_hold(hold)
+        return hold
 
     def _note_withdrawn(self, pod: Pod, hold: Hold, *, is_withdrawn: bool) -> None:
         """A choice that was seen stands no more, or again. A new one may be on its way: what is planned stays until
