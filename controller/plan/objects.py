@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from controller.allocator.world.world import World
 from controller.errors import MalformedRequestError
 from controller.model import parse
 from controller.model.longhorn import (
@@ -15,6 +16,7 @@ from controller.model.longhorn import (
     EngineImage,
     InstanceManager,
     LonghornNode,
+    LonghornSettings,
     Replica,
     Volume,
 )
@@ -52,37 +54,54 @@ class Objects:
     names: dict[tuple[str, str], str] = field(default_factory=dict)  # (table, key) -> the object as complaints name it
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A kind that is read: which table of Objects it goes to, and how."""
+class _Kind(NamedTuple):
+    """A kind that is read: which table of Objects it goes to, and how; and how a world takes it."""
 
     table: str
     parse: Callable[[Raw], Any]
+    put: Callable[[World, str, Any], object]
 
 
 def _setting_value(raw: Raw) -> str:
     return text_at(raw, "", "value")
 
 
+def _put_nothing(_world: World, _name: str, _facts: str) -> None:
+    """Settings come as a whole."""
+
+
 _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     LONGHORN: {
-        "Node": _Kind("nodes", parse.node_facts),
-        "Volume": _Kind("volumes", parse.volume_facts),
-        "Replica": _Kind("replicas", parse.replica_facts),
-        "BackingImage": _Kind("backing_images", parse.backing_image_facts),
-        "Backup": _Kind("backups", parse.backup_facts),
-        "EngineImage": _Kind("engine_images", parse.engine_image_facts),
-        "InstanceManager": _Kind("instance_managers", parse.instance_manager_facts),
-        "Setting": _Kind("settings", _setting_value),
+        "Node": _Kind("nodes", parse.node_facts, World.put_node),
+        "BackingImage": _Kind("backing_images", parse.backing_image_facts, World.put_backing_image),
+        "Backup": _Kind("backups", parse.backup_facts, World.put_backup),
+        "EngineImage": _Kind("engine_images", parse.engine_image_facts, World.put_engine_image),
+        "InstanceManager": _Kind("instance_managers", parse.instance_manager_facts, World.put_instance_manager),
+        "Volume": _Kind("volumes", parse.volume_facts, World.put_volume),
+        "Replica": _Kind("replicas", parse.replica_facts, World.put_replica),
+        "Setting": _Kind("settings", _setting_value, _put_nothing),
     },
+    "storage.k8s.io/v1": {"StorageClass": _Kind("classes", parse.class_facts, World.put_class)},
     "v1": {
-        "Node": _Kind("kube_nodes", parse.kube_node_facts),
-        "Pod": _Kind("pods", parse.pod_facts),
-        "PersistentVolumeClaim": _Kind("claims", parse.claim_facts),
-        "PersistentVolume": _Kind("pvs", parse.pv_facts),
+        "Node": _Kind("kube_nodes", parse.kube_node_facts, World.put_kube_node),
+        "PersistentVolume": _Kind("pvs", parse.pv_facts, World.put_pv),
+        "PersistentVolumeClaim": _Kind("claims", parse.claim_facts, World.put_claim),
+        "Pod": _Kind("pods", parse.pod_facts, World.put_pod),
     },
-    "storage.k8s.io/v1": {"StorageClass": _Kind("classes", parse.class_facts)},
 }
+"""By version and kind; what others refer to comes before them, so that a world takes it once."""
+
+
+def world_of(objects: Objects, settings: LonghornSettings) -> World:
+    """A world that knows nothing but `objects`. A volume that is to grow stands there as Longhorn shows it: what is
+    promised beyond that is part of the question."""
+    world = World()
+    world.put_settings(settings)
+    for kinds in _KINDS.values():
+        for kind in kinds.values():
+            for key, facts in getattr(objects, kind.table).items():
+                kind.put(world, key, facts)
+    return world
 
 
 def decode_objects(given: object, notes: Notes) -> Objects:

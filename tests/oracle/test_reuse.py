@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from unittest.mock import patch
 
-from controller.plan import command
+from controller.plan import command, questions
 from controller.plan.complaints import Notes
 from controller.rules.reuse import find_reusable
 from tests.longhorn import reuse
@@ -46,7 +46,7 @@ def failing_world(index: int) -> OracleWorld | None:
 
 def product_choice(document: Document, wanted_node: str) -> str | None:
     """By what the plan command makes of the document."""
-    with patch.object(command, "schedule_replicas", return_value=()) as asked:
+    with patch.object(questions, "schedule_replicas", return_value=()) as asked:
         command.answer(document, NOW, Notes(is_lenient=True))
     view, volume, _ = asked.call_args.args
     found = find_reusable(view, volume, wanted_node).replica

@@ -14,7 +14,7 @@ from controller.model.longhorn import BackingImage, LonghornNode, Replica, Volum
 from controller.model.places import Place
 from controller.plan.complaints import InputError, Notes
 from controller.plan.input import decode_document
-from controller.plan.world import world_of
+from controller.plan.objects import world_of
 from controller.rules.eligibility import EXT_LIMIT_BYTES
 from tests.fakes.builders import disk, node, replica, volume
 from tests.fakes.rooms import OPEN

@@ -17,7 +17,7 @@ from controller.model.longhorn import LOCALITY_BEST_EFFORT, BackingImage, Longho
 from controller.model.places import Place
 from controller.plan.complaints import InputError, Notes
 from controller.plan.input import decode_document
-from controller.plan.world import world_of
+from controller.plan.objects import world_of
 from controller.rules.affinity import Try
 from controller.rules.preference import prefer_attach_node, preferred
 from tests.fakes.builders import disk, node, replica

@@ -9,7 +9,7 @@ import pytest
 
 from controller.plan.command import answer
 from controller.plan.complaints import InputError, Notes
-from controller.plan.input import MOST_REPLICAS
+from controller.plan.questions import MOST_REPLICAS
 from tests.fakes import saved
 from tests.fakes.builders import GIB
 from tests.fakes.saved import Raw, core, longhorn, node, replica, setting, volume
