@@ -55,19 +55,15 @@ class Objects:
 
 
 class _Kind(NamedTuple):
-    """A kind that is read: which table of Objects it goes to, and how; and how a world takes it."""
+    """A kind that is read: which table of Objects it goes to, and how; and how a world takes it, but for settings."""
 
     table: str
     parse: Callable[[Raw], Any]
-    put: Callable[[World, str, Any], object]
+    put: Callable[[World, str, Any], object] | None = None
 
 
 def _setting_value(raw: Raw) -> str:
     return text_at(raw, "", "value")
-
-
-def _put_nothing(_world: World, _name: str, _facts: str) -> None:
-    """Settings come as a whole."""
 
 
 _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
@@ -79,7 +75,7 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "InstanceManager": _Kind("instance_managers", parse.instance_manager_facts, World.put_instance_manager),
         "Volume": _Kind("volumes", parse.volume_facts, World.put_volume),
         "Replica": _Kind("replicas", parse.replica_facts, World.put_replica),
-        "Setting": _Kind("settings", _setting_value, _put_nothing),
+        "Setting": _Kind("settings", _setting_value),
     },
     "storage.k8s.io/v1": {"StorageClass": _Kind("classes", parse.class_facts, World.put_class)},
     "v1": {
@@ -98,9 +94,10 @@ def world_of(objects: Objects, settings: LonghornSettings) -> World:
     world = World()
     world.put_settings(settings)
     for kinds in _KINDS.values():
-        for kind in kinds.values():
-            for key, facts in getattr(objects, kind.table).items():
-                kind.put(world, key, facts)
+        for table, _, put in kinds.values():
+            if put is not None:
+                for key, facts in getattr(objects, table).items():
+                    put(world, key, facts)
     return world
 
 
@@ -146,14 +143,14 @@ def _flat(given: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _add(found: Objects, where: str, raw: dict[str, Any], notes: Notes) -> None:
     version, kind = raw["apiVersion"], raw["kind"]
-    group = version.rpartition("/")[0]
+    object_name = _named(where, raw)
     reader = _KINDS.get(version, {}).get(kind)
     if reader is None:
-        _check_kind(where, raw, group, notes)
+        group = version.rpartition("/")[0]
+        _check_kind(object_name, version, kind, notes)
         found.ignored[f"{kind}.{group}" if group else kind] += 1
         return
-    object_name = _named(where, raw)
-    if object_name.startswith(where):
+    if object_name == where:
         raise InputError("", f"{where}.metadata.name", "is missing")
     try:
         facts = reader.parse(raw)
@@ -162,40 +159,35 @@ def _add(found: Objects, where: str, raw: dict[str, Any], notes: Notes) -> None:
             notes.pass_over(InputError(object_name, error.field, error.problem))
     except MalformedRequestError as error:
         raise InputError(object_name, error.field, error.problem) from error
+    table, key, uid = getattr(found, reader.table), raw["metadata"]["name"], ""
     if isinstance(facts, Pod | Claim):
         facts = replace(facts, namespace=facts.namespace or "default")
         facts = replace(facts, uid=facts.uid or facts.key)
-    key = facts.key if isinstance(facts, Pod | Claim) else raw["metadata"]["name"]
-    if reader.table == "settings":
+        key, uid = facts.key, facts.uid
+    if table is found.settings:
         _check_setting_name(object_name, key, notes)
-    _put(found, reader.table, key, facts, object_name)
-
-
-def _put(found: Objects, table_name: str, key: str, facts: Any, object_name: str) -> None:
-    table = getattr(found, table_name)
     if key in table:
         raise InputError(object_name, "metadata.name", "stands in the objects twice")
-    if isinstance(facts, Pod | Claim):
-        twin = found.names.setdefault((f"{table_name} by uid", facts.uid), object_name)
-        if twin != object_name:
-            raise InputError(object_name, "metadata.uid", f"{facts.uid} is that of {twin} as well")
+    twin = found.names.setdefault((f"{reader.table} by uid", uid), object_name) if uid else object_name
+    if twin != object_name:
+        raise InputError(object_name, "metadata.uid", f"{uid} is that of {twin} as well")
     table[key] = facts
-    found.names[table_name, key] = object_name
+    found.names[reader.table, key] = object_name
 
 
-def _check_kind(where: str, raw: dict[str, Any], group: str, notes: Notes) -> None:
-    """Checks an object of a kind that is not read: another version of a known kind, or a misspelt one, is refused."""
-    version, kind, object_name = raw["apiVersion"], raw["kind"], _named(where, raw)
-    for known, kinds in _KINDS.items():
-        if kind in kinds and known.rpartition("/")[0] == group:
-            raise InputError(object_name, "apiVersion", f"{version} is not read, {known} is")
+def _check_kind(object_name: str, version: str, kind: str, notes: Notes) -> None:
+    """Checks a kind that is not read in that version: another version of a known kind, or a misspelt one, is
+    refused."""
+    group = version.rpartition("/")[0]
     meant = [known for known, kinds in _KINDS.items() if kind in kinds]
+    for known in meant:
+        if known.rpartition("/")[0] == group:
+            raise InputError(object_name, "apiVersion", f"{version} is not read, {known} is")
+    near = nearest(kind, tuple(_KINDS.get(version, ())), _LIKE_KIND)
     if meant:
         problem = f"{version} is not read for a {kind}, {' or '.join(meant)} is"
         notes.pass_over(InputError(object_name, "apiVersion", problem))
-        return
-    near = nearest(kind, tuple(_KINDS.get(version, ())), _LIKE_KIND)
-    if near:
+    elif near:
         notes.pass_over(InputError(object_name, "kind", f"{kind} is not read, {near} is"))
 
 
@@ -208,11 +200,10 @@ def _check_setting_name(object_name: str, name: str, notes: Notes) -> None:
 def _named(where: str, raw: Mapping[str, Any]) -> str:
     """`kind namespace/name`, or where it stands when it has no name."""
     meta = raw.get("metadata")
-    name = meta.get("name") if isinstance(meta, Mapping) else None
-    if not isinstance(name, str) or not name or not isinstance(meta, Mapping):
+    if not isinstance(meta, Mapping) or not isinstance(meta.get("name"), str) or not meta["name"]:
         return where
     namespace = meta.get("namespace")
-    return f"{raw['kind']} {namespace}/{name}" if namespace else f"{raw['kind']} {name}"
+    return f"{raw['kind']} {namespace}/{meta['name']}" if namespace else f"{raw['kind']} {meta['name']}"
 
 
 def _check_disks(found: Objects) -> None:
