@@ -15,6 +15,7 @@ from controller.errors import BugError
 from controller.scheduler_config import tree
 from controller.scheduler_config.draft import Draft
 from controller.scheduler_config.entry import set_extender
+from controller.scheduler_config.fragments import header_of
 from controller.scheduler_config.options import DEFAULT_BURST, DEFAULT_QPS, Options
 from controller.scheduler_config.profiles import set_profile
 from controller.scheduler_config.tree import Layout
@@ -36,10 +37,10 @@ class Rendered:
     others: str = ""
 
 
-def new_config(options: Options, header: str = "") -> Rendered:
+def new_config(options: Options) -> Rendered:
     """A file with what the options say; everything else is left to kube-scheduler's defaults."""
     document = CommentedMap({"apiVersion": API_VERSION, "kind": KIND})
-    if header:
+    if header := header_of(options):
         document.yaml_set_start_comment(header)
     return _finished(Draft(document, options, Layout()))
 

@@ -20,9 +20,6 @@ WHY: Final = {
     ),
     "burst": "Some seconds' worth of requests in one burst.",
     "leaderElect": "Of several copies only the elected one schedules. A --leader-elect flag overrides this.",
-    "resourceName": "A Lease of its own: with the default name this scheduler would wait for the cluster's "
-    "kube-scheduler.",
-    "resourceNamespace": "The namespace in which it has rights to the Lease.",
     "enableProfiling": "The value that {title} sets by a flag; with a configuration file kube-scheduler ignores the "
     "flag.",
     "percentageOfNodesToScore": (

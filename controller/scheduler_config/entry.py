@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+from base64 import b64encode
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -13,21 +13,13 @@ from controller.model.names import EXTENDER_RESOURCE
 from controller.scheduler_config import tree
 from controller.scheduler_config.draft import WHY, Draft
 from controller.scheduler_config.options import (
-    CA,
-    CERTIFICATE,
-    KEY,
+    FILES,
+    LONGEST_TIMEOUT_MILLISECONDS,
     SERVICE,
     CertificateData,
     CertificateDirectory,
     Options,
 )
-
-VERBS: Final = (
-    ("filterVerb", "filter"),
-    ("prioritizeVerb", "prioritize"),
-    ("preemptVerb", "preempt"),
-)
-"""The calls that kube-scheduler makes. Not bind, unless the older entry has it: kube-scheduler binds itself."""
 
 WEIGHT: Final = 1
 _TRUE: Final = ("true", "yes", "on", "y")
@@ -122,47 +114,38 @@ def _resources(extender: dict[str, Any]) -> set[str]:
 
 def _entry(draft: Draft, choices: _Choices) -> CommentedMap:
     """Our item of `extenders`. Its first line has its comment beside it: one above would belong to the item before."""
-    options, column = draft.options, draft.layout.sequence
-    entry = CommentedMap(urlPrefix=options.url)
+    options, why = draft.options, dict(WHY)
+    if options.timeout_milliseconds > LONGEST_TIMEOUT_MILLISECONDS:
+        why["httpTimeout"] = WHY["longTimeout"]
+    if choices.ignorable:
+        why["ignorable"] = WHY["ignored"]
+    if isinstance(options.certificates, CertificateDirectory):
+        why["tlsConfig"] = WHY["tlsFiles"]
+    values: dict[str, Any] = {
+        "urlPrefix": options.url,
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "weight": choices.weight,
+        "preemptVerb": "preempt",
+        **({"bindVerb": "bind"} if choices.binds else {}),  # else kube-scheduler binds by itself
+        **_tls(options),
+        "nodeCacheCapable": True,
+        "ignorable": choices.ignorable,
+        "httpTimeout": options.timeout,
+        "managedResources": [{"name": EXTENDER_RESOURCE, "ignoredByScheduler": True}],
+    }
+    entry = tree.explained(values, why, draft.layout.sequence, draft.layout)
     why_address = "its name" if options.host == options.server_name else "an address of it"
     entry.yaml_add_eol_comment(f"the Service {SERVICE}, by {why_address}", "urlPrefix")
-
-    def put(key: str, value: object, why: str = "") -> None:
-        tree.put(entry, key, value, WHY[why or key], column)
-
-    for key, verb in VERBS:
-        put(key, verb)
-        if key == "prioritizeVerb":
-            put("weight", choices.weight)
-    if choices.binds:
-        put("bindVerb", "bind")
-    if options.certificates is not None:
-        is_inline = isinstance(options.certificates, CertificateData)
-        put("enableHTTPS", True)
-        put("tlsConfig", _tls(draft, options.certificates), "" if is_inline else "tlsFiles")
-    put("nodeCacheCapable", True)
-    put("ignorable", choices.ignorable, "ignored" if choices.ignorable else "")
-    long = options.timeout_milliseconds > 4_000
-    put("httpTimeout", options.timeout, "longTimeout" if long else "httpTimeout")
-    resource = CommentedMap(name=EXTENDER_RESOURCE)
-    tree.put(resource, "ignoredByScheduler", True, WHY["ignoredByScheduler"], 2 * column)
-    put("managedResources", CommentedSeq([resource]))
     return entry
 
 
-def _tls(draft: Draft, certificates: CertificateData | CertificateDirectory) -> CommentedMap:
-    column = draft.layout.sequence + draft.layout.mapping
+def _tls(options: Options) -> dict[str, Any]:
+    certificates = options.certificates
+    if certificates is None:
+        return {}
     if isinstance(certificates, CertificateData):
-        data = {"ca": certificates.ca, "cert": certificates.certificate, "key": certificates.key}
-        material = {f"{name}Data": _base64(content) for name, content in data.items()}
+        material = {f"{name}Data": b64encode(getattr(certificates, name)).decode() for name in FILES}
     else:
-        names = {"ca": CA, "cert": CERTIFICATE, "key": KEY}
-        material = {f"{name}File": f"{certificates.path.rstrip('/')}/{file}" for name, file in names.items()}
-    tls = CommentedMap()
-    for key, value in {"insecure": False, **material, "serverName": draft.options.server_name}.items():
-        tree.put(tls, key, value, WHY[key], column)
-    return tls
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
+        material = {f"{name}File": f"{certificates.path.rstrip('/')}/{file}" for name, file in FILES.items()}
+    return {"enableHTTPS": True, "tlsConfig": {"insecure": False, **material, "serverName": options.server_name}}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from controller.scheduler_config.options import (
@@ -26,16 +25,9 @@ from controller.scheduler_config.options import (
 VOLUME = "scheduler-extender"
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """A piece of another file: YAML, its first lines being comments that say where it goes."""
-
-    text: str
-
-
-def header_of(options: Options, *, is_merged: bool) -> str:
-    """What stands above the configuration: where it goes. Nothing above a merged one, whose owner has written that."""
-    if is_merged or not options.path:
+def header_of(options: Options) -> str:
+    """What stands above a new configuration: where it goes; "" where that is not ours to say."""
+    if not options.path:
         return ""
     lines = [f"For {options.path} on every machine that runs kube-scheduler."]
     if isinstance(options.certificates, CertificateData):
@@ -46,10 +38,16 @@ def header_of(options: Options, *, is_merged: bool) -> str:
     return "\n".join([*lines, *_about_address(options), ""])
 
 
-def fragments_of(options: Options) -> Sequence[Fragment]:
-    makers = {"kubeadm": _kubeadm, "k3s": _k3s, "rke2": _rke2}
-    make = makers.get(options.platform.name)
-    return make(options) if make else ()
+def fragments_of(options: Options) -> Sequence[str]:
+    """Pieces of other files: YAML, whose first lines are comments that say where it goes."""
+    match options.platform.name:
+        case "kubeadm":
+            return _kubeadm(options)
+        case "k3s":
+            return (_k3s(options),)
+        case "rke2":
+            return (_rke2(options),)
+    return ()
 
 
 def machine_patch(options: Options, config: str) -> str:
@@ -85,7 +83,7 @@ def _about_address(options: Options) -> list[str]:
     ]
 
 
-def _kubeadm(options: Options) -> Sequence[Fragment]:
+def _kubeadm(options: Options) -> tuple[str, str]:
     """Both shapes: since v1beta4 extra arguments are a list of names and values."""
     volumes = f"""\
   extraVolumes:
@@ -122,26 +120,25 @@ scheduler:
   extraArgs:
     config: {options.path}
 {volumes}"""
-    return (Fragment(newer), Fragment(older))
+    return newer, older
 
 
-def _k3s(options: Options) -> Sequence[Fragment]:
-    text = f"""\
+def _k3s(options: Options) -> str:
+    return f"""\
 # For /etc/rancher/k3s/config.yaml.d/scheduler-extender.yaml on every server; then restart the service k3s, one server
 # after the other. The plus adds to what earlier files set; files that come later by name need it for this key, too.
 # kube-scheduler runs inside k3s, so nothing has to be mounted.
 kube-scheduler-arg+:
   - config={options.path}
 """
-    return (Fragment(text),)
 
 
-def _rke2(options: Options) -> Sequence[Fragment]:
+def _rke2(options: Options) -> str:
     folder = PurePosixPath(options.path).parent
     certificates = ""
     if isinstance(options.certificates, CertificateDirectory) and PurePosixPath(options.certificates.path) != folder:
         certificates = f"  - {options.certificates.path}:{options.certificates.path}:ro\n"
-    text = f"""\
+    return f"""\
 # For /etc/rancher/rke2/config.yaml.d/scheduler-extender.yaml on every server; then restart the service rke2-server, one
 # server after the other. The plus adds to what earlier files set; files that come later by name need it, too.
 kube-scheduler-arg+:
@@ -151,4 +148,3 @@ kube-scheduler-arg+:
 kube-scheduler-extra-mount+:
   - {folder}:{folder}:ro
 {certificates}"""
-    return (Fragment(text),)

@@ -12,6 +12,7 @@ import yaml
 from controller.errors import ConfigError
 
 SERVICE: Final = "longhorn-scheduler-extender"
+NAMESPACE: Final = "longhorn-system"
 DEFAULT_PORT: Final = 9504
 DEFAULT_QPS: Final = 500
 DEFAULT_BURST: Final = 1000
@@ -77,6 +78,8 @@ PLATFORMS: Final = {
 
 CA, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
 """The extender's authority, what kube-scheduler shows to the extender, and its key: in Secrets and in directories."""
+FILES: Final = {"ca": CA, "cert": CERTIFICATE, "key": KEY}
+"""By what options and fields are called after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class CertificateData:
     """PEM that goes into the file itself."""
 
     ca: bytes
-    certificate: bytes
+    cert: bytes
     key: bytes = field(repr=False)
 
 
@@ -102,7 +105,7 @@ class Options:
     platform: Platform
     service_address: str = ""
     port: int = DEFAULT_PORT
-    namespace: str = "longhorn-system"
+    namespace: str = NAMESPACE
     certificates: CertificateData | CertificateDirectory | None = None  # None: plain HTTP, which somebody asked for
     timeout_milliseconds: int = LONGEST_TIMEOUT_MILLISECONDS
     allow_long_timeout: bool = False
@@ -187,16 +190,9 @@ class Options:
             "--certificate-dir",
             f"is not for {title}, whose configuration is inside a machine configuration",
         )
-        require(
-            not (self.platform.is_talos and self.kubeconfig),
-            "--kubeconfig",
-            f"is not for {title}, which sets it by itself",
-        )
-        require(
-            not self.config_path or bool(self.platform.config_path),
-            "--config-path",
-            f"is not for {title}",
-        )
+        named_twice = self.platform.is_talos and self.kubeconfig
+        require(not named_twice, "--kubeconfig", f"is not for {title}, which sets it by itself")
+        require(not self.config_path or bool(self.platform.config_path), "--config-path", f"is not for {title}")
 
 
 def parse_timeout(text: str) -> int:

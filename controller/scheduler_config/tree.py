@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -116,6 +117,22 @@ def put(node: CommentedMap, key: str, value: object, why: str, column: int) -> N
     if why:
         node.yaml_set_comment_before_after_key(key, before=why, indent=column)
     _give_tail(node, tail)
+
+
+def explained(values: Mapping[str, Any], why: Mapping[str, str], column: int, layout: Layout) -> CommentedMap:
+    """A new mapping at that column; what `why` says of a key stands in a comment above it. The first key of a list's
+    item must have none: it would belong to the item before."""
+    made = CommentedMap()
+    for key, value in values.items():
+        if isinstance(value, dict):
+            made[key] = explained(value, why, column + layout.mapping, layout)
+        elif isinstance(value, list):
+            made[key] = CommentedSeq(explained(item, why, column + layout.sequence, layout) for item in value)
+        else:
+            made[key] = value
+        if key in why:
+            made.yaml_set_comment_before_after_key(key, before=why[key], indent=column)
+    return made
 
 
 def append(items: CommentedSeq, value: CommentedMap) -> None:

@@ -80,7 +80,7 @@ def test_our_entry_comes_last_and_is_the_one_that_is_written_anew() -> None:
 def test_a_file_that_was_written_anew_is_merged_into_itself() -> None:
     for platform in ("plain", "k3s"):
         wanted = options(platform=platform, service_address="10.96.0.7", large_cluster=platform == "k3s")
-        text = new_config(wanted, "For somewhere.").text
+        text = new_config(wanted).text
         assert Rendered(text) == merged_config(text, "FILE", wanted)
 
 
