@@ -7,7 +7,7 @@ which is also what the file says.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap
 
@@ -97,60 +97,36 @@ def _check(draft: Draft) -> None:
                 draft.fail(f"{name}[{index}]", "is not a mapping")
 
 
-def _mapping(draft: Draft, name: str) -> CommentedMap:
-    """The mapping of that name, in block style; where there is none an empty one, not part of the document yet."""
-    found = draft.document.get(name)
-    if not found:
-        return CommentedMap()
-    made: CommentedMap = found
-    if tree.is_flow(made):
-        made.fa.set_block_style()
-    return made
-
-
-def _keep(draft: Draft, name: str, mapping: CommentedMap) -> None:
-    """Make it part of the document, when it is filled: comments at the document's end then stay there."""
-    if draft.document.get(name) is not mapping:
-        tree.put(draft.document, name, mapping, "", 0)
-
-
 def _set_connection(draft: Draft) -> None:
-    options = draft.options
-    connection = _mapping(draft, "clientConnection")
-    kubeconfig = options.kubeconfig or (connection.get("kubeconfig") or options.platform.kubeconfig)
+    options, connection = draft.options, tree.mapping_at(draft.document, "clientConnection")
+    kubeconfig = options.kubeconfig or connection.get("kubeconfig") or options.platform.kubeconfig
     if kubeconfig:
         draft.put(connection, "kubeconfig", kubeconfig, 1)
     for name, asked, least in (("qps", options.qps, DEFAULT_QPS), ("burst", options.burst, DEFAULT_BURST)):
-        had = connection.get(name)
-        if had is not None and not _is_number(had):
-            draft.fail(f"clientConnection.{name}", f"is not a number: {had!r}")
+        had = _number(draft, connection.get(name), f"clientConnection.{name}")
         value = asked or (had if had and had >= least else least)
         if had and value != had:
             draft.note(f"clientConnection.{name}", f"was {had}, is {value}")
         draft.put(connection, name, value, 1)
-    _keep(draft, "clientConnection", connection)
+    tree.put(draft.document, "clientConnection", connection, "", 0)
 
 
 def _set_election(draft: Draft) -> None:
-    options = draft.options
-    election = _mapping(draft, "leaderElection")
-    had = election.get("leaderElect")
-    wanted = options.leader_elect if options.leader_elect is not None else (True if had is None else had)
-    draft.put(election, "leaderElect", wanted, 1)
-    _keep(draft, "leaderElection", election)
+    election, wanted = tree.mapping_at(draft.document, "leaderElection"), draft.options.leader_elect
+    if wanted is not None or election.get("leaderElect") is None:
+        draft.put(election, "leaderElect", wanted is not False, 1)
+    tree.put(draft.document, "leaderElection", election, "", 0)
 
 
 def _set_percentage(draft: Draft) -> None:
     name = "percentageOfNodesToScore"
-    options, had = draft.options, draft.document.get(name)
-    if had is not None and not _is_number(had):
-        draft.fail(name, f"is not a number: {had!r}")
-    wanted = LARGE_CLUSTER_NODES if options.large_cluster else ALL_NODES
-    if had and not options.large_cluster:
-        if had != wanted:
-            draft.note(name, f"{had} is kept; with {wanted} the extender sees all nodes in each call")
-    else:
-        draft.put(draft.document, name, wanted, 0, "large" if options.large_cluster else "")
+    had = _number(draft, draft.document.get(name), name)
+    if draft.options.large_cluster:
+        draft.put(draft.document, name, LARGE_CLUSTER_NODES, 0, "large")
+    elif not had:
+        draft.put(draft.document, name, ALL_NODES, 0)
+    elif had != ALL_NODES:
+        draft.note(name, f"{had} is kept; with {ALL_NODES} the extender sees all nodes in each call")
     for index, profile in enumerate(draft.document.get("profiles") or ()):
         if profile.get(name):
             draft.note(
@@ -158,5 +134,8 @@ def _set_percentage(draft: Draft) -> None:
             )
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+def _number(draft: Draft, value: Any, field_path: str) -> Any:
+    """That value, if it is a number or None."""
+    if value is not None and not (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
+        draft.fail(field_path, f"is not a number: {value!r}")
+    return value

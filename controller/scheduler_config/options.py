@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import yaml
@@ -142,12 +142,12 @@ class Options:
         return self.config_path or self.platform.config_path
 
     def checked(self) -> Options:
-        """Itself with all defaults in place; ConfigError names the first option that cannot work."""
+        """Itself; ConfigError names the first option that cannot work."""
         self._check_address()
         self._check_numbers()
         self._check_names()
         self._check_platform()
-        return replace(self, config_path=self.path)
+        return self
 
     def _check_address(self) -> None:
         require(_is_name(self.namespace, subdomain=False), "--namespace", f"is not a namespace: {self.namespace!r}")
@@ -198,8 +198,8 @@ class Options:
 def parse_timeout(text: str) -> int:
     """Milliseconds of `4s`, `3500ms` or `4`; ConfigError."""
     found = _TIMEOUT.fullmatch(text)
-    require(found is not None, "--http-timeout", f"is not a duration such as 4s or 3500ms: {text!r}")
-    assert found is not None
+    if found is None:
+        raise ConfigError(f"--http-timeout: is not a duration such as 4s or 3500ms: {text!r}")
     return int(found["number"]) * (1 if found["unit"] == "ms" else 1000)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 from ruamel.yaml import YAML
@@ -14,6 +14,7 @@ from ruamel.yaml.error import YAMLError
 
 from controller.errors import ConfigError
 
+_Collection = TypeVar("_Collection", CommentedMap, CommentedSeq)
 _NO_FOLDING: Final = 2**30  # columns: a certificate stays on one line
 
 
@@ -149,14 +150,20 @@ def replace(items: CommentedSeq, index: int, value: CommentedMap) -> None:
     _give_tail(value, tail)
 
 
+def mapping_at(document: CommentedMap, key: str) -> CommentedMap:
+    """The mapping under that key, in block style; where there is none an empty one, not part of the document yet: `put`
+    it there once it is filled, so that comments at the document's end stay there."""
+    return in_block_style(document.get(key) or CommentedMap())
+
+
 def is_flow(node: object) -> bool:
     return isinstance(node, CommentedMap | CommentedSeq) and node.fa.flow_style() is True
 
 
-def in_block_style(items: CommentedSeq) -> CommentedSeq:
-    if is_flow(items):
-        items.fa.set_block_style()
-    return items
+def in_block_style(node: _Collection) -> _Collection:
+    if is_flow(node):
+        node.fa.set_block_style()
+    return node
 
 
 def copy_of(node: Any) -> Any:
