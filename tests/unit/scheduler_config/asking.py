@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import re
 from base64 import b64encode
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -21,19 +20,16 @@ from controller.errors import NotFoundError
 from controller.kube.resources import SECRETS, SERVICES, Resource
 from controller.scheduler_config import command
 from controller.scheduler_config.config import Rendered
+from controller.scheduler_config.from_cluster import Get
 from controller.scheduler_config.options import SERVICE
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES: dict[str, list[str]] = {
-    "plain": [],
     "kubeadm": [],
-    "k3s": ["--service-address", "192.0.2.10", "--port", "30504", "--insecure-plain-http"],
+    "k3s": ["--part", "wiring"],
     "rke2": ["--service-address", "fd00:10::7", "--ignorable", "--certificate-dir", "/etc/extender"],
-    "talos": [],
-    "talos-document": ["--insecure-plain-http"],
 }
 CLUSTER_IP = "10.96.0.7"
-Get = Callable[[Resource, str, str], dict[str, Any]]
 
 
 @cache
@@ -79,13 +75,14 @@ def config(*words: str) -> dict[str, Any]:
     return document
 
 
-def golden_path(platform: str) -> Path:
-    return GOLDEN / f"{platform}.yaml"
+def golden(platform: str) -> str:
+    return (GOLDEN / f"{platform}.yaml").read_text()
 
 
 def main() -> None:
     for platform, words in CASES.items():
-        golden_path(platform).write_text(whole("--for", platform, *words))
+        (GOLDEN / f"{platform}.yaml").write_text(whole("--for", platform, *words))
+    (GOLDEN / "talos.yaml").write_text(whole("--for", "talos").partition("cluster:\n")[0])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import base64
 import shlex
 import subprocess
 import sys
+import textwrap
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from certs.authority import LeafSpec, make_authority, sign
 from controller.errors import ConfigError, NotFoundError, UnavailableError
 from controller.kube.resources import Resource
 from controller.scheduler_config.command import printed
+from controller.scheduler_config.options import FILES
 from controller.settings import LIVE_FIELDS
 from tests.e2e.scheduling import with_changes
 from tests.unit.pages import yaml_blocks
@@ -26,7 +28,7 @@ from tests.unit.scheduler_config.asking import (
     ask,
     cluster,
     config,
-    golden_path,
+    golden,
     secret,
     whole,
 )
@@ -38,12 +40,8 @@ ADDRESS = ("--service-address", "10.96.0.7")
 OFFLINE = ("--certificate-dir", "/etc/extender")
 
 
-def documents(text: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(text))
-
-
 def wiring(platform: str, *words: str) -> list[dict[str, Any]]:
-    return documents(ask("--for", platform, *ADDRESS, "--part", "wiring", *words).text)
+    return list(yaml.safe_load_all(ask("--for", platform, *ADDRESS, "--part", "wiring", *words).text))
 
 
 def extender(*words: str) -> dict[str, Any]:
@@ -57,12 +55,37 @@ def extender(*words: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("platform", CASES)
 def test_the_output_is_what_was_looked_at(platform: str) -> None:
-    assert golden_path(platform).read_text() == whole("--for", platform, *CASES[platform])
+    assert golden(platform) == whole("--for", platform, *CASES[platform])
 
 
-@pytest.mark.parametrize("platform", CASES)
-def test_every_line_of_the_configuration_is_explained(platform: str) -> None:
-    lines = ask("--for", platform, *CASES[platform], "--part", "config").text.splitlines()
+def test_plain_is_the_configuration_of_kubeadm_without_what_is_around_it() -> None:
+    document = golden("kubeadm").split("---\n")[0]
+    assert document[document.index("apiVersion") :] == whole("--for", "plain", "--service-address", CLUSTER_IP)
+
+
+def test_k3s_has_the_configuration_of_rke2_with_its_own_paths() -> None:
+    text = golden("rke2").split("---\n")[0].replace("RKE2", "K3s").replace("/lib/rancher/rke2", "/lib/rancher/k3s")
+    text = text.replace("/etc/rancher/rke2/scheduler-extender/config.yaml", "/etc/rancher/k3s/scheduler-extender.yaml")
+    assert text == whole("--for", "k3s", "--part", "config", *CASES["rke2"])
+
+
+@pytest.mark.parametrize("platform", ["talos", "talos-document"])
+def test_talos_gets_the_configuration_as_a_part_of_its_own(platform: str) -> None:
+    whose = {
+        "talos": "cluster:\n  scheduler:\n    config:\n",
+        "talos-document": "apiVersion: v1alpha1   # of Talos\nkind: KubeSchedulerConfig\nconfig:\n",
+    }
+    head, body = whole("--for", platform).split(whose[platform])
+    assert golden("talos") == head
+    expected = whole("--for", "k3s", "--part", "config").replace("K3s", "Talos")
+    lines = expected[expected.index("apiVersion") :].splitlines(keepends=True)
+    assert "kubeconfig: " in lines[4]  # Talos writes its own there
+    assert "".join(lines[:3] + lines[5:]) == textwrap.dedent(body)
+
+
+@pytest.mark.parametrize("words", [[], ["--insecure-plain-http", "--large-cluster"], [*CASES["rke2"]]])
+def test_every_line_of_the_configuration_is_explained(words: list[str]) -> None:
+    lines = ask("--for", "k3s", *words, "--part", "config").text.splitlines()
     # Parents are explained by their children; the first line of an entry has its comment beside it.
     bare = [
         line.strip()
@@ -91,7 +114,7 @@ def test_the_page_shows_the_same_wiring(platform: str) -> None:
     assert wiring(platform)[0] in shown
 
 
-@pytest.mark.parametrize("platform", ON_HOSTS)
+@pytest.mark.parametrize("platform", ["kubeadm", "rke2"])
 def test_the_parts_together_are_the_whole(platform: str) -> None:
     words = ["--for", platform, *CASES[platform]]
     parts = [ask(*words, "--part", part).text for part in ("config", "wiring")]
@@ -106,42 +129,9 @@ def test_the_name_of_the_setting_in_the_comments_is_one() -> None:
 # Wiring
 
 
-def test_kubeadm_gets_arguments_in_both_shapes_and_the_file_mounted() -> None:
-    path = "/etc/kubernetes/ks.yaml"
-    newer, older = wiring("kubeadm", "--config-path", path)
-    assert {"name": "config", "value": path} == newer["scheduler"]["extraArgs"][0]
-    assert {"config": path} == older["scheduler"]["extraArgs"]
-    assert ("kubeadm.k8s.io/v1beta4", "kubeadm.k8s.io/v1beta3") == (newer["apiVersion"], older["apiVersion"])
-    (volume,) = newer["scheduler"]["extraVolumes"]
-    assert (path, path) == (volume["hostPath"], volume["mountPath"])
-    assert newer["scheduler"]["extraVolumes"] == older["scheduler"]["extraVolumes"]
-
-
-def test_k3s_and_rke2_get_arguments_that_add_to_those_of_other_files() -> None:
-    assert [{"kube-scheduler-arg+": ["config=/etc/rancher/k3s/scheduler-extender.yaml"]}] == wiring("k3s")
-    (rke2,) = wiring("rke2")
-    (argument,), (mount,) = rke2["kube-scheduler-arg+"], rke2["kube-scheduler-extra-mount+"]
-    source, target, mode = mount.split(":")
-    path = argument.removeprefix("config=")
-    # The file itself is mounted by RKE2 where its argument names it; once more would be a mount too many.
-    assert (source, "ro") == (target, mode)
-    assert path != source
-    assert path.startswith(f"{source}/")
-
-
-def talos(platform: str, *words: str) -> dict[str, Any]:
-    (document,) = documents(ask("--for", platform, *ADDRESS, *words).text)
-    return document
-
-
-def test_talos_gets_the_configuration_as_a_part_of_its_own() -> None:
-    within = talos("talos")
-    found = within["cluster"]["scheduler"]["config"]
-    assert {"cluster": {"scheduler": {"config": found}}} == within
-    assert {"apiVersion": "v1alpha1", "kind": "KubeSchedulerConfig", "config": found} == talos("talos-document")
-    expected = config("--for", "plain", *ADDRESS)
-    del expected["clientConnection"]["kubeconfig"]  # Talos writes its own there
-    assert {**expected, "enableProfiling": False} == found
+def test_another_path_stands_wherever_the_usual_one_does() -> None:
+    usual, own = "/etc/kubernetes/scheduler-extender.yaml", "/etc/kubernetes/ks.yaml"
+    assert golden("kubeadm").replace(usual, own) == whole("--for", "kubeadm", "--config-path", own)
 
 
 @pytest.mark.parametrize("platform", ["talos", "talos-document"])
@@ -192,16 +182,9 @@ def test_a_longer_timeout_has_to_be_asked_for() -> None:
     assert "4001ms" == extender(*words, "--allow-long-timeout")["httpTimeout"]
 
 
-@pytest.mark.parametrize(
-    ("address", "url"),
-    [
-        ("10.0.0.1", "https://10.0.0.1:9504"),
-        ("fd00::1", "https://[fd00::1]:9504"),
-        ("extender.example.org", "https://extender.example.org:9504"),
-    ],
-)
-def test_addresses_of_all_kinds_make_a_url(address: str, url: str) -> None:
-    assert url == extender("--for", "kubeadm", "--service-address", address)["urlPrefix"]
+@pytest.mark.parametrize(("address", "host"), [("10.0.0.1", "10.0.0.1"), ("fd00::1", "[fd00::1]"), ("a.org", "a.org")])
+def test_addresses_of_all_kinds_make_a_url(address: str, host: str) -> None:
+    assert f"https://{host}:9504" == extender("--for", "kubeadm", "--service-address", address)["urlPrefix"]
 
 
 # Certificates
@@ -209,14 +192,15 @@ def test_addresses_of_all_kinds_make_a_url(address: str, url: str) -> None:
 
 @pytest.fixture(scope="module")
 def pem() -> dict[str, bytes]:
+    """What the options for files name, and a key that belongs to none of them."""
     ca = make_authority("ca", timedelta(days=9), NOW)
-    leaf, other = (sign(ca, LeafSpec(name, timedelta(days=8), is_client=True), NOW) for name in ("client", "other"))
-    return {"ca": ca.certificate, "cert": leaf.certificate, "key": leaf.key, "other": other.key}
+    other = sign(ca, LeafSpec("other", timedelta(days=8), is_client=True), NOW).key
+    return {**{name: secret()[file] for name, file in FILES.items()}, "other": other}
 
 
 def files(folder: Path, pem: dict[str, bytes], **exchanged: bytes) -> list[str]:
     words = []
-    for name in ("ca", "cert", "key"):
+    for name in FILES:
         path = folder / f"{name}.pem"
         path.write_bytes(exchanged.get(name, pem[name]))
         words += [f"--{name}-file", str(path)]
@@ -229,12 +213,15 @@ def test_a_file_with_a_key_says_so(tmp_path: Path, pem: dict[str, bytes]) -> Non
     assert [True, True, False] == ["It holds a private key" in text for text in texts]
 
 
-def test_what_is_not_given_is_read_from_the_cluster() -> None:
-    entry = extender("--for", "kubeadm")
-    assert f"https://{CLUSTER_IP}:9504" == entry["urlPrefix"]
-    assert list(secret().values()) == [
-        base64.b64decode(entry["tlsConfig"][name]) for name in ("caData", "certData", "keyData")
-    ]
+def test_what_is_not_given_is_read_from_the_cluster(tmp_path: Path, pem: dict[str, bytes]) -> None:
+    text = ask("--for", "kubeadm", "--namespace", "storage").text
+    assert text == ask("--for", "kubeadm", "--namespace", "storage", *files(tmp_path, pem)).text
+    (entry,) = yaml.safe_load(text)["extenders"]
+    assert (f"https://{CLUSTER_IP}:9504", True) == (entry["urlPrefix"], entry["enableHTTPS"])
+    tls = entry["tlsConfig"]
+    assert ["insecure", "caData", "certData", "keyData", "serverName"] == list(tls)
+    assert list(secret().values()) == [base64.b64decode(tls[f"{name}Data"]) for name in FILES]
+    assert (False, "longhorn-scheduler-extender.storage.svc") == (tls["insecure"], tls["serverName"])
     assert "https://longhorn-scheduler-extender.longhorn-system.svc:9504" == extender("--for", "plain")["urlPrefix"]
 
 
@@ -289,22 +276,11 @@ def test_a_secret_that_is_not_what_it_should_be_is_named() -> None:
         ask("--for", "plain", get=damaged)
 
 
-def test_a_directory_is_named_and_mounted_and_the_file_holds_no_secret() -> None:
-    words = ["--certificate-dir", "/etc/extender", *ADDRESS]
-    tls = extender("--for", "kubeadm", *words)["tlsConfig"]
-    assert {
-        "insecure": False,
-        "caFile": "/etc/extender/ca.crt",
-        "certFile": "/etc/extender/tls.crt",
-        "keyFile": "/etc/extender/tls.key",
-        "serverName": "longhorn-scheduler-extender.longhorn-system.svc",
-    } == tls
-    for found in wiring("kubeadm", *words):
+def test_a_directory_with_certificates_is_mounted_once() -> None:
+    for found in wiring("kubeadm", "--certificate-dir", "/etc/extender"):
         assert ["/etc/kubernetes/scheduler-extender.yaml", "/etc/extender"] == [
             volume["mountPath"] for volume in found["scheduler"]["extraVolumes"]
         ]
-    (rke2,) = wiring("rke2", *words)
-    assert "/etc/extender:/etc/extender:ro" in rke2["kube-scheduler-extra-mount+"]
     (same,) = wiring("rke2", "--certificate-dir", "/etc/rancher/rke2/scheduler-extender")
     assert 1 == len(same["kube-scheduler-extra-mount+"])
 
@@ -331,17 +307,6 @@ def test_the_file_is_written_for_its_owner_alone_and_the_rest_is_printed(tmp_pat
         printed(rendered, str(tmp_path / "nowhere" / "config.yaml"))
 
 
-def test_certificates_stand_in_the_file_itself(tmp_path: Path, pem: dict[str, bytes]) -> None:
-    entry = extender("--for", "kubeadm", *ADDRESS, "--namespace", "storage", *files(tmp_path, pem))
-    tls = entry["tlsConfig"]
-    assert ("https://10.96.0.7:9504", True) == (entry["urlPrefix"], entry["enableHTTPS"])
-    assert ["insecure", "caData", "certData", "keyData", "serverName"] == list(tls)
-    assert [pem["ca"], pem["cert"], pem["key"]] == [
-        base64.b64decode(tls[f"{name}Data"]) for name in ("ca", "cert", "key")
-    ]
-    assert (False, "longhorn-scheduler-extender.storage.svc") == (tls["insecure"], tls["serverName"])
-
-
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
@@ -359,15 +324,11 @@ def test_a_file_that_is_not_what_it_should_be_is_named(
         ask("--for", "plain", *words)
 
 
-def test_the_three_files_go_together(tmp_path: Path, pem: dict[str, bytes]) -> None:
+def test_the_three_files_go_together_and_are_there(tmp_path: Path, pem: dict[str, bytes]) -> None:
     words = files(tmp_path, pem)
     for missing, option in ((0, "--ca-file"), (2, "--cert-file"), (4, "--key-file")):
         with pytest.raises(ConfigError, match=f"^{option}: is missing"):
             ask("--for", "plain", *words[:missing], *words[missing + 2 :])
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path, pem: dict[str, bytes]) -> None:
-    words = files(tmp_path, pem)
     (tmp_path / "cert.pem").unlink()
     with pytest.raises(ConfigError, match=r"^--cert-file: .*cert.pem: No such file"):
         ask("--for", "plain", *words)
@@ -380,22 +341,14 @@ REFUSED = {
     "--port": ["plain --port 0", "plain --port 65536"],
     "--namespace": ["plain --namespace a.b", "plain --namespace ''"],
     "--service-address": [
-        *(f"plain --service-address {text}" for text in ("'a b'", "http://x", "10.0.0.256", "fe80::1%eth0")),
+        f"plain --service-address {text}" for text in ("'a b'", "http://x", "10.0.0.256", "fe80::1%eth0")
     ],
-    "--certificate-dir": [
-        "plain --certificate-dir relative",
-        "talos --certificate-dir /a",
-    ],
+    "--certificate-dir": ["plain --certificate-dir relative", "talos --certificate-dir /a"],
     "--http-timeout": ["plain --http-timeout 0", "plain --http-timeout=-1s", "plain --http-timeout 1m"],
     "--qps": ["plain --qps 0"],
     "--burst": ["plain --burst -1", "plain --qps 2000"],
-    "--scheduler-name": [
-        *(f"plain --scheduler-name {name}" for name in ("A", "yes", "off", "n", "0755", "12")),
-    ],
-    "--kubeconfig": [
-        "plain --kubeconfig relative",
-        "talos-document --kubeconfig /a",
-    ],
+    "--scheduler-name": [f"plain --scheduler-name {name}" for name in ("A", "yes", "off", "n", "0755", "12")],
+    "--kubeconfig": ["plain --kubeconfig relative", "talos-document --kubeconfig /a"],
     "--config-path": [
         "kubeadm --service-address 10.96.0.7 --config-path /a:b",
         "plain --config-path /a",
@@ -449,20 +402,3 @@ def test_what_the_tests_change_in_it_is_what_the_options_change() -> None:
     assert config("--for", "plain", *words) == changed
     plain = with_changes(config("--for", "plain"), plain_http=True)
     assert config("--for", "plain", "--insecure-plain-http") == plain
-
-
-@pytest.mark.parametrize(
-    ("changes", "absent", "other"),
-    [
-        ({"filter_only": True}, {"prioritizeVerb", "weight", "preemptVerb"}, {}),
-        ({"preempt": False}, {"preemptVerb"}, {}),
-        ({"bind": True}, set(), {"bindVerb": "bind"}),
-        ({"node_cache_capable": False}, set(), {"nodeCacheCapable": False}),
-    ],
-)
-def test_a_test_that_asks_for_a_change_gets_that_one(
-    changes: dict[str, Any], absent: set[str], other: dict[str, Any]
-) -> None:
-    base = config("--for", "plain")
-    ((expected,), (actual,)) = (found["extenders"] for found in (base, with_changes(base, **changes)))
-    assert {name: value for name, value in expected.items() if name not in absent} | other == actual
