@@ -70,14 +70,9 @@ def test_the_commands_that_add_objects_are_answered(command: str, reason: str, t
     for name, items in (("longhorn", objects), ("cluster", [])):
         (tmp_path / f"{name}.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     line = command.replace("python -m", f"{sys.executable} -m")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(
-        ["bash", "-c", line],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
+        ["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=True
     )
     (step,) = json.loads(ended.stdout)["steps"]
     assert "n2" == step["scheduled"]["node"]

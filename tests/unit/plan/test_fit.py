@@ -53,16 +53,33 @@ def bound(of: str, *replicas: Raw, **spec: Any) -> list[Raw]:
     return [claim(of, bound="v"), pv("v", of), facts, *replicas]
 
 
+def asked(objects: list[Raw], nodes: tuple[str, ...], promises: list[Raw] | None = None) -> tuple[list[Raw], Raw]:
+    """Objects, with the class that claims name, and the question about the pod."""
+    details: Raw = {"pod": "ns/p", "nodes": list(nodes), **({} if promises is None else {"promises": promises})}
+    has_class = any(one["metadata"]["name"] == "local" for one in objects)
+    return objects if has_class else [CLASS, *objects], {"fit": details}
+
+
 def fit(objects: list[Raw], *nodes: str, promises: list[Raw] | None = None, **more: Any) -> dict[str, Raw]:
-    details: Raw = {"pod": "ns/p", "nodes": list(nodes)}
-    if promises is not None:
-        details["promises"] = promises
-    found: dict[str, Raw] = saved.ask([CLASS, *objects], {"fit": details}, **more)["nodes"]
+    found: dict[str, Raw] = saved.ask(*asked(objects, nodes, promises), **more)["nodes"]
     return found
 
 
 def verdicts(objects: list[Raw], *nodes: str, **more: Any) -> dict[str, str]:
     return {name: entry["verdict"] for name, entry in fit(objects, *nodes, **more).items()}
+
+
+def refused(objects: list[Raw], *nodes: str) -> InputError:
+    with pytest.raises(InputError) as caught:
+        fit(objects, *nodes)
+    return caught.value
+
+
+def told(objects: list[Raw], *nodes: str, promises: list[Raw] | None = None, lenient: bool = True) -> list[str]:
+    """The verdict on each node, then what is said beside."""
+    notes, (given, question) = Notes(is_lenient=lenient), asked(objects, nodes, promises)
+    found = plan.answer({"objects": given, "question": question}, NOW, notes)["nodes"]
+    return [*(entry["verdict"] for entry in found.values()), *notes.lines()]
 
 
 def reasons(entry: Raw) -> list[str]:
@@ -102,11 +119,6 @@ def test_promises_count_up_to_the_last_byte() -> None:
         assert {"a": expected} == verdicts(objects, "a", promises=[{"node": "a", "volume": "w", "size": size}])
 
 
-def test_a_promise_to_the_pods_own_volume_is_not_in_its_way() -> None:
-    objects = [node("a"), pod("data"), claim("data")]
-    assert {"a": "sure"} == verdicts(objects, "a", promises=[promise("a", 60, "pvc-uid-data")])
-
-
 def test_a_promise_lies_only_on_disks_that_take_its_volume() -> None:
     disks = {"d1": {}, "d2": {"spec": {"tags": ["fast"]}}}
     objects = [node("a", disks=disks), pod("data"), claim("data"), volume("w", gib=60, diskSelector=["fast"])]
@@ -122,10 +134,6 @@ def test_a_node_without_longhorn_is_unsuitable_only_where_room_is_needed() -> No
     anywhere = claim("data")
     anywhere["spec"]["storageClassName"] = "spread"
     assert {"a": "sure", "b": "sure"} == verdicts([spread, node("a"), *kube, pod("data"), anywhere], "a", "b")
-
-
-def test_without_kubernetes_nodes_longhorns_are_enough() -> None:
-    assert {"a": "sure"} == verdicts([node("a"), pod("data"), claim("data")], "a")
 
 
 def test_another_node_may_take_a_copy_only_without_the_one_that_has_it() -> None:
@@ -159,29 +167,23 @@ def test_a_pod_without_longhorn_volumes_fits_everywhere() -> None:
 
 
 def test_what_is_not_among_the_objects_counts_as_nothing_and_is_named() -> None:
-    lost = claim("lost", bound="gone")
-    objects = [node("a"), pod("none", "lost"), lost]
-    with pytest.raises(InputError) as caught:
-        fit(objects, "a")
-    assert "Pod ns/p: there is no PersistentVolumeClaim ns/none in objects" == str(caught.value)
-    notes = Notes(is_lenient=True)
-    document = {"objects": objects, "question": {"fit": {"pod": "ns/p", "nodes": ["a"]}}}
-    assert "sure" == plan.answer(document, datetime.now(UTC), notes)["nodes"]["a"]["verdict"]
+    objects = [node("a"), pod("none", "lost"), claim("lost", bound="gone")]
+    assert "Pod ns/p: there is no PersistentVolumeClaim ns/none in objects" == str(refused(objects, "a"))
     assert [
+        "sure",
         "Pod ns/p: there is no PersistentVolumeClaim ns/none in objects, which counts as nothing",
         "Pod ns/p: there is no PersistentVolume gone in objects, which counts as nothing",
-    ] == notes.lines()
+    ] == told(objects, "a")
 
 
 def test_a_claim_without_a_class_counts_as_nothing_and_is_named() -> None:
-    asked = claim("data", 9000)
-    del asked["spec"]["storageClassName"]
-    objects = [node("a"), pod("data"), asked]
-    with pytest.raises(InputError) as caught:
-        fit(objects, "a")
-    assert "spec.storageClassName" == caught.value.field_name
-    assert "is missing, and no StorageClass in objects is the default one" == caught.value.problem
-    assert "sure" == fit(objects, "a", lenient=True)["a"]["verdict"]
+    bare = claim("data", 9000)
+    del bare["spec"]["storageClassName"]
+    objects = [node("a"), pod("data"), bare]
+    found = refused(objects, "a")
+    assert "spec.storageClassName" == found.field_name
+    assert "is missing, and no StorageClass in objects is the default one" == found.problem
+    assert ["sure", f"{found}, which counts as nothing"] == told(objects, "a")
 
 
 def test_claims_without_a_uid_are_told_apart_by_their_names() -> None:
@@ -196,40 +198,29 @@ def test_no_nodes_are_no_answer() -> None:
 URL = "s3://bucket/?backup=backup-1&volume=vol-1"
 
 
-@pytest.mark.parametrize(("gib", "verdict"), [(90, "full"), (70, "sure"), (None, "sure")])
-def test_a_restored_volume_counts_as_large_as_its_backup(gib: int | None, verdict: str) -> None:
+NO_BACKUP = "Pod ns/p: there is no Backup backup-1 in objects, so that the volume counts as large as is requested"
+
+
+@pytest.mark.parametrize(("gib", "expected"), [(90, ["full"]), (70, ["sure"]), (None, ["sure", NO_BACKUP])])
+def test_a_restored_volume_counts_as_large_as_its_backup(gib: int | None, expected: list[str]) -> None:
     """On a node with 80 GiB, where 60 are asked for."""
-    restored = {**CLASS, "metadata": {"name": "restored"}, "parameters": {**CLASS_PARAMETERS, "fromBackup": URL}}
-    asked = claim("c")
-    asked["spec"]["storageClassName"] = "restored"
+    restored = {**CLASS, "parameters": {**CLASS_PARAMETERS, "fromBackup": URL}}
     status = {"url": URL, "volumeSize": str((gib or 0) * GIB)}
     backups = [] if gib is None else [longhorn("Backup", "backup-1", status=status)]
-    found = fit([restored, asked, pod("c"), node("n1", gib=80), *backups], "n1", lenient=gib is None)
-    assert verdict == found["n1"]["verdict"]
-
-
-def test_a_missing_backup_is_told() -> None:
-    restored = {**CLASS, "parameters": {**CLASS_PARAMETERS, "fromBackup": URL}}
-    notes = Notes(is_lenient=True)
-    question = {"fit": {"pod": "ns/p", "nodes": ["n1"]}}
-    plan.answer({"objects": [restored, claim("c"), pod("c"), node("n1")], "question": question}, NOW, notes)
-    said = "Pod ns/p: there is no Backup backup-1 in objects, so that the volume counts as large as is requested"
-    assert [said] == notes.lines()
+    objects = [restored, claim("c"), pod("c"), node("n1", gib=80), *backups]
+    assert expected == told(objects, "n1", lenient=gib is None)
 
 
 def test_a_promise_that_no_disk_of_its_node_has_room_for_counts_as_nothing_and_is_named() -> None:
     """Those of the pod's own volumes never count."""
-    objects = [node("a"), node("b"), pod("data"), claim("data"), CLASS]
+    objects = [node("a"), node("b"), pod("data"), claim("data")]
     promises = [promise("a", 99), promise("b", 101, "w"), promise("a", 2, "v"), promise("b", 200, "pvc-uid-data")]
-    question = {"fit": {"pod": "ns/p", "nodes": ["a", "b"], "promises": promises}}
-    notes = Notes()
-    found = plan.answer({"objects": objects, "question": question}, NOW, notes)["nodes"]
-    assert ["contended", "sure"] == [found[name]["verdict"] for name in ("a", "b")]
-    where = "question.fit.promises"
     assert [
-        f"{where}[1]: no disk of b has room for 101 GiB, so that it counts as nothing",
-        f"{where}[2]: no disk of a has room for 2 GiB, so that it counts as nothing",
-    ] == notes.lines()
+        "contended",
+        "sure",
+        "question.fit.promises[1]: no disk of b has room for 101 GiB, so that it counts as nothing",
+        "question.fit.promises[2]: no disk of a has room for 2 GiB, so that it counts as nothing",
+    ] == told(objects, "a", "b", promises=promises, lenient=False)
 
 
 @pytest.mark.parametrize(
@@ -243,22 +234,17 @@ def test_a_promise_that_no_disk_of_its_node_has_room_for_counts_as_nothing_and_i
 def test_a_class_needs_its_backing_image_unless_it_says_how_to_make_it(parameters: Raw, field: str) -> None:
     made = {**CLASS, "parameters": {**CLASS["parameters"], "backingImage": "image", **parameters}}
     objects = [node("a"), pod("data"), claim("data")]
-    question = {"fit": {"pod": "ns/p", "nodes": ["a"]}}
-    complaint = None
-    try:
-        saved.ask([made, *objects], question)
-    except InputError as error:
-        complaint = error
-    assert (field, bool(field)) == (getattr(complaint, "field_name", ""), complaint is not None)
-    assert saved.ask([made, *objects], question, lenient=True)
-    assert saved.ask([made, *objects, longhorn("BackingImage", "image")], question)
+    if field:
+        assert field == refused([made, *objects], "a").field_name
+    else:
+        assert fit([made, *objects], "a")
+    assert fit([made, *objects], "a", lenient=True)
+    assert fit([made, *objects, longhorn("BackingImage", "image")], "a")
 
 
 def test_a_volume_needs_its_backing_image() -> None:
-    objects = [CLASS, node("a"), pod("data"), *bound("data", backingImage="image")]
-    with pytest.raises(InputError) as caught:
-        saved.ask(objects, {"fit": {"pod": "ns/p", "nodes": ["a"]}})
-    assert ("Volume longhorn-system/v", "spec.backingImage") == (caught.value.object_name, caught.value.field_name)
+    found = refused([node("a"), pod("data"), *bound("data", backingImage="image")], "a")
+    assert ("Volume longhorn-system/v", "spec.backingImage") == (found.object_name, found.field_name)
 
 
 def test_several_questions_are_answered_as_each_of_them_alone() -> None:
