@@ -27,12 +27,15 @@ _MORE_MEMORY: Final = 150 * MEBIBYTE
 _MOST_CHANGES: Final = 4
 _REPORTED: Final = 10_000  # runs between two lines about them
 _MOST_LINES: Final = 4
+_OF_THE_WHOLE: Final = ("the document is not an object", "takes more memory", "is not one of")  # a part called ""
 _STATUS: Final = Path("/proc/self/status")
 _FORGET_PEAK: Final = Path("/proc/self/clear_refs")
 # What a value may become besides anything: the edges of what is read.
-_EDGES: Final = (
+_EDGES: Final[tuple[Any, ...]] = (
     "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-01-01T00:00:60Z", "20Gi", "-1Gi", "9Ei", "1e999",
     "strict-local", "True", "\x1b[31m\x07\r\n\x7f\u202e\ud800", "a" * 5_000, 2**63, -(2**63), 10**99, 1e300, 0.5,
+    "", " ", "v2", "enabled", "best-effort", "-1", "0x10", "1e3", "\u0663", None, True, 0, -1, 1, 2**53 + 1,
+    [], [None], [""], ["x", "x"], [[]], {}, {"": None}, {"a": 1}, {"v1": "3"},
     {"v1": {"v1": {"v1": "3"}}}, [1], [{"type": "Ready", "status": True}],
     {"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "List", "items": []}]},
 )  # fmt: skip
@@ -195,6 +198,8 @@ class PlanTarget:
         assert all(line.startswith(f"{self._path}: ") and line.isprintable() for line in lines), err
         if code:
             assert (2, "", 1) == (code, out, err.count("\n")) and form is not PlanForm.LINES, (code, err)
+            said = err.removeprefix(f"{self._path}: ")
+            assert ": " in said or said.startswith(_OF_THE_WHOLE), f"neither object nor field is named: {said}"
         elif form is PlanForm.LINES:
             numbers = [number for number, line in enumerate(io.BytesIO(data), 1) if line.strip()]
             answers = [json.loads(line) for line in out.splitlines()]

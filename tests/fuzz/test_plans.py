@@ -22,7 +22,7 @@ def target() -> PlanTarget:
     return PlanTarget()
 
 
-@settings(max_examples=60, suppress_health_check=UNHURRIED)
+@settings(max_examples=200, suppress_health_check=UNHURRIED)
 @given(plan=plans())
 def test_some_random_documents(target: PlanTarget, plan: FuzzedPlan) -> None:
     target.throw(plan)

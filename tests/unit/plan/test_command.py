@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,19 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
 # In this process
 
 
-def main(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = plan.main(arguments)
-    said = capsys.readouterr()
-    return code, said.out, said.err
+AskFile = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def ask_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AskFile:
+    """Ask about a file with that text or document. Exit code, output, and standard error, where `FILE` is its name."""
+
+    def asked(given: str | Raw, *arguments: str) -> tuple[int, str, str]:
+        path = saved(tmp_path / "question", given if isinstance(given, str) else json.dumps(given))
+        code, said = plan.main([*arguments, path]), capsys.readouterr()
+        return code, said.out, said.err.replace(path, "FILE")
+
+    return asked
 
 
 @pytest.mark.parametrize(
@@ -107,13 +117,10 @@ def main(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         ("\ud8ff", "is not UTF-8 text"),
     ],
 )
-def test_what_is_no_document_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
-) -> None:
-    path = saved(tmp_path / "question", text)
-    code, out, err = main(capsys, path)
+def test_what_is_no_document_is_refused(ask_file: AskFile, text: str, problem: str) -> None:
+    code, out, err = ask_file(text)
     assert (2, "") == (code, out)
-    assert err.startswith(f"{path}: ") and problem in err
+    assert err.startswith("FILE: ") and problem in err
 
 
 def test_standard_input_is_read_without_a_file() -> None:
@@ -122,11 +129,10 @@ def test_standard_input_is_read_without_a_file() -> None:
         assert (0, b"", "n1/d1") == (done.returncode, done.stderr, chosen(done.stdout))
 
 
-def test_strict_is_the_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(tmp_path / "question", json.dumps(document(settings={"log-level": "x"})))
-    complaint = f"{path}: settings.log-level: nothing is decided by it\n"
+def test_strict_is_the_default(ask_file: AskFile) -> None:
+    complaint = "FILE: settings.log-level: nothing is decided by it\n"
     for arguments, code in (((), 2), (("--strict",), 2), (("--lenient",), 0)):
-        found, out, err = main(capsys, *arguments, path)
+        found, out, err = ask_file(document(settings={"log-level": "x"}), *arguments)
         assert (code, code == 0, complaint) == (found, bool(out), err)
 
 
@@ -147,30 +153,26 @@ EVIL = "w\x1b]0;x\x07\r\n\x7f\u009b31m\u202e"
         {"question": {"schedule": {"volume": EVIL, "replicas": []}}},
     ],
 )
-def test_no_control_character_reaches_a_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: Raw
-) -> None:
-    path = saved(tmp_path / "question", json.dumps({**document(), **parts}))
+def test_no_control_character_reaches_a_terminal(ask_file: AskFile, parts: Raw) -> None:
     for arguments in ((), ("--lenient",), ("--lines",), ("--lines", "--lenient")):
-        _, out, err = main(capsys, *arguments, path)
+        _, out, err = ask_file({**document(), **parts}, *arguments)
         assert out.replace("\n", "").isprintable() and out.isascii()
-        assert err.replace("\n", "").isprintable() and all(line.startswith(path) for line in err.splitlines())
-        assert "2" not in {line.removeprefix(path)[2:3] for line in err.splitlines()}
+        assert err.replace("\n", "").isprintable() and all(line.startswith("FILE: ") for line in err.splitlines())
+        assert not any(line.startswith("FILE: 2") for line in err.splitlines())
 
 
 def test_nor_does_one_of_a_files_name_or_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = main(capsys, str(tmp_path / EVIL))
+    code, err = plan.main([str(tmp_path / EVIL)]), capsys.readouterr().err
     assert (2, 1) == (code, err.count("\n")) and err.strip().isprintable()
     with pytest.raises(SystemExit):
         plan.main(["a", EVIL])
     assert capsys.readouterr().err.replace("\n", "").isprintable()
 
 
-def test_remarks_have_an_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_remarks_have_an_end(ask_file: AskFile) -> None:
     kinds = [{"apiVersion": "x/v1", "kind": f"K{index}", "metadata": {"name": "a"}} for index in range(1_200)]
     settings = {f"setting-{index}": "x" for index in range(1_200)}
-    path = saved(tmp_path / "question", json.dumps(document(*kinds, settings=settings)))
-    code, _, err = main(capsys, "--lenient", path)
+    code, _, err = ask_file(document(*kinds, settings=settings), "--lenient")
     lines = err.splitlines()
     assert (0, 1_002) == (code, len(lines))
     assert "more than 1000 remarks" in lines[-2] and lines[-1].endswith("1180 more kinds")
@@ -202,71 +204,57 @@ def test_a_bad_line_ends_no_other() -> None:
         assert "n0" == answers[3 * index + 3]["steps"][0]["scheduled"]["node"]
 
 
-def test_a_fault_of_ours_is_one_line_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_ours_is_one_line_too(ask_file: AskFile, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("by\n0")
 
     monkeypatch.setattr(plan, "decode_document", fail)
-    path = saved(tmp_path / "question", "{}")
     problem = f"{plan.FAULT}: ZeroDivisionError: by\\n0"
-    assert (2, "", f"{path}: {problem}\n") == main(capsys, path)
-    assert {"line": 1, "error": problem} == json.loads(main(capsys, "--lines", path)[1])
+    assert (2, "", f"FILE: {problem}\n") == ask_file("{}")
+    assert {"line": 1, "error": problem} == json.loads(ask_file("{}", "--lines")[1])
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (tmp_path / "absent", tmp_path):
-        code, out, err = main(capsys, str(path))
-        assert (2, "") == (code, out)
-        assert err.startswith(f"{path}: ")
+        assert 2 == plan.main([str(path)])
+        assert ("", True) == ((said := capsys.readouterr()).out, said.err.startswith(f"{path}: "))
 
 
 @pytest.mark.parametrize(
     "text", [yaml.safe_dump(document()) + "now: 2026-01-01T12:00:00Z\n", "\ufeff" + json.dumps(document())]
 )
-def test_times_in_yaml_need_no_quotes_and_a_byte_order_mark_is_not_part_of_the_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    code, out, _ = main(capsys, saved(tmp_path / "question", text))
+def test_a_time_without_quotes_and_a_byte_order_mark_are_no_errors(ask_file: AskFile, text: str) -> None:
+    code, out, _ = ask_file(text)
     assert (0, "n1/d1") == (code, chosen(out))
 
 
-def test_what_was_not_read_is_said_once_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_not_read_is_said_once_at_the_end(ask_file: AskFile) -> None:
     engine = longhorn("Engine", "e")
     pod_list = {"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [{"metadata": {"name": "a"}}] * 2}
     line = json.dumps(document(engine, pod_list, settings={"replica-soft-antiaffinity": True}))
-    path = saved(tmp_path / "questions", f"{line}\n{line}\n")
-    code, out, err = main(capsys, "--lenient", "--lines", path)
+    code, out, err = ask_file(f"{line}\n{line}\n", "--lenient", "--lines")
 
     assert (0, 2) == (code, len(out.splitlines()))
     assert [
-        f"{path}: settings.replica-soft-antiaffinity: nothing is decided by it, replica-soft-anti-affinity is read",
-        f"{path}: objects of kinds that nothing is decided by: 4 Deployment.apps, 2 Engine.longhorn.io",
+        "FILE: settings.replica-soft-antiaffinity: nothing is decided by it, replica-soft-anti-affinity is read",
+        "FILE: objects of kinds that nothing is decided by: 4 Deployment.apps, 2 Engine.longhorn.io",
     ] == err.splitlines()
 
 
-OWN_EXTENDER = [setting("scheduler-extender-enabled", "true")]
-OWN_SCHEDULER = [longhorn("DiskSchedule", "uuid-1")]
-
-
 @pytest.mark.parametrize(
-    ("more", "parts", "warning"),
+    ("given", "warning"),
     [
-        ([], {"longhornVersion": "v1.8.2"}, "not supported: Longhorn v1.8.2 is older than v1.9.0"),
-        ([], {"longhornVersion": "v1.9.0"}, ""),
-        ([], {"settings": {"current-longhorn-version": "master-head"}}, "'master-head' is not a version"),
-        ([], {}, ""),
-        (OWN_EXTENDER, {}, "not supported: this Longhorn has a scheduler extender of its own"),
-        (OWN_SCHEDULER, {}, "not supported: this Longhorn has a disk scheduler of its own"),
+        (document(longhornVersion="v1.8.2"), "not supported: Longhorn v1.8.2 is older than v1.9.0"),
+        (document(longhornVersion="v1.9.0"), ""),
+        (document(settings={"current-longhorn-version": "master-head"}), "'master-head' is not a version"),
+        (document(), ""),
+        (document(setting("scheduler-extender-enabled", "true")), "not supported: this Longhorn has a scheduler ext"),
+        (document(longhorn("DiskSchedule", "uuid-1")), "not supported: this Longhorn has a disk scheduler of its own"),
     ],
 )
-def test_a_longhorn_that_is_not_supported_is_warned_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[Raw], parts: Raw, warning: str
-) -> None:
-    code, _, err = main(capsys, saved(tmp_path / "question", json.dumps(document(*more, **parts))))
-    assert (0, bool(warning)) == (code, bool(err))
-    assert warning in err
+def test_a_longhorn_that_is_not_supported_is_warned_of(ask_file: AskFile, given: Raw, warning: str) -> None:
+    code, _, err = ask_file(given)
+    assert (0, bool(warning), True) == (code, bool(err), warning in err)
 
 
 def test_the_same_question_has_the_same_answer_whatever_the_order_of_objects() -> None:

@@ -159,6 +159,8 @@ POD = core("Pod", "p", "ns")
         ([POD, POD], ("Pod ns/p", "metadata.name")),
         ([core("Pod", name, "ns", metadata={"uid": "u"}) for name in ("p", "q")], ("Pod ns/q", "metadata.uid")),
         ([core("PersistentVolume", "p", metadata={"namespace": 5})], ("PersistentVolume 5/p", "metadata.namespace")),
+        ([node("n9", disks={"d": {"status": {"diskUUID": "n1-d1"}}})],
+         ("Node longhorn-system/n9", "status.diskStatus.d.diskUUID")),
         ([local(3)], ("StorageClass s", "parameters.numberOfReplicas")),
         ([setting("replica-auto-balance", "sometimes")], ("Setting longhorn-system/replica-auto-balance", "value")),
     ],
