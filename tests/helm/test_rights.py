@@ -166,16 +166,20 @@ def test_no_other_image_than_those_that_are_named(helm: Helm) -> None:
     } == images(COMBINATIONS["control planes"])
 
 
+CERTIFICATES = "/etc/kube-scheduler-certificates"
+
+
+@pytest.mark.parametrize("tls", [{}, {"mode": "insecure-plain-http"}], ids=["tls", "plain"])
 @pytest.mark.parametrize("values", [{}, COMBINATIONS["control planes"]["secondScheduler"]], ids=["defaults", "all"])
-def test_the_second_scheduler_asks_as_the_program_would_have_it(helm: Helm, values: Values) -> None:
-    """But for certificates, which are files here."""
+def test_the_second_scheduler_asks_as_the_program_would_have_it(helm: Helm, values: Values, tls: Values) -> None:
     second = {"enabled": True, "name": "longhorn-scheduler", **values}
     (config,) = (
         yaml.safe_load(one["data"]["config.yaml"])
-        for one in objects(helm, {"secondScheduler": second, "tls": {"mode": "insecure-plain-http"}}, "ConfigMap")
+        for one in objects(helm, {"secondScheduler": second, "tls": tls}, "ConfigMap")
         if "config.yaml" in one["data"]
     )
-    words = ["--for", "plain", "--part", "config", "--insecure-plain-http"]
+    words = ["--for", "plain", "--part", "config"]
+    words += ["--insecure-plain-http"] if tls else ["--certificate-dir", CERTIFICATES]
     words += ["--ignorable"] if second.get("ignorable") else []
     words += ["--http-timeout", second.get("httpTimeout", "4s")]
     words += ["--qps", str(second.get("qps", 500)), "--burst", str(second.get("burst", 1000))]
@@ -195,28 +199,12 @@ def test_the_second_scheduler_asks_as_the_program_would_have_it(helm: Helm, valu
 
 
 def test_over_tls_the_second_scheduler_shows_the_certificate_of_its_secret(helm: Helm) -> None:
-    values: Values = {"secondScheduler": {"enabled": True}}
-    (config,) = (
-        yaml.safe_load(one["data"]["config.yaml"])
-        for one in objects(helm, values, "ConfigMap")
-        if "config.yaml" in one["data"]
-    )
-    (extender,) = config["extenders"]
-    assert "https://longhorn-scheduler-extender.longhorn-system.svc:9504" == extender["urlPrefix"]
-    folder = "/etc/kube-scheduler-certificates"
-    assert {
-        "insecure": False,
-        "serverName": "longhorn-scheduler-extender.longhorn-system.svc",
-        "caFile": f"{folder}/ca.crt",
-        "certFile": f"{folder}/tls.crt",
-        "keyFile": f"{folder}/tls.key",
-    } == extender["tlsConfig"]
     pod = next(
         one["spec"]["template"]["spec"]
-        for one in objects(helm, values, "Deployment")
+        for one in objects(helm, {"secondScheduler": {"enabled": True}}, "Deployment")
         if one["metadata"]["name"] == "longhorn-scheduler"
     )
-    (mounted,) = (mount for mount in pod["containers"][0]["volumeMounts"] if mount["mountPath"] == folder)
+    (mounted,) = (mount for mount in pod["containers"][0]["volumeMounts"] if mount["mountPath"] == CERTIFICATES)
     (volume,) = (volume for volume in pod["volumes"] if volume["name"] == mounted["name"])
     assert ProcessSettings().tls_client_secret == volume["secret"]["secretName"]
 
