@@ -20,12 +20,11 @@ Json = dict[str, Any]
 
 def encode_step(step: PlacementStep) -> Json:
     """One replica of a `schedule` question; `candidates` are those that Longhorn's choice is narrowed to."""
-    ordered = sorted(step.preferred, key=lambda entry: (entry.node, entry.disk))
     return {
         "replica": step.replica,
         "scheduled": None if step.scheduled is None else _place(step.scheduled),
-        "candidates": [_place(entry) for entry in ordered],
-        "refusals": encode_refusals(step.search.refusals),
+        "candidates": [_place(entry) for entry in sorted(step.preferred, key=lambda entry: (entry.node, entry.disk))],
+        "refusals": _refusals(step.search.refusals),
     }
 
 
@@ -33,17 +32,15 @@ def _place(entry: Candidate) -> Json:
     return {"node": entry.node, "disk": entry.disk, "diskUUID": entry.uuid}
 
 
-def encode_refusals(refusals: Iterable[Refusal]) -> list[Json]:
-    found = [
-        {
-            "node": entry.node,
-            "disk": entry.disk,
-            "reason": str(entry.rejection.reason),
-            "message": entry.rejection.message,
-        }
-        for entry in refusals
-    ]
+def _refusals(refusals: Iterable[Refusal]) -> list[Json]:
+    found = [{"node": entry.node, "disk": entry.disk, **_reason(entry.rejection)} for entry in refusals]
     return sorted(found, key=lambda entry: tuple(entry.values()))
+
+
+def _reason(rejection: Rejection | None) -> Json:
+    if rejection is None:
+        return {"reason": "", "message": ""}
+    return {"reason": str(rejection.reason), "message": rejection.message}
 
 
 def encode_expansion(plan: ExpansionPlan) -> Json:
@@ -54,27 +51,17 @@ def encode_expansion(plan: ExpansionPlan) -> Json:
         if found.node:
             of_disk.setdefault((found.node, found.disk), found.rejection)
         else:
-            disks.append(_growth("", "", 0, found.rejection))
+            disks.append({"node": "", "disk": "", "growth": 0, **_reason(found.rejection)})
     for entry in plan.disks:
         other = of_disk.get((entry.node, entry.disk))
         is_limit = other is not None and other.reason is Reason.INCOMPATIBLE_SIZE
         rejection = other if is_limit else entry.rejection or other
-        disks.append(_growth(entry.node, entry.disk, entry.growth_bytes, rejection))
+        disks.append({"node": entry.node, "disk": entry.disk, "growth": entry.growth_bytes, **_reason(rejection)})
     return {
         "admitted": plan.prospect is Prospect.NOW,
         "verdict": str(plan.prospect),
         "largestSize": plan.largest_bytes,
         "disks": disks,
-    }
-
-
-def _growth(node: str, disk: str, growth_bytes: int, rejection: Rejection | None) -> Json:
-    return {
-        "node": node,
-        "disk": disk,
-        "growth": growth_bytes,
-        "reason": "" if rejection is None else str(rejection.reason),
-        "message": "" if rejection is None else rejection.message,
     }
 
 
@@ -86,7 +73,7 @@ def encode_fit(fits: Mapping[str, NodeFit]) -> Json:
                 "verdict": fit.verdict.name.lower(),
                 "bounded": fit.is_bounded,
                 "placement": dict(fit.placement),
-                "refusals": encode_refusals(fit.refusals),
+                "refusals": _refusals(fit.refusals),
             }
             for name, fit in sorted(fits.items())
         }

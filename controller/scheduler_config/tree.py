@@ -68,16 +68,14 @@ def difference(written: Any, meant: Any, before: Any, path: str = "") -> str:
     """
     if written in (meant, before):
         return ""
-    names: dict[Any, str] = {}
     if isinstance(written, dict) and isinstance(meant, dict):
         names = {key: f"{path}.{key}" if path else str(key) for key in {**written, **meant}}
     elif isinstance(written, list) and isinstance(meant, list) and len(written) == len(meant):
         names = {index: f"{path}[{index}]" for index in range(len(written))}
-    for key, name in names.items():
-        found = difference(_at(written, key), _at(meant, key), _at(before, key), name)
-        if found:
-            return found
-    return "" if names else path
+    else:
+        return path
+    found = (difference(_at(written, key), _at(meant, key), _at(before, key), name) for key, name in names.items())
+    return next(filter(None, found), "")
 
 
 def _at(node: Any, key: Any) -> Any:
