@@ -127,9 +127,10 @@ def test_a_promise_lies_only_on_disks_that_take_its_volume() -> None:
     assert {"a": "contended"} == verdicts(objects, "a", promises=[promise("a", 60, "x")], settings=strict)
 
 
-def test_a_node_without_longhorn_is_unsuitable_only_where_room_is_needed() -> None:
-    kube = [core("Node", name) for name in ("a", "b")]
-    assert {"a": "sure", "b": "unsuitable"} == verdicts([node("a"), *kube, pod("data"), claim("data")], "a", "b")
+def test_a_node_is_longhorns_and_kubernetes_where_room_is_needed() -> None:
+    kube, objects = [core("Node", name) for name in ("a", "b")], [node("a"), node("c"), pod("data"), claim("data")]
+    assert {"a": "sure", "b": "unsuitable", "c": "unsuitable"} == verdicts([*objects, *kube], "a", "b", "c")
+    assert {"c": "sure"} == verdicts(objects, "c")
     spread = {**CLASS, "parameters": {"numberOfReplicas": "1"}, "metadata": {"name": "spread"}}
     anywhere = claim("data")
     anywhere["spec"]["storageClassName"] = "spread"
