@@ -38,7 +38,7 @@ from controller.kube.resources import (
 from controller.model.names import EXTENDER_RESOURCE, GATE, MUTATING_CONFIGURATION, RENEWED_ANNOTATION
 from controller.model.times import utc_time
 from controller.placement.gate import NO_TIME
-from controller.placement.gate_policy import AUDITS, SILENT_SECONDS
+from controller.placement.gate_policy import SILENT_SECONDS, Enforcement
 from controller.settings import AUTHORITY, PLACEMENT, live_settings, places_replicas, setting_notes
 
 NAME: Final = "longhorn-scheduler-extender-check"
@@ -188,7 +188,7 @@ def _try_gate(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
     seconds = max(0, round((now_utc - utc_time(renewed)).total_seconds()))
     if seconds > SILENT_SECONDS:
         return "failed", f"no leader has renewed it for {seconds} s, so Longhorn places"
-    audits = AUDITS in found[POLICY_BINDINGS]["spec"]["validationActions"]
+    audits = Enforcement.AUDIT in found[POLICY_BINDINGS]["spec"]["validationActions"]
     return "ok", f"renewed {seconds} s ago; what others place is {'noted' if audits else 'refused'}"
 
 

@@ -15,8 +15,9 @@ from controller.clock import Clock
 from controller.errors import NotLeaderError
 from controller.kube.api import KubeApi
 from controller.kube.store import Store
-from controller.placement.gate import Enforcement, PlacementGate, gate_wanted, status_of_gate
+from controller.placement.gate import PlacementGate, gate_wanted, status_of_gate
 from controller.placement.gate_objects import GateObjects
+from controller.placement.gate_policy import Enforcement
 from controller.placement.metrics import GateMetrics, PlacementMetrics, PlanMetrics
 from controller.placement.objects import ReplicaObjects
 from controller.placement.placer import Decides, Explains, Placer, TermChecks, status_of

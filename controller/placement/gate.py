@@ -24,7 +24,7 @@ from controller.clock import Clock
 from controller.errors import ClusterError, ConflictError, NotFoundError, NotLeaderError, UnavailableError
 from controller.model.names import FENCE, GATE
 from controller.placement.gate_objects import GateObjects, Proof, Stamps
-from controller.placement.gate_policy import SILENT_SECONDS
+from controller.placement.gate_policy import SILENT_SECONDS, Enforcement
 from controller.process.worker import Part, Worker
 from controller.settings import AUDIT, LiveSettings, places_replicas
 
@@ -45,14 +45,6 @@ NO_ACCOUNT: Final = f"ServiceAccount {GATE} does not exist: {BRING_BACK}"
 NO_TIME: Final = "the answers of the API server tell no time"
 
 _log = logging.getLogger(__name__)
-
-
-class Enforcement(StrEnum):
-    """What the settings ask for."""
-
-    DENY = "deny"  # refuse what others place
-    AUDIT = "audit"  # let it pass, and have the API server note it
-    NONE = "none"
 
 
 class GateState(StrEnum):
@@ -302,33 +294,21 @@ class PlacementGate(Part):
 
     def _keep_binding(self, term: _Term, wanted: Enforcement) -> str:
         spec = self._objects.binding()
-        if not self._is_right(spec, wanted):
+        if not self._objects.is_binding(spec, wanted):
             if not self._is_current(term.name) or self._wanted() is not wanted:
                 self.worker.wake()
                 return ""
-            self._bring(spec, wanted)
+            if spec is not None:  # no spec of a binding is ever changed: it goes, and another one comes
+                self._objects.unbind()
+            if wanted is not Enforcement.NONE:
+                self._objects.bind(wanted)
             if wanted is not Enforcement.NONE and term.bound is wanted:
                 term.bound = None  # it is another one, to be proven anew
                 self._tell_mended(f"The binding of {GATE} was deleted or changed by somebody, and is made again")
-        self._set_bound(term, wanted)
-        return ""
-
-    def _is_right(self, spec: Mapping[str, Any] | None, wanted: Enforcement) -> bool:
-        if spec is None or wanted is Enforcement.NONE:
-            return spec is None and wanted is Enforcement.NONE
-        return self._objects.is_binding(spec, audits=_audits(wanted))
-
-    def _bring(self, spec: Mapping[str, Any] | None, wanted: Enforcement) -> None:
-        """No spec of a binding is ever changed: it goes, and another one comes."""
-        if spec is not None:
-            self._objects.unbind()
-        if wanted is not Enforcement.NONE:
-            self._objects.bind(audits=_audits(wanted))
-
-    def _set_bound(self, term: _Term, wanted: Enforcement) -> None:
         if term.bound is not wanted:
-            term.bound, term.bound_at = wanted, self._clock.now()
-            term.proof, term.prove_at = None, self._clock.now() + EVERY_SECONDS
+            now = self._clock.now()
+            term.bound, term.bound_at, term.proof, term.prove_at = wanted, now, None, now + EVERY_SECONDS
+        return ""
 
     # Proofs
 
@@ -363,7 +343,7 @@ class PlacementGate(Part):
             return f"a dry run was refused, and not by {GATE}"
         if found is Proof.REFUSED:
             term.proven_at = now
-            if self._objects.prove_fence(_no_term(term)) is Proof.ADMITTED:
+            if self._objects.prove_fence(term.former or f"{term.name}.none") is Proof.ADMITTED:
                 return f"{FENCE} did not refuse a dry run under another term"
             term.prove_at = now + PROOF_SECONDS
         return ""
@@ -397,15 +377,6 @@ class PlacementGate(Part):
         self._mended += 1
         _log.warning("placement gate: %s", text)
         self._tell(MENDED_REASON, text, True)
-
-
-def _audits(wanted: Enforcement) -> bool:
-    return wanted is Enforcement.AUDIT
-
-
-def _no_term(term: _Term) -> str:
-    """A term that is not the present one."""
-    return term.former or f"{term.name}.none"
 
 
 def _problem(term: _Term) -> str:

@@ -4,10 +4,11 @@ which the policy is in force, the policies themselves, and dry runs that show wh
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from controller.errors import ConflictError, ForbiddenError, NotFoundError
 from controller.kube.api import KubeApi, Raw
@@ -16,6 +17,7 @@ from controller.kube.resources import LONGHORN_REPLICAS, POLICIES, POLICY_BINDIN
 from controller.model.names import (
     FENCE,
     GATE,
+    GUARD,
     MANAGER_PREFIX,
     PROOF_MANAGER,
     RENEWED_ANNOTATION,
@@ -23,19 +25,18 @@ from controller.model.names import (
     TERM_ANNOTATION,
 )
 from controller.model.times import rfc3339
-from controller.placement.gate_policy import expected_bindings, expected_policies
+from controller.placement.gate_policy import (
+    POLICY_DIGESTS,
+    Enforcement,
+    Spec,
+    digest_of,
+    expected_bindings,
+    without_defaults,
+)
 from controller.placement.objects import NODE_LABEL
 
 CALL_SECONDS: Final = 2.0
 PROOF_ANNOTATION: Final = "scheduling.longhorn.io/proof"  # of dry runs alone, so never stored
-# What the API server adds to what is said.
-DEFAULTS: Final = {
-    "failurePolicy": "Fail",
-    "matchPolicy": "Equivalent",
-    "namespaceSelector": {},
-    "objectSelector": {},
-    "scope": "*",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,7 @@ class GateObjects:
 
     def __init__(self, api: KubeApi, namespace: str, account: str) -> None:
         self._api, self._namespace = api, namespace
-        self._policies = expected_policies(namespace, account)
-        self._bindings = {audits: expected_bindings(namespace, audits=audits) for audits in (False, True)}
+        self._user = f"system:serviceaccount:{namespace}:{account}"
 
     def server_time(self) -> str:
         """The API server's clock, as the account's stamps are written; "" where it is not known."""
@@ -98,16 +98,19 @@ class GateObjects:
         raw = self._find(POLICY_BINDINGS, GATE)
         return raw and (raw.get("spec") or {})
 
-    def is_binding(self, spec: Mapping[str, Any], *, audits: bool) -> bool:
-        return is_as_expected(self._bindings[audits][GATE], spec)
+    def is_binding(self, spec: Spec | None, wanted: Enforcement) -> bool:
+        """Whether it is the one that is wanted; None: there is none."""
+        if spec is None or wanted is Enforcement.NONE:
+            return spec is None and wanted is Enforcement.NONE
+        return without_defaults(spec) == expected_bindings(self._namespace, wanted)[GATE]
 
-    def bind(self, *, audits: bool) -> None:
+    def bind(self, wanted: Enforcement) -> None:
         """ConflictError where there is one."""
         body = {
             "apiVersion": POLICY_BINDINGS.api_version,
             "kind": POLICY_BINDINGS.kind,
             "metadata": {"name": GATE},
-            "spec": self._bindings[audits][GATE],
+            "spec": expected_bindings(self._namespace, wanted)[GATE],
         }
         self._api.create(POLICY_BINDINGS, None, body, timeout=CALL_SECONDS)
 
@@ -119,18 +122,20 @@ class GateObjects:
 
     def problems(self) -> list[str]:
         """What is wrong with the policies, and with the bindings that are not the leader's."""
-        found = [self._problem(POLICIES, name, spec) for name, spec in self._policies.items()]
-        bindings = self._bindings[False].items()
-        found += [self._problem(POLICY_BINDINGS, name, spec) for name, spec in bindings if name != GATE]
+        digest = partial(digest_of, user=self._user)
+        found = [self._problem(POLICIES, name, digest, expected) for name, expected in POLICY_DIGESTS.items()]
+        bindings = expected_bindings(self._namespace)
+        found += [self._problem(POLICY_BINDINGS, name, without_defaults, bindings[name]) for name in (FENCE, GUARD)]
         return [problem for problem in found if problem]
 
-    def _problem(self, resource: Resource, name: str, expected: Mapping[str, Any]) -> str:
+    def _problem(self, resource: Resource, name: str, form: Callable[[Spec], object], expected: object) -> str:
+        """`form`: what of its spec is compared."""
         if (raw := self._find(resource, name)) is None:
             return f"{resource.kind} {name} does not exist"
         warnings = ((raw.get("status") or {}).get("typeChecking") or {}).get("expressionWarnings") or []
         if warnings:
             return f"{resource.kind} {name}: {warnings[0].get('fieldRef')}: {warnings[0].get('warning')}"
-        if not is_as_expected(expected, raw.get("spec") or {}):
+        if form(raw.get("spec") or {}) != expected:
             return f"{resource.kind} {name} is not as this version brings it"
         return ""
 
@@ -180,17 +185,6 @@ class GateObjects:
             if page.items:
                 return str(page.items[0]["metadata"]["name"])
         return ""
-
-
-def is_as_expected(expected: object, stored: object) -> bool:
-    """Whether that is stored, and beside it nothing but what the API server adds by itself."""
-    if isinstance(expected, Mapping) and isinstance(stored, Mapping):
-        return all(key in stored and is_as_expected(expected[key], stored[key]) for key in expected) and all(
-            key in expected or (key in DEFAULTS and stored[key] == DEFAULTS[key]) for key in stored
-        )
-    if isinstance(expected, list) and isinstance(stored, list):
-        return len(expected) == len(stored) and all(map(is_as_expected, expected, stored))
-    return expected == stored
 
 
 def _stamps(raw: Raw) -> Stamps:

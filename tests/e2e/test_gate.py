@@ -31,11 +31,11 @@ from controller.model.names import (
     TERM_ANNOTATION,
 )
 from controller.placement.gate_policy import (
-    MOST_SECONDS,
+    POLICY_DIGESTS,
     SILENT_SECONDS,
-    YOUNG_SECONDS,
+    Enforcement,
+    digest_of,
     expected_bindings,
-    expected_policies,
 )
 from tests.cluster.client import ApiClient, ApiError, Object
 from tests.cluster.cluster import Cluster, ClusterOptions
@@ -48,7 +48,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
-SHORT: Final = {SILENT_SECONDS: 6, YOUNG_SECONDS: 4, MOST_SECONDS: 10}
+SHORT: Final = {SILENT_SECONDS: 6, 30: 4, 120: 10}
 SILENT, YOUNG, MOST = SHORT.values()
 REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
 ACCOUNT: Final = SERVICE_ACCOUNTS.path(NAMESPACE, GATE)
@@ -87,8 +87,8 @@ class GateSite:
 
     # The binding, and the leader's stamps
 
-    def bind(self, *, audits: bool = False) -> None:
-        spec = expected_bindings(NAMESPACE, audits=audits)[GATE]
+    def bind(self, wanted: Enforcement = Enforcement.DENY) -> None:
+        spec = expected_bindings(NAMESPACE, wanted)[GATE]
         self.ours.create(POLICY_BINDINGS.path(), {"metadata": {"name": GATE}, "spec": spec})
 
     def stamp(self, **annotations: str | None) -> None:
@@ -152,8 +152,12 @@ class GateSite:
 
 
 def shortened(policies: str) -> str:
-    for seconds, short in SHORT.items():
-        policies = policies.replace(f'duration("{seconds}s")', f'duration("{short}s")')
+    return with_times(policies, SHORT)
+
+
+def with_times(policies: str, times: Mapping[int, int]) -> str:
+    for former, seconds in times.items():
+        policies = policies.replace(f'duration("{former}s")', f'duration("{seconds}s")')
     return policies
 
 
@@ -205,11 +209,13 @@ def led(site: GateSite) -> Iterator[GateSite]:
 
 
 def test_the_api_server_stores_what_the_leader_expects_and_finds_nothing_wrong_with_it(site: GateSite) -> None:
-    for name, spec in expected_policies(NAMESPACE, SERVICE).items():
+    times = {short: seconds for seconds, short in SHORT.items()}
+    for name, digest in POLICY_DIGESTS.items():
         path = POLICIES.path(None, name)
         wait_until(lambda: site.admin.get(path).get("status"), "a policy that was checked", WAIT_SECONDS)  # noqa: B023
         found = site.admin.get(path)
-        assert yaml.safe_load(shortened(yaml.safe_dump(spec, width=10_000))) == found["spec"]
+        spec = yaml.safe_load(with_times(yaml.safe_dump(found["spec"], width=10_000), times))
+        assert digest == digest_of(spec, f"system:serviceaccount:{NAMESPACE}:{SERVICE}")
         assert {} == found["status"]["typeChecking"], name
     for name, spec in expected_bindings(NAMESPACE).items():
         assert spec == site.admin.get(POLICY_BINDINGS.path(None, name))["spec"]
@@ -478,7 +484,7 @@ def test_our_account_binds_no_policy_to_another_account(site: GateSite, found_by
 def test_in_audit_nothing_is_refused(site: GateSite) -> None:
     with site.leader():
         site.ours.delete(BINDING)
-        site.bind(audits=True)
+        site.bind(Enforcement.AUDIT)
         name = site.replica()
         try:
             wait_until(lambda: "" == site.place(name), "an open gate", YOUNG - 1)

@@ -23,8 +23,9 @@ from controller.model.names import (
     SINCE_ANNOTATION,
     TERM_ANNOTATION,
 )
-from controller.placement.gate import Enforcement, PlacementGate
+from controller.placement.gate import PlacementGate
 from controller.placement.gate_objects import GateObjects
+from controller.placement.gate_policy import Enforcement
 from tests.cluster.client import ApiError
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e.harness import apply_manifests

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import yaml
+
 from controller.errors import ClusterError, ForbiddenError
 from controller.kube.resources import (
     LONGHORN_REPLICAS,
@@ -23,16 +25,18 @@ from controller.model.names import (
     SINCE_ANNOTATION,
     TERM_ANNOTATION,
 )
-from controller.placement.gate import Enforcement, PlacementGate
+from controller.placement.gate import PlacementGate
 from controller.placement.gate_objects import GateObjects
-from controller.placement.gate_policy import SILENT_SECONDS, expected_bindings, expected_policies
+from controller.placement.gate_policy import POLICY_DIGESTS, SILENT_SECONDS, Enforcement, expected_bindings
+from tests.cluster.cache import REPOSITORY
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 
 NAMESPACE = "longhorn-system"
 STAMPS = {"term": TERM_ANNOTATION, "since": SINCE_ANNOTATION, "renewed": RENEWED_ANNOTATION}
 ACCOUNT = "longhorn-scheduler-extender"
-SPECS = expected_policies(NAMESPACE, ACCOUNT)
+MANIFEST = list(yaml.safe_load_all((REPOSITORY / "docs" / "examples" / "install.yaml").read_text()))
+SPECS = {one["metadata"]["name"]: one["spec"] for one in MANIFEST if one["kind"] == POLICIES.kind}
 BINDINGS = expected_bindings(NAMESPACE)
 FIELD_MANAGER_BYTES = 128  # FieldManagerMaxLength of apimachinery
 Raw = dict[str, Any]
@@ -47,7 +51,7 @@ class GateCell:
         self.fence_lag = 0.0  # seconds for which the fence goes by the former term
         self._written: tuple[float, str] = (-1e9, "")
         self.put_account()
-        for name in SPECS:
+        for name in POLICY_DIGESTS:
             self.put_policy(name)
         for name in (FENCE, GUARD):
             self.put_binding(name)

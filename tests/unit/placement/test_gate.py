@@ -11,9 +11,9 @@ from controller.allocator.outcome import Mode
 from controller.errors import ClusterError, ForbiddenError, UnavailableError
 from controller.kube.resources import LONGHORN_REPLICAS, POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS, Resource
 from controller.model.names import FENCE, GATE, GUARD
-from controller.placement.gate import EVERY_SECONDS, PROOF_SECONDS, Enforcement, gate_wanted, status_of_gate
-from controller.placement.gate_objects import Proof, is_as_expected
-from controller.placement.gate_policy import SILENT_SECONDS
+from controller.placement.gate import EVERY_SECONDS, PROOF_SECONDS, gate_wanted, status_of_gate
+from controller.placement.gate_objects import Proof
+from controller.placement.gate_policy import SILENT_SECONDS, Enforcement, without_defaults
 from controller.placement.metrics import GateMetrics
 from controller.settings import LiveSettings
 from tests.unit.placement.gate_stage import GateCell, GateLeader
@@ -311,7 +311,7 @@ RULE = {"resources": ["replicas"]}
     ],
 )
 def test_what_the_api_server_adds_is_no_change(stored: dict[str, object], is_right: bool) -> None:
-    assert is_right is is_as_expected({"rules": [RULE]}, stored)
+    assert is_right is ({"rules": [RULE]} == without_defaults(stored))
 
 
 # Proofs

@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from datetime import date, timedelta
 
-import yaml
-
-from controller.kube.resources import POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS
+from controller.kube.resources import POLICY_BINDINGS, SERVICE_ACCOUNTS
 from controller.model.names import FENCE, GATE, GUARD
-from controller.placement.gate_policy import (
-    AHEAD_SECONDS,
-    MOST_SECONDS,
-    SILENT_SECONDS,
-    YOUNG_SECONDS,
-    expected_bindings,
-    expected_policies,
-)
+from controller.placement.gate_policy import POLICY_DIGESTS, SILENT_SECONDS, digest_of, expected_bindings
 from controller.settings import ProcessSettings
-from tests.cluster.cache import REPOSITORY
+from tests.unit.placement.gate_stage import ACCOUNT, MANIFEST, NAMESPACE, SPECS
 
-NAMESPACE, ACCOUNT = ProcessSettings().namespace, "longhorn-scheduler-extender"
-MANIFEST = list(yaml.safe_load_all((REPOSITORY / "docs" / "examples" / "install.yaml").read_text()))
-EXPECTED = expected_policies(NAMESPACE, ACCOUNT)
-
-
-def specs(kind: str) -> dict[str, object]:
-    return {one["metadata"]["name"]: one["spec"] for one in MANIFEST if one["kind"] == kind}
+USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 
 
 def test_the_manifest_has_them_and_the_leader_makes_the_gates_binding() -> None:
-    stored, bound = specs(POLICIES.kind), specs(POLICY_BINDINGS.kind)
-    assert {GATE, FENCE, GUARD} == EXPECTED.keys()
-    for name, spec in EXPECTED.items():
-        assert spec == stored[name], name
+    assert ProcessSettings().namespace == NAMESPACE
+    assert POLICY_DIGESTS == {name: digest_of(SPECS[name], USER) for name in (GATE, FENCE, GUARD)}
+    bound = {one["metadata"]["name"]: one["spec"] for one in MANIFEST if one["kind"] == POLICY_BINDINGS.kind}
     expected = expected_bindings(NAMESPACE)
     assert [expected[FENCE], expected[GUARD], None] == [bound.get(name) for name in (FENCE, GUARD, GATE)]
 
 
-def test_the_gates_times_are_those_of_the_leader() -> None:
-    text = str(specs(POLICIES.kind)[GATE])
-    assert ["5s", "45s", "30s", "120s"] == re.findall(r'duration\("(.*?)"\)', text)
-    assert (5, 45, 30, 120) == (AHEAD_SECONDS, SILENT_SECONDS, YOUNG_SECONDS, MOST_SECONDS)
+def test_a_policy_is_told_from_any_other_but_not_by_the_leaders_name_or_what_the_api_server_adds() -> None:
+    one = copy.deepcopy(SPECS[FENCE])
+    (rule,) = one["matchConstraints"]["resourceRules"]
+    assert digest_of(one, USER) == digest_of({**one, "failurePolicy": "Fail"}, USER)
+    renamed = {**one, "matchConditions": [{"name": "is-ours", "expression": 'user == "a:b"'}]}
+    other = {**one, "matchConditions": [{"name": "is-ours", "expression": 'user == "c:d"'}]}
+    assert digest_of(renamed, "a:b") == digest_of(other, "c:d") != digest_of(renamed, "c:d")
+    rule["scope"] = "Cluster"
+    assert digest_of(one, USER) != POLICY_DIGESTS[FENCE]
+
+
+def test_the_gates_times_are_those_of_the_documents_and_of_the_leader() -> None:
+    text = str(SPECS[GATE])
+    assert ["5s", f"{SILENT_SECONDS}s", "30s", "120s"] == re.findall(r'duration\("(.*?)"\)', text)
+    assert 45 == SILENT_SECONDS
 
 
 def test_an_upgrade_finds_no_stamps_to_reset() -> None:
@@ -52,7 +48,7 @@ def test_an_upgrade_finds_no_stamps_to_reset() -> None:
 
 def test_a_stamp_is_a_day_that_there_is() -> None:
     """CEL's `timestamp` raises for others, and an error is a refusal."""
-    (form,) = (one["expression"] for one in EXPECTED[GATE]["variables"] if one["name"] == "form")
+    (form,) = (one["expression"] for one in SPECS[GATE]["variables"] if one["name"] == "form")
     pattern = re.compile("".join(re.findall(r'"(.*?)"', form)))
     days = {str(date(2023, 1, 1) + timedelta(days=number)) for number in range(6 * 365)}
     others = {f"{year}-{month:02}-{day:02}" for year in range(2023, 2028) for month in range(14) for day in range(33)}
