@@ -9,7 +9,7 @@ the term that it knows.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from controller.allocator.outcome import PlaceWrite
@@ -54,77 +54,60 @@ class ReplicaObjects:
         }
         if write.hard_node_affinity:
             spec["hardNodeAffinity"] = write.hard_node_affinity
-        changes: list[Raw] = [_add(value, "spec", key) for key, value in spec.items()]
-        changes += [_add(where.node, "metadata", "labels", NODE_LABEL)]
-        changes += [_add(where.disk_uuid, "metadata", "labels", DISK_LABEL)]
+        meta: Raw = {"labels": {NODE_LABEL: where.node, DISK_LABEL: where.disk_uuid}}
         if write.is_held:
-            changes.append({"op": "remove", "path": pointer("metadata", "annotations", HELD_ANNOTATION)})
-        return self._patch(write.replica, write.uid, changes, check)
+            meta["annotations"] = {HELD_ANNOTATION: None}
+        return self._patch(write.replica, write.uid, {"spec": spec, "metadata": meta}, check)
 
-    def hold(self, name: str, uid: str, since: str, check: Callable[[], None]) -> Replica:
-        """Mark it as held since then, and return it. Raises as `place`."""
-        return self._mark(name, uid, HELD_ANNOTATION, since, check)
-
-    def release(self, name: str, uid: str, check: Callable[[], None]) -> Replica:
-        """Take that mark off. Raises as `place`."""
-        change = {"op": "remove", "path": pointer("metadata", "annotations", HELD_ANNOTATION)}
-        return self._patch(name, uid, [change], check)
+    def hold(self, name: str, uid: str, since: str | None, check: Callable[[], None]) -> Replica:
+        """Mark it as held since then, and return it; None: take that mark off. Raises as `place`."""
+        return self._patch(name, uid, {"metadata": {"annotations": {HELD_ANNOTATION: since}}}, check)
 
     def leave(self, name: str, uid: str, why: str, check: Callable[[], None]) -> Replica:
-        """Mark it as Longhorn's to place. Raises as `place`."""
-        return self._mark(name, uid, LEFT_ANNOTATION, why, check)
+        """Mark it as Longhorn's to place, and return it. Raises as `place`."""
+        return self._patch(name, uid, {"metadata": {"annotations": {LEFT_ANNOTATION: why}}}, check)
 
-    def _mark(self, name: str, uid: str, annotation: str, value: str, check: Callable[[], None]) -> Replica:
-        return self._patch(name, uid, [_add(value, "metadata", "annotations", annotation)], check)
-
-    def _patch(self, name: str, uid: str, changes: list[Raw], check: Callable[[], None]) -> Replica:
-        tests = [_test("/metadata/uid", uid), _test("/spec/nodeID", "")]
+    def _patch(self, name: str, uid: str, changes: Raw, check: Callable[[], None]) -> Replica:
+        """`changes`: as a merge patch has them; what is None goes."""
         try:
-            return self._send(name, [*tests, *changes], check)
+            return self._send(name, [_test("/metadata/uid", uid), _test("/spec/nodeID", ""), *_steps(changes)], check)
         except ConflictError as error:
-            return self._send_by_shape(name, uid, changes, check, error)
+            return self._merge(name, uid, changes, check, error)
 
-    def _send_by_shape(
-        self, name: str, uid: str, changes: list[Raw], check: Callable[[], None], error: ConflictError
-    ) -> Replica:
-        """A patch cannot add to a mapping that is not there, nor remove or test what is not, and such a one is refused
-        as a conflict is. So it is looked at, and written under its resourceVersion."""
+    def _merge(self, name: str, uid: str, changes: Raw, check: Callable[[], None], error: ConflictError) -> Replica:
+        """A JSON patch cannot add to a mapping that is not there, nor remove or test what is not, and such a one is
+        refused as a conflict is. So it is looked at, and merged under its resourceVersion."""
         raw = self._api.get(LONGHORN_REPLICAS, self._namespace, name, timeout=CALL_SECONDS)
         meta, spec = raw["metadata"], raw["spec"]
         if meta.get("uid") != uid or spec.get("nodeID"):
             raise error
-        annotations = meta.get("annotations") or {}
-        kept = [one for one in changes if one["op"] != "remove" or HELD_ANNOTATION in annotations]
-        if not kept:
-            return replica_facts(raw)
-        parents = [part for part in ("labels", "annotations") if not meta.get(part) and _is_in(part, kept)]
-        if not parents and kept == changes and "nodeID" in spec:
-            raise error
-        made = [{"op": "add", "path": f"/metadata/{part}", "value": {}} for part in parents]
-        return self._send(name, [_test("/metadata/resourceVersion", meta["resourceVersion"]), *made, *kept], check)
+        under = {"metadata": {**changes["metadata"], "resourceVersion": meta["resourceVersion"]}}
+        return self._send(name, {**changes, **under}, check)
 
-    def _send(self, name: str, operations: list[Raw], check: Callable[[], None]) -> Replica:
+    def _send(self, name: str, body: list[Raw] | Raw, check: Callable[[], None]) -> Replica:
         check()
-        manager = MANAGER_PREFIX + self._term()
-        return replica_facts(
-            self._api.patch(
-                LONGHORN_REPLICAS,
-                self._namespace,
-                name,
-                operations,
-                kind="json",
-                field_manager=manager,
-                timeout=CALL_SECONDS,
-            )
+        patched = self._api.patch(
+            LONGHORN_REPLICAS,
+            self._namespace,
+            name,
+            body,
+            kind="json" if isinstance(body, list) else "merge",
+            field_manager=MANAGER_PREFIX + self._term(),
+            timeout=CALL_SECONDS,
         )
+        return replica_facts(patched)
 
 
-def _is_in(part: str, changes: list[Raw]) -> bool:
-    return any(one["path"].startswith(f"/metadata/{part}/") for one in changes)
-
-
-def _add(value: str, *steps: str) -> Raw:
-    return {"op": "add", "path": pointer(*steps), "value": value}
+def _steps(changes: Raw, *way: str) -> Iterator[Raw]:
+    """The same changes as operations of a JSON patch."""
+    for key, value in changes.items():
+        path = (*way, key)
+        if isinstance(value, dict):
+            yield from _steps(value, *path)
+        elif value is None:
+            yield {"op": "remove", "path": pointer(*path)}
+        else:
+            yield {"op": "add", "path": pointer(*path), "value": value}
 
 
 def _test(path: str, value: str) -> Raw:

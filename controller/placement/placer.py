@@ -444,7 +444,7 @@ class Placer(Part):
     def _release(self, name: str, uid: str, check: Callable[[], None]) -> None:
         """Take the mark off: Longhorn need not wait."""
         try:
-            self._objects.release(name, uid, check)
+            self._objects.hold(name, uid, None, check)
         except (ConflictError, NotFoundError):
             self._keep(None)
             raise

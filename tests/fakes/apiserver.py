@@ -254,9 +254,10 @@ def _line(verb: str, raw: Any) -> bytes:
 
 
 def _merge(old: Any, new: Any) -> Any:
-    if not isinstance(old, dict) or not isinstance(new, dict):
+    if not isinstance(new, dict):
         return new
-    merged = {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
+    before = old if isinstance(old, dict) else {}
+    merged = {**before, **{key: _merge(before.get(key), value) for key, value in new.items()}}
     return {key: value for key, value in merged.items() if value is not None}
 
 
