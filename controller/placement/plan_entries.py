@@ -112,7 +112,9 @@ _holds: Final = msgspec.json.Decoder(_HoldLine)
 def encode(entry: Entry) -> str:
     """Its line: compact JSON, the same for equal entries. Of a hold `since` is left out, which no other process
     understands; `until` and `against` say nothing of an answer."""
-    line = _hold_line(entry) if isinstance(entry, Hold) else _plan_line(entry)
+    if isinstance(entry, Hold):
+        return _encoder.encode(_hold_line(entry)).decode()
+    line = _PlanLine(entry.volume, entry.uid, _spots(entry.places), entry.pods, entry.since_utc)
     return _encoder.encode(line).decode()
 
 
@@ -122,18 +124,11 @@ def decode(line: str) -> Entry:
         raise MalformedRequestError("", f"has more than {MAX_LINE_BYTES} bytes")
     try:
         if _either.decode(line).pod is msgspec.UNSET:
-            return _plan_of(_plans.decode(line))
+            plan = _plans.decode(line)
+            return Plan(plan.volume, plan.uid, _places(plan.places), plan.pods, plan.since.astimezone(UTC))
         return _hold_of(_holds.decode(line))
     except (msgspec.MsgspecError, UnicodeError, OverflowError, RecursionError) as error:
         raise MalformedRequestError("", str(error)) from error
-
-
-def _plan_line(plan: Plan) -> _PlanLine:
-    return _PlanLine(plan.volume, plan.uid, _spots(plan.places), plan.pods, plan.since_utc)
-
-
-def _plan_of(line: _PlanLine) -> Plan:
-    return Plan(line.volume, line.uid, _places(line.places), line.pods, line.since.astimezone(UTC))
 
 
 def _hold_line(hold: Hold) -> _HoldLine:
@@ -205,38 +200,29 @@ def is_less(entry: Entry, line: str, former: str | None) -> bool:
         old = decode(former)
     except MalformedRequestError:
         return False
-    if isinstance(entry, Plan) and isinstance(old, Plan):
-        is_same = replace(entry, places=()) == replace(old, places=())
-        return is_same and _are_among(entry.places, old.places)
-    if isinstance(entry, Hold) and isinstance(old, Hold):
-        return _rest(entry) == _rest(old) and _are_among(entry.places(), old.places())
-    return False
+    return _rest(entry) == _rest(old) and _count(entry) <= _count(old)
 
 
-def _are_among(places: Iterable[object], old: Iterable[object]) -> bool:
-    count = Counter(places)
-    return not count or not count - Counter(old)
-
-
-def _rest(hold: Hold) -> Hold:
+def _rest(entry: Entry) -> Entry:
     """All that it says but for its places and which node is chosen."""
-    return replace(hold.narrowed(""), since=0.0)
+    return replace(entry, places=()) if isinstance(entry, Plan) else replace(entry.narrowed(""), since=0.0)
 
 
-def text_of(lines: Iterable[str]) -> str:
-    """The value under our key."""
-    return "".join(f"{line}\n" for line in lines)
+def _count(entry: Entry) -> Counter[object]:
+    """Its places."""
+    return Counter(entry.places if isinstance(entry, Plan) else entry.places())
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """One ConfigMap as it was read. `text`: the value under our key, None where there is none that is a text. `others`:
-    `metadata`, `data` and `binaryData` as far as they are not ours; they stay. `entries`: by key. `damaged`: lines
-    that are none. `problems`: for people."""
+    """One ConfigMap as it was read. `version`: "" where there is none. `entries`, and `lines` as we write them: by key.
+    `text`: the value under our key, None where there is none that is a text. `others`: `metadata`, `data` and
+    `binaryData` as far as they are not ours; they stay. `damaged`: lines that are none. `problems`: for people."""
 
     uid: str
     version: str
     entries: Mapping[str, Entry]
+    lines: Mapping[str, str]
     text: str | None
     others: Mapping[str, Mapping[str, Any]]
     others_bytes: int
@@ -245,8 +231,13 @@ class Content:
     problems: tuple[str, ...]
 
 
-def read(raw: Raw) -> Content:
-    """What the ConfigMap holds. What cannot be read is told, and never an entry."""
+_GONE: Final = Content("", "", {}, {}, None, {}, 0, False, 0, ("is gone, and is made again",))
+
+
+def read(raw: Raw | None) -> Content:
+    """What the ConfigMap holds; None: there is none. What cannot be read is told, and never an entry."""
+    if raw is None:
+        return _GONE
     meta, data, binary = (_mapping(raw.get(name)) for name in ("metadata", "data", "binaryData"))
     text = data.get(KEY)
     entries, damaged, problems = _entries_in(text if isinstance(text, str) else "")
@@ -270,6 +261,7 @@ def read(raw: Raw) -> Content:
         uid=str(meta.get("uid", "")),
         version=str(meta.get("resourceVersion", "")),
         entries=entries,
+        lines={key: encode(entry) for key, entry in entries.items()},
         text=text if isinstance(text, str) and KEY not in binary else None,
         others=others,
         others_bytes=sum(

@@ -67,11 +67,10 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What stood there at the beginning of the term. `problems`: what else did, and was set aside."""
+    """What stood there at the beginning of the term."""
 
     plans: tuple[Plan, ...] = ()
     holds: tuple[Hold, ...] = ()
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,19 +151,16 @@ class PlanObjects(Part):
             with self._lock:
                 self._mark, self._shards = mark, tuple(shard for shard, _ in found)
                 twice = self._end_twice()
-                self._overwritten += len(twice)
-                self._overwritten += sum(content.damaged for _, content in found if content is not None)
-            entries, problems = list[Entry](), list[str]()
+                self._overwritten += len(twice) + sum(content.damaged for _, content in found)
+            entries = list[Entry]()
             for shard, content in found:
-                if content is not None:
+                if content.version:
                     entries += (entry for key, entry in content.entries.items() if key not in twice)
-                    here = tuple(several(twice.intersection(content.entries)))
-                    problems += self._tell(shard, "content", (*content.problems, *here))
+                    self._tell(shard, "content", *content.problems, *several(twice.intersection(content.entries)))
         self.worker.wake()
         return Loaded(
             tuple(entry for entry in entries if isinstance(entry, Plan)),
             tuple(entry for entry in entries if isinstance(entry, Hold)),
-            tuple(problems),
         )
 
     def _end_twice(self) -> set[str]:
@@ -176,17 +172,15 @@ class PlanObjects(Part):
                 shard.want(key, None, self._clock.now())
         return twice
 
-    def _fenced(self, index: int, mark: str) -> tuple[PlanShard, Content | None]:
-        """What stood there, None for nothing, and the same under the mark, as far as that is possible."""
-        shard, content = PlanShard(index), None
+    def _fenced(self, index: int, mark: str) -> tuple[PlanShard, Content]:
+        """What stood there, and the same under the mark, as far as that is possible."""
+        shard, content = PlanShard(index), read(None)
         problem = "others write it all the time"
         for _ in range(MOST_TRIES):
             try:
-                raw, now = self._get(index), self._clock.now()
-                content, shard = (read(raw) if raw is not None else None), PlanShard(index)
-                for key, entry in content.entries.items() if content is not None else ():
-                    shard.want(key, encode(entry), now)
-                shard.learn(content, now)
+                content = read(self._get(index))
+                shard = PlanShard(index, content.lines)
+                shard.learn(content, self._clock.now())
                 self._check(self._term)
                 self._send(shard, shard.goal(), mark, CALL_SECONDS)
             except (NotFoundError, ConflictError):
@@ -198,7 +192,7 @@ class PlanObjects(Part):
                 break
             return shard, content
         shard.fail(self._clock.now())
-        self._tell(shard, "write", (f"cannot be read or made: {problem}",))
+        self._tell(shard, "write", f"cannot be read or made: {problem}")
         return shard, content
 
     def flush(self, seconds: float) -> bool:
@@ -256,7 +250,7 @@ class PlanObjects(Part):
             except NotReadyError:
                 return CHECK_SECONDS
             except ClusterError as error:
-                self._tell(oldest, "content", (f"cannot be read: {error}",))
+                self._tell(oldest, "content", f"cannot be read: {error}")
                 with self._lock:
                     oldest.seen_at = now  # the next look follows after the same pause
             with self._lock:
@@ -266,10 +260,7 @@ class PlanObjects(Part):
     def _commit(self, shards: Sequence[PlanShard], deadline: float) -> None:
         """Write these, as far as possible. Raises NotReadyError, and then what is not written waits."""
         started, before = self._clock.now(), self._commits
-        if len(shards) == 1:
-            self._try(shards[0], deadline)
-        else:
-            _at_once(lambda shard: self._try(shard, deadline), shards)
+        _at_once(lambda shard: self._try(shard, deadline), shards)
         if self._commits > before:
             self._last_commit_seconds = self._clock.now() - started
 
@@ -280,7 +271,7 @@ class PlanObjects(Part):
             with self._lock:
                 self._failures += 1
                 shard.fail(self._clock.now())
-            self._tell(shard, "write", (f"cannot be written: {error}",))
+            self._tell(shard, "write", f"cannot be written: {error}")
 
     def _write(self, shard: PlanShard, deadline: float) -> None:
         """What waits stands there, or is told to have no room. Raises ClusterError or NotReadyError."""
@@ -288,25 +279,22 @@ class PlanObjects(Part):
         for _ in range(MOST_TRIES):
             with self._lock:
                 goal = shard.goal()
-            self._tell(shard, "room", (goal.problem,) if goal.problem else ())
+            self._tell(shard, "room", goal.problem)
             if not goal.is_needed:
                 with self._lock:
                     shard.stands(goal)
-                self._tell(shard, "write", ())
+                self._tell(shard, "write")
                 return
             self._check(self._term)
             try:
                 self._send(shard, goal, self._mark, min(CALL_SECONDS, deadline - self._clock.now()))
-            except NotFoundError as error:
-                last = error
-                self._learn(shard, None)
-            except ConflictError as error:
+            except (NotFoundError, ConflictError) as error:
                 last = error
                 self._look(shard)
             else:
                 with self._lock:
                     self._commits += 1
-                self._tell(shard, "write", ())
+                self._tell(shard, "write")
                 return
         raise ClusterError(f"others write it all the time: {last}")
 
@@ -335,36 +323,30 @@ class PlanObjects(Part):
             return None
 
     def _look(self, shard: PlanShard) -> None:
-        """Learn what others have made of it. Raises ClusterError."""
+        """Learn what others have made of it, which is told, and written anew. Raises ClusterError."""
         raw = self._get(shard.index)
-        if raw is None or raw["metadata"]["resourceVersion"] != shard.version:
-            self._learn(shard, read(raw) if raw is not None else None)
+        if raw is not None and raw["metadata"]["resourceVersion"] == shard.version:
+            with self._lock:
+                shard.seen_at = self._clock.now()
+            self._tell(shard, "content")
             return
-        self._tell(shard, "content", ())
-        with self._lock:
-            shard.seen_at = self._clock.now()
-
-    def _learn(self, shard: PlanShard, content: Content | None) -> None:
-        """This stands there now, None for nothing; what is wrong with it is told, and written anew."""
+        content = read(raw)
         with self._lock:
             changed = shard.learn(content, self._clock.now())
             self._overwritten += changed
-        problems = content.problems if content is not None else ("is gone, and is made again",)
-        if changed:
-            problems = (*problems, f"{changed} entries are not what the leader wrote, and are written anew")
-        self._tell(shard, "content", problems)
+        anew = f"{changed} entries are not what the leader wrote, and are written anew" if changed else ""
+        self._tell(shard, "content", *content.problems, anew)
 
-    def _tell(self, shard: PlanShard, about: str, problems: tuple[str, ...]) -> tuple[str, ...]:
-        """The same problems with the ConfigMap's name; logged when they are new."""
+    def _tell(self, shard: PlanShard, about: str, *problems: str) -> None:
+        """Log those that are new; "" is none. There are no others about that any more."""
         name = shard_name(shard.index)
         with self._lock:
-            new = [problem for problem in problems if problem not in shard.told.get(about, ())]
+            new = [problem for problem in problems if problem and problem not in shard.told.get(about, ())]
             shard.told[about] = problems
             if new:
                 self._last_problem = f"{name}: {new[-1]}"
         for problem in new:
             _log.warning("plans in ConfigMap %s: %s", name, problem)
-        return tuple(f"{name}: {problem}" for problem in problems)
 
 
 def _at_once(do: Callable[[Of], Found], of: Iterable[Of]) -> list[Found]:

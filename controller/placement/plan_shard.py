@@ -8,7 +8,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.placement.plan_entries import MAX_LINE_BYTES, Content, encode, is_hold, size_of, text_of
+from controller.placement.plan_entries import MAX_LINE_BYTES, Content, is_hold, size_of
 from controller.process.worker import backoff_seconds
 
 MAX_SHARD_BYTES: Final = 900 * 1024  # keys and values, those of others too; the API server takes 1 MiB
@@ -35,10 +35,11 @@ class PlanShard:
     Threads: the caller's lock. I/O: none.
     """
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, lines: Mapping[str, str] | None = None) -> None:
+        """`lines`: what is wanted from the start."""
         self.index = index
-        self.wanted: dict[str, str] = {}  # the oldest first
-        self.wanted_bytes = 0
+        self.wanted = dict(lines or {})  # the oldest first
+        self.wanted_bytes = sum(map(_bytes_of, self.wanted.values()))
         self.dirty: dict[str, float] = {}
         self.due_at = math.inf
         self.uid = self.version = ""  # "": it is not there
@@ -91,25 +92,18 @@ class PlanShard:
         former, self.due_at = self.due_at, min(self.due_at, max(due_at, self._retry_at))
         return self.due_at < former
 
-    def learn(self, content: Content | None, now: float) -> int:
-        """How many entries somebody else has damaged, changed or removed: this stands there now, None for nothing. They
-        are written anew at once."""
-        lines = {key: encode(entry) for key, entry in content.entries.items()} if content is not None else {}
+    def learn(self, content: Content, now: float) -> int:
+        """How many entries somebody else has damaged, changed or removed: this stands there now. They are written anew
+        at once."""
+        lines = content.lines
         differ = [key for key in {**self.wanted, **lines} if self.wanted.get(key) != lines.get(key)]
         changed = sum(key not in self.dirty for key in differ)
         self.dirty, self.seen_at = dict.fromkeys(differ, now), now
-        self.uid = self.version = ""
-        self.others, self._others_bytes = {}, 0
-        self._text, self._text_bytes = None, 0
-        self.is_immutable = False
-        if content is not None:
-            self.uid, self.version, self.is_immutable = content.uid, content.version, content.is_immutable
-            self.others, self._others_bytes = content.others, content.others_bytes
-            self._text_bytes = size_of(content.text or "")
-            self._text = content.text if not content.damaged else None
-            changed = max(changed, content.damaged)
+        self.uid, self.version, self.is_immutable = content.uid, content.version, content.is_immutable
+        self.others, self._others_bytes = content.others, content.others_bytes
+        self._text, self._text_bytes = None if content.damaged else content.text, size_of(content.text or "")
         self._settle()
-        return changed
+        return max(changed, content.damaged)
 
     def goal(self) -> Goal:
         """With all that waits, whether it is due or not."""
@@ -125,7 +119,7 @@ class PlanShard:
                 problem = f"{key} has {more} bytes, more than {MAX_LINE_BYTES}"
             elif not problem:
                 problem = f"it is full: {size} bytes, {self._others_bytes} of them not ours"
-        text = text_of(lines.values())
+        text = "".join(f"{line}\n" for line in lines.values())
         return Goal(text, lines, left, text != self._text or not self.version, problem)
 
     def wrote(self, goal: Goal, uid: str, version: str, now: float) -> None:
