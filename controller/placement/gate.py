@@ -38,6 +38,7 @@ FENCED_SECONDS: Final = 2.0  # within which the fence goes by a new term
 FENCE_LOOK_SECONDS: Final = 0.1
 OTHER_SERVERS_SECONDS: Final = 1.0  # that the other API servers have to hear of a new term
 TERM: Final = re.compile(r"[A-Za-z0-9._-]{1,60}", re.ASCII)  # what a term may be called
+STEPS: Final = ("renewal", "binding", "policies", "proof")  # of a round
 REASON: Final = "PlacementGate"
 MENDED_REASON: Final = "PlacementGateMended"
 BRING_BACK: Final = "upgrade the release or apply the manifest again"
@@ -105,12 +106,12 @@ class _Term:
     prove_at: float = -math.inf
     compare_at: float = -math.inf
     has_account: bool = True
-    problems: Mapping[str, str] = field(default_factory=dict)  # by step
+    problems: dict[str, str] = field(default_factory=lambda: dict.fromkeys(STEPS, ""))
     told: tuple[GateState, str] | None = None
 
-    def set_problem(self, step: str, text: str) -> None:
-        others = {name: problem for name, problem in self.problems.items() if name != step}
-        self.problems = {**others, step: text} if text else others
+    @property
+    def problem(self) -> str:
+        return "; ".join(filter(None, self.problems.values()))
 
 
 class PlacementGate(Part):
@@ -172,7 +173,7 @@ class PlacementGate(Part):
         known = term if term is not None and self._is_current(term.name) else None
         return GateFigures(
             GateState.FOLLOWING if known is None else self._state(known, self._wanted()),
-            "" if known is None else _problem(known),
+            "" if known is None else known.problem,
             _age(now, -math.inf if known is None else known.renewed_at),
             _age(now, -math.inf if known is None else known.proven_at),
             self._renewals,
@@ -227,21 +228,19 @@ class PlacementGate(Part):
         term = self._term
         if term is not None and self._is_current(term.name):
             wanted = self._wanted()
-            self._do(term, "renewal", lambda one: self._renew(one) if wanted is not Enforcement.NONE else "")
-            self._do(term, "binding", lambda one: self._keep_binding(one, wanted))
-            self._do(term, "policies", self._compare)
-            self._do(term, "proof", self._prove)
+            for step, do in zip(STEPS, (self._renew, self._keep_binding, self._compare, self._prove), strict=True):
+                try:
+                    term.problems[step] = do(term, wanted)
+                except ClusterError as error:  # is none of the other steps
+                    term.problems[step] = str(error)
             self._tell_change(term, wanted)
         return EVERY_SECONDS
 
-    def _do(self, term: _Term, step: str, do: Callable[[_Term], str]) -> None:
-        """One step, which returns its problem; a failure of one is none of the others."""
-        try:
-            term.set_problem(step, do(term))
-        except ClusterError as error:
-            term.set_problem(step, str(error))
+    # The steps of a round, each of which returns its problem
 
-    def _renew(self, term: _Term) -> str:
+    def _renew(self, term: _Term, wanted: Enforcement) -> str:
+        if wanted is Enforcement.NONE:
+            return ""
         if not self._is_alive():
             return self._late(term, "the placer has stopped, or what it watches comes late")
         now = self._objects.server_time()
@@ -290,8 +289,6 @@ class PlacementGate(Part):
         """What is told only once it goes on."""
         return f"it is not renewed: {why}" if self._clock.now() - term.renewed_at > LATE_SECONDS else ""
 
-    # The binding
-
     def _keep_binding(self, term: _Term, wanted: Enforcement) -> str:
         spec = self._objects.binding()
         if not self._objects.is_binding(spec, wanted):
@@ -310,12 +307,10 @@ class PlacementGate(Part):
             term.bound, term.bound_at, term.proof, term.prove_at = wanted, now, None, now + EVERY_SECONDS
         return ""
 
-    # Proofs
-
-    def _compare(self, term: _Term) -> str:
+    def _compare(self, term: _Term, _wanted: Enforcement) -> str:
         now = self._clock.now()
         if now < term.compare_at:
-            return term.problems.get("policies", "")
+            return term.problems["policies"]
         term.compare_at = now + AGAIN_SECONDS
         problems = self._objects.problems()
         if problems:
@@ -324,12 +319,12 @@ class PlacementGate(Part):
             term.compare_at = now + PROOF_SECONDS
         return "; ".join(problems) + (f": {BRING_BACK}" if problems else "")
 
-    def _prove(self, term: _Term) -> str:
+    def _prove(self, term: _Term, _wanted: Enforcement) -> str:
         now = self._clock.now()
         if term.bound is not Enforcement.DENY or now - term.renewed_at > LATE_SECONDS:
             return ""
         if now < term.prove_at:
-            return term.problems.get("proof", "")
+            return term.problems["proof"]
         term.prove_at = now + AGAIN_SECONDS
         found = self._objects.prove_gate()
         if found is Proof.ADMITTED and now - term.bound_at < ACTIVE_SECONDS:
@@ -354,7 +349,7 @@ class PlacementGate(Part):
         if wanted is Enforcement.NONE:
             return GateState.OFF if term.bound is wanted else GateState.OPENING
         is_silent = self._clock.now() - term.renewed_at > SILENT_SECONDS
-        if is_silent or not term.has_account or term.proof is Proof.ADMITTED or "binding" in term.problems:
+        if is_silent or not term.has_account or term.proof is Proof.ADMITTED or term.problems["binding"]:
             return GateState.MISSING
         if term.bound is not wanted:
             return GateState.UNPROVEN
@@ -363,7 +358,7 @@ class PlacementGate(Part):
         return GateState.ENFORCED if term.proof is Proof.REFUSED else GateState.UNPROVEN
 
     def _tell_change(self, term: _Term, wanted: Enforcement) -> None:
-        state, problem = self._state(term, wanted), _problem(term)
+        state, problem = self._state(term, wanted), term.problem
         is_passing = state is GateState.OPENING or (state is GateState.UNPROVEN and term.proof is None)
         if (state, problem) == term.told or (is_passing and not problem):
             return
@@ -377,10 +372,6 @@ class PlacementGate(Part):
         self._mended += 1
         _log.warning("placement gate: %s", text)
         self._tell(MENDED_REASON, text, True)
-
-
-def _problem(term: _Term) -> str:
-    return "; ".join(term.problems.values())
 
 
 def _age(now: float, at: float) -> float | None:
