@@ -202,35 +202,31 @@ class Placer(Part):
     def run_once(self) -> float:
         """Do what is due; the seconds until the next turn, unless there are news before."""
         is_leading = self._is_leading()
-        if not is_leading or not self._decides.is_on:
-            if is_leading:
-                self.store_plans()
-                self._turned_at = self._clock.now()
-            self._states.clear()
-            self._note_problem("")
-            self._show(is_on=False)
-            # No news are taken: there may be some with every event.
-            return EVERY_SECONDS if is_leading else IDLE_SECONDS
-        self.store_plans()
+        is_on = is_leading and self._decides.is_on
+        if is_leading:
+            self.store_plans()
+        if not is_on:
+            self._states.clear()  # no news are taken: there may be some with every event
+        problem = self._place_due() if is_on else ""
+        if problem != self._problem:
+            self._problem = problem
+            _log.log(logging.WARNING if problem else logging.INFO, "placing replicas: %s", problem or "goes on")
+        self._show(is_on=is_on)
+        if is_leading and not problem:
+            self._turned_at = self._clock.now()
+        return EVERY_SECONDS if is_leading else IDLE_SECONDS
+
+    def _place_due(self) -> str:
+        """Decide what is due; why nothing may be decided now."""
         self._note_foreign()
         try:
             self._checks().check_fresh()
         except NotReadyError as error:
-            self._note_problem(str(error))
-            self._show(is_on=True)
-            return EVERY_SECONDS
-        self._note_problem("")
+            return str(error)
         self._hear(self.unplaced.take())
         self._decide_due()
         self.store_plans()
-        self._show(is_on=True)
-        self._turned_at = self._clock.now()
-        return EVERY_SECONDS
-
-    def _note_problem(self, problem: str) -> None:
-        if problem != self._problem:
-            self._problem = problem
-            _log.log(logging.WARNING if problem else logging.INFO, "placing replicas: %s", problem or "goes on")
+        return ""
 
     def _note_foreign(self) -> None:
         """Log each place that somebody else has given, and have an Event tell of them once in a while."""
@@ -290,9 +286,11 @@ class Placer(Part):
         )
         again = 0
         for name in due:
-            if self.worker.is_stopping or len(self._writing) >= MOST_WRITES:
-                break
-            if self._clock.now() - began > ROUND_SECONDS:
+            if (
+                self.worker.is_stopping
+                or len(self._writing) >= MOST_WRITES
+                or self._clock.now() - began > ROUND_SECONDS
+            ):
                 break
             again += self._states[name].tries > 0
             self._look_at(name, self._states[name])
@@ -383,14 +381,11 @@ class Placer(Part):
 
     def _refused(self, write: PlaceWrite, error: SchedulerError) -> None:
         """It was not stored, and will not be."""
-        if isinstance(error, NotFoundError):
-            self._decides.failed(write, None)
-            return
         found = self._read(write)
         if found is not None and found.node:
             self._count(PlacementOutcome.ELSEWHERE)
             _log.info("came too late replica=%s volume=%s node=%s", write.replica, write.volume, found.node)
-        elif not isinstance(error, ConflictError):
+        elif not isinstance(error, ConflictError | NotFoundError):
             self._count(PlacementOutcome.FAILED)
             _log.warning("place refused replica=%s volume=%s: %s", write.replica, write.volume, error)
         self._decides.failed(write, found)
@@ -405,9 +400,8 @@ class Placer(Part):
             found = self._read(write)
             if found is None or found.node or found.uid != write.uid:
                 break
-            if self._clock.now() >= arrives_until or not self._is_leading():
-                break
-            if self._ending.wait(DOUBT_SECONDS):
+            is_over = self._clock.now() >= arrives_until or not self._is_leading()
+            if is_over or self._ending.wait(DOUBT_SECONDS):
                 break
         where = write.place
         if found is not None and (found.node, found.disk_uuid) == (where.node, where.disk_uuid):

@@ -46,29 +46,26 @@ class Unplaced:
         with self._lock:
             for change in changes:
                 self._replica_changed_locked(change.old, change.new)
-            is_news = bool(self._touched) or self._has_room
-        if is_news:
-            self._tell()
+        self._tell()
 
     def _tell(self) -> None:
         with self._lock:
-            has_told, self._has_told = self._has_told, True
-        if not has_told:
+            is_new = not self._has_told and bool(self._touched or (self._has_room and self._waiting))
+            self._has_told |= is_new
+        if is_new:
             self._wake()
 
     def _replica_changed_locked(self, old: Replica | None, new: Replica | None) -> None:
         if old is not None and old.node and (new is None or _leaves(old, new)):
             self._has_room = True
-        if old is not None:
-            self._drop_locked(old, is_going=new is None or bool(new.node))
+        if old is not None and (new is None or new.node):
+            self._drop_locked(old)
         if new is not None and not new.node:
             self._waiting[new.name] = new.volume
             self._of_volume.setdefault(new.volume, set()).add(new.name)
             self._touched.add(new.name)
 
-    def _drop_locked(self, replica: Replica, *, is_going: bool) -> None:
-        if not is_going:
-            return
+    def _drop_locked(self, replica: Replica) -> None:
         self._waiting.pop(replica.name, None)
         self._touched.discard(replica.name)
         members = self._of_volume.get(replica.volume, set())
@@ -78,10 +75,9 @@ class Unplaced:
 
     def volumes_changed(self, changes: Sequence[Change[Volume]]) -> None:
         with self._lock:
-            found = {name for change in changes for name in self._of_volume.get(_volume_of(change), ())}
-            self._touched |= found
-        if found:
-            self._tell()
+            for change in changes:
+                self._touched |= self._of_volume.get(change.key.rpartition("/")[2], set())
+        self._tell()
 
     def nodes_changed(self, changes: Sequence[Change[LonghornNode]]) -> None:
         if any(gives_room(change.old, change.new) for change in changes):
@@ -96,54 +92,31 @@ class Unplaced:
         """Something else has changed that may open a disk to replicas."""
         with self._lock:
             self._has_room = True
-            is_news = bool(self._waiting)
-        if is_news:
-            self._tell()
+        self._tell()
 
 
 def gives_room(old: LonghornNode | None, new: LonghornNode | None) -> bool:
     """Whether that change may let a replica in that found no disk before: anything but disks that got fuller."""
-    if old is None or new is None or _without_figures(old) != _without_figures(new):
+    if old is None or new is None or len(old.disks) != len(new.disks):
         return True
-    return any(_is_emptier(before, after) for before, after in zip(old.disks, new.disks, strict=True))
+    is_same = new == replace(old, record=new.record, disks=new.disks)
+    return not is_same or any(map(_disk_gives_room, old.disks, new.disks))
 
 
-def _without_figures(node: LonghornNode) -> LonghornNode:
-    return replace(node, record=None, disks=tuple(map(_without_disk_figures, node.disks)))
-
-
-def _without_disk_figures(disk: Disk) -> Disk:
-    return replace(
-        disk,
-        maximum_bytes=0,
-        available_bytes=0,
-        reserved_bytes=0,
-        scheduled_bytes=0,
-        scheduled_replicas={},
-        scheduled_images={},
+def _disk_gives_room(before: Disk, after: Disk) -> bool:
+    fuller = replace(
+        before,
+        maximum_bytes=min(before.maximum_bytes, after.maximum_bytes),
+        available_bytes=min(before.available_bytes, after.available_bytes),
+        reserved_bytes=max(before.reserved_bytes, after.reserved_bytes),
+        scheduled_bytes=max(before.scheduled_bytes, after.scheduled_bytes),
+        scheduled_replicas=after.scheduled_replicas,
+        scheduled_images=after.scheduled_images,
     )
-
-
-def _is_emptier(before: Disk, after: Disk) -> bool:
-    return (
-        after.available_bytes > before.available_bytes
-        or after.maximum_bytes > before.maximum_bytes
-        or after.reserved_bytes < before.reserved_bytes
-        or after.scheduled_bytes < before.scheduled_bytes
-    )
+    return after != fuller
 
 
 def _leaves(old: Replica, new: Replica) -> bool:
     """Whether it takes less of that disk, or is nothing any more that other replicas of its volume have to avoid."""
-    there = old.disk_uuid, old.node, old.failed_at, old.eviction_requested
-    return new.size_bytes < old.size_bytes or there != (
-        new.disk_uuid,
-        new.node,
-        new.failed_at,
-        new.eviction_requested,
-    )
-
-
-def _volume_of(change: Change[Volume]) -> str:
-    facts = change.new or change.old
-    return facts.name if facts is not None else ""
+    before, after = ((one.disk_uuid, one.node, one.failed_at, one.eviction_requested) for one in (old, new))
+    return new.size_bytes < old.size_bytes or before != after
