@@ -18,7 +18,7 @@ from controller.kube.store import Store
 from controller.placement.gate import PlacementGate, gate_wanted, status_of_gate
 from controller.placement.gate_objects import GateObjects
 from controller.placement.gate_policy import Enforcement
-from controller.placement.metrics import GateMetrics, PlacementMetrics, PlanMetrics
+from controller.placement.metrics import PlacementMetrics
 from controller.placement.objects import ReplicaObjects
 from controller.placement.placer import Decides, Explains, Placer, TermChecks, status_of
 from controller.placement.plan_objects import Loaded, PlanObjects
@@ -117,8 +117,9 @@ def build_placement(
     namespace = settings.namespace
     plans = PlanObjects(api, namespace, clock, check_lease)
     objects = ReplicaObjects(api, namespace, lambda: terms.name)
-    parts = decides, objects, plans, checks, clock
-    placer = Placer(*parts, now_utc=now_utc, is_leading=is_leading, tell=tell, explains=explains)
+    placer = Placer(
+        decides, objects, plans, checks, clock, now_utc=now_utc, is_leading=is_leading, tell=tell, explains=explains
+    )
     gate = PlacementGate(
         GateObjects(api, namespace, PACKAGE),
         clock,
@@ -130,8 +131,7 @@ def build_placement(
     )
     terms = PlacementTerms(gate, plans, placer)
     _feed(placer.unplaced, stores)
-    for metrics in (PlacementMetrics(placer.figures), PlanMetrics(plans.figures), GateMetrics(gate.figures)):
-        registry.register(metrics)
+    registry.register(PlacementMetrics(placer.figures, plans.figures, gate.figures))
     return PlacementParts(
         placer,
         terms,

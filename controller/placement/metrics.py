@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -18,92 +18,69 @@ from controller.process.common_metrics import PREFIX
 class PlacementMetrics(Collector):
     """Threads: any. Blocks: never. I/O: none."""
 
-    def __init__(self, figures: Callable[[], PlacementFigures]) -> None:
-        self._figures = figures
+    def __init__(
+        self,
+        placer: Callable[[], PlacementFigures],
+        plans: Callable[[], PlanFigures],
+        gate: Callable[[], GateFigures],
+    ) -> None:
+        self._placer, self._plans, self._gate = placer, plans, gate
 
     def describe(self) -> Iterable[Metric]:
         return ()  # registering must not read anything
 
     def collect(self) -> Iterator[Metric]:
-        found = self._figures()
-        tries = CounterMetricFamily(
-            f"{PREFIX}_replica_placements", "Tries to place a Replica without a disk.", labels=("outcome",)
-        )
-        for outcome in PlacementOutcome:
-            tries.add_metric((outcome.value,), found.outcomes.get(outcome.value, 0))
-        yield tries
-        waiting = GaugeMetricFamily(
-            f"{PREFIX}_replica_placement_waiting",
-            "Replicas without a disk that the leader is to place.",
-            labels=("reason",),
-        )
-        for reason in REASONS:
-            waiting.add_metric((reason,), found.waiting.get(reason, 0))
-        yield waiting
+        yield from _of_placer(self._placer())
+        yield from _of_plans(self._plans())
+        yield from _of_gate(self._gate())
 
 
-class PlanMetrics(Collector):
-    """Threads: any. Blocks: never. I/O: none."""
-
-    def __init__(self, figures: Callable[[], PlanFigures]) -> None:
-        self._figures = figures
-
-    def describe(self) -> Iterable[Metric]:
-        return ()  # registering must not read anything
-
-    def collect(self) -> Iterator[Metric]:
-        found = self._figures()
-        for name, text, value in (
-            ("plans", "Plans in the leader's memory.", found.plans),
-            ("plan_holds", "Answers in the leader's memory that stand beside the plans.", found.holds),
-            ("plans_unwritten", "Plans and holds that no ConfigMap has, as yet or for good.", found.unwritten),
-            ("plan_config_maps", "ConfigMaps for plans and holds that are known to exist.", found.shards),
-            ("plan_bytes", "Keys and values in these ConfigMaps.", found.size_bytes),
-            ("plan_fullest_bytes", "Keys and values in the fullest of them.", found.fullest_bytes),
-            ("plan_last_commit_seconds", "How long the last writes of them took.", found.last_commit_seconds),
-        ):
-            yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value)
-        for name, text, value in (
-            ("plan_commits", "ConfigMaps with plans and holds that were written.", found.commits),
-            ("plan_commit_failures", "Writes of them that failed.", found.failures),
-            ("plans_overwritten", "Plans and holds that others damaged, changed or removed.", found.overwritten),
-        ):
-            yield CounterMetricFamily(f"{PREFIX}_{name}", text, value)
+def _of_placer(found: PlacementFigures) -> Iterator[Metric]:
+    text = "Tries to place a Replica without a disk."
+    outcomes = {one.value: found.outcomes.get(one.value, 0) for one in PlacementOutcome}
+    yield _family(CounterMetricFamily, "replica_placements", text, "outcome", outcomes)
+    text = "Replicas without a disk that the leader is to place."
+    reasons = {one: found.waiting.get(one, 0) for one in REASONS}
+    yield _family(GaugeMetricFamily, "replica_placement_waiting", text, "reason", reasons)
 
 
-class GateMetrics(Collector):
-    """Threads: any. Blocks: never. I/O: none."""
+def _of_plans(found: PlanFigures) -> Iterator[Metric]:
+    for name, text, value in (
+        ("plans", "Plans in the leader's memory.", found.plans),
+        ("plan_holds", "Answers in the leader's memory that stand beside the plans.", found.holds),
+        ("plans_unwritten", "Plans and holds that no ConfigMap has, as yet or for good.", found.unwritten),
+        ("plan_config_maps", "ConfigMaps for plans and holds that are known to exist.", found.shards),
+        ("plan_bytes", "Keys and values in these ConfigMaps.", found.size_bytes),
+        ("plan_fullest_bytes", "Keys and values in the fullest of them.", found.fullest_bytes),
+        ("plan_last_commit_seconds", "How long the last writes of them took.", found.last_commit_seconds),
+    ):
+        yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value)
+    for name, text, value in (
+        ("plan_commits", "ConfigMaps with plans and holds that were written.", found.commits),
+        ("plan_commit_failures", "Writes of them that failed.", found.failures),
+        ("plans_overwritten", "Plans and holds that others damaged, changed or removed.", found.overwritten),
+    ):
+        yield CounterMetricFamily(f"{PREFIX}_{name}", text, value)
 
-    def __init__(self, figures: Callable[[], GateFigures]) -> None:
-        self._figures = figures
 
-    def describe(self) -> Iterable[Metric]:
-        return ()  # registering must not read anything
+def _of_gate(found: GateFigures) -> Iterator[Metric]:
+    text = "1 for the state of the policy by which only the leader gives Replicas their first disk."
+    states = {one.value: float(one is found.state) for one in GateState}
+    yield _family(GaugeMetricFamily, "gate_state", text, "state", states)
+    text = "Times that the leader told the gate that it lives."
+    renewals = {"done": found.renewals, "failed": found.failed_renewals}
+    yield _family(CounterMetricFamily, "gate_renewals", text, "outcome", renewals)
+    text = "Dry runs that the gate has to refuse, by what became of them."
+    proofs = {proof.value: count for proof, count in found.proofs.items()}
+    yield _family(CounterMetricFamily, "gate_proofs", text, "outcome", proofs)
+    text = "Times that somebody else changed the gate and the leader undid it."
+    yield CounterMetricFamily(f"{PREFIX}_gate_mended", text, found.mended)
 
-    def collect(self) -> Iterator[Metric]:
-        found = self._figures()
-        state = GaugeMetricFamily(
-            f"{PREFIX}_gate_state",
-            "1 for the state of the policy by which only the leader gives Replicas their first disk.",
-            labels=("state",),
-        )
-        for one in GateState:
-            state.add_metric((one.value,), 1.0 if one is found.state else 0.0)
-        yield state
-        renewals = CounterMetricFamily(
-            f"{PREFIX}_gate_renewals", "Times that the leader told the gate that it lives.", labels=("outcome",)
-        )
-        renewals.add_metric(("done",), found.renewals)
-        renewals.add_metric(("failed",), found.failed_renewals)
-        yield renewals
-        proofs = CounterMetricFamily(
-            f"{PREFIX}_gate_proofs",
-            "Dry runs that the gate has to refuse, by what became of them.",
-            labels=("outcome",),
-        )
-        for proof, count in found.proofs.items():
-            proofs.add_metric((proof.value,), count)
-        yield proofs
-        yield CounterMetricFamily(
-            f"{PREFIX}_gate_mended", "Times that somebody else changed the gate and the leader undid it.", found.mended
-        )
+
+def _family(
+    kind: type[CounterMetricFamily | GaugeMetricFamily], name: str, text: str, label: str, values: Mapping[str, float]
+) -> Metric:
+    family = kind(f"{PREFIX}_{name}", text, labels=(label,))
+    for value, count in values.items():
+        family.add_metric((value,), count)
+    return family

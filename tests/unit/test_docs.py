@@ -19,7 +19,7 @@ from controller.allocator.verbs.grow import GrowthVerdict
 from controller.assembly.metrics import FAILURES, LeaderMetrics, LeaderSources
 from controller.canary.prover import OUTCOMES, REASONS
 from controller.placement.gate import GateFigures, GateState, status_of_gate
-from controller.placement.metrics import GateMetrics, PlacementMetrics, PlanMetrics
+from controller.placement.metrics import PlacementMetrics
 from controller.placement.placer import PlacementFigures, status_of
 from controller.placement.plan_objects import PlanFigures
 from controller.process.common_metrics import PREFIX
@@ -103,9 +103,7 @@ def test_every_metric_is_documented_and_nothing_else() -> None:
     LeaderMetrics(registry, "n1", "1").read_from(sources)
     RpcMetrics(registry)
     registry.register(RecordMetrics(Figures, lambda: True))
-    registry.register(PlacementMetrics(PlacementFigures))
-    registry.register(PlanMetrics(PlanFigures))
-    registry.register(GateMetrics(lambda: GATE_OFF))
+    registry.register(PlacementMetrics(PlacementFigures, PlanFigures, lambda: GATE_OFF))
     proposed = first_cells(METRICS, "## Of Longhorn's enhancement proposal")
     ours = first_cells(METRICS, OF_BOTH) + first_cells(METRICS, "## Of the controller")
     assert shown_by(registry) == {*proposed, *(f"{PREFIX}_{name}" for name in ours)}

@@ -14,7 +14,9 @@ from controller.model.names import FENCE, GATE, GUARD
 from controller.placement.gate import EVERY_SECONDS, PROOF_SECONDS, gate_wanted, status_of_gate
 from controller.placement.gate_objects import Proof
 from controller.placement.gate_policy import SILENT_SECONDS, Enforcement, without_defaults
-from controller.placement.metrics import GateMetrics
+from controller.placement.metrics import PlacementMetrics
+from controller.placement.placer import PlacementFigures
+from controller.placement.plan_objects import PlanFigures
 from controller.settings import LiveSettings
 from tests.unit.placement.gate_stage import GateCell, GateLeader
 from tests.waiting import wait_until
@@ -378,7 +380,7 @@ def test_a_fence_that_refuses_nothing_is_told(cell: GateCell, leader: GateLeader
 
 def test_metrics_and_status_show_how_it_stands(cell: GateCell, leader: GateLeader) -> None:
     registry = CollectorRegistry()
-    registry.register(GateMetrics(leader.gate.figures))
+    registry.register(PlacementMetrics(PlacementFigures, PlanFigures, leader.gate.figures))
     prefix = "longhorn_scheduler_extender_gate"
     shown = {
         (name, label): registry.get_sample_value(f"{prefix}_{name}", {key: label} if label else {})

@@ -47,10 +47,12 @@ from controller.placement.placer import (
     Placer,
 )
 from controller.placement.plan_entries import Entry
+from controller.placement.plan_objects import PlanFigures
 from controller.process.common_metrics import PREFIX
 from controller.rules.placing import Wait
 from tests.fakes.builders import replica, volume
 from tests.fakes.clock import TickingClock
+from tests.unit.placement.gate_stage import GateCell, GateLeader
 from tests.unit.placement.placer_stage import NAMESPACE, PlacerStage, place_write, put_replica, turn, volume_of
 from tests.unit.placement.plan_stage import hold, plan
 from tests.waiting import wait_until
@@ -777,8 +779,8 @@ def test_what_keeps_it_from_placing_is_logged_once(stage: PlacerStage, caplog: p
 
 
 def test_every_series_exists_from_the_start_and_what_waits_is_measured(stage: PlacerStage) -> None:
-    registry = CollectorRegistry()
-    registry.register(PlacementMetrics(stage.placer.figures))
+    registry, gate = CollectorRegistry(), GateLeader(GateCell()).gate
+    registry.register(PlacementMetrics(stage.placer.figures, PlanFigures, gate.figures))
 
     def measured() -> dict[str, float | None]:
         outcomes = [("placements_total", "outcome", one.value) for one in PlacementOutcome]
