@@ -10,7 +10,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from controller.errors import ConflictError, NotFoundError
 from controller.kube.api import CALL_SECONDS, KubeApi, listed
@@ -40,34 +40,18 @@ class StoredRecord:
     raw: Raw | None = None
 
 
-class RecordBackend(Protocol):
-    """Threads: any. Blocks: for the API server. I/O: one call each, `records` one for a page. Raises ClusterError."""
+class RecordBackend:
+    """Records in objects of one kind, one for each Longhorn node and of its name. Threads: any. Blocks: for the API
+    server. I/O: one call each, `records` one for a page. Raises ClusterError."""
 
-    name: str
-
-    def records(self) -> list[StoredRecord]: ...
-    def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord: ...
-    def write(
-        self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float = CALL_SECONDS
-    ) -> StoredRecord:
-        """This and nothing else of ours is on record then, under another version than before; ConflictError when the
-        object is not as `stored` any more. One with a problem has to be as it was read."""
-        ...
-
-    def check(self) -> None:
-        """Raises NotFoundError where the cluster has no such kind of object."""
-        ...
-
-
-class _Listed:
-    """What both have in common: objects of one kind in one namespace."""
-
+    name = ""
     _kind: Resource
 
     def __init__(self, api: KubeApi, namespace: str) -> None:
         self._api, self._namespace = api, namespace
 
     def check(self) -> None:
+        """Raises NotFoundError where the cluster has no such kind of object."""
         try:
             self._api.list_page(self._kind, self._namespace, limit=1)
         except NotFoundError as error:
@@ -81,13 +65,11 @@ class _Listed:
     def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:
         return self._stored(self._api.get(self._kind, self._namespace, node, timeout=timeout))
 
-    def _stored(self, raw: Raw) -> StoredRecord:
-        raise NotImplementedError
-
     def write(
         self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float = CALL_SECONDS
     ) -> StoredRecord:
-        """With these allocations instead of ours that are there."""
+        """This and nothing else of ours is on record then, under another version than before; ConflictError when the
+        object is not as `stored` any more. One with a problem has to be as it was read."""
         record, body = stored.record, copy.deepcopy(stored.raw)
         if record.problem and body is not None:
             body["spec"] = {**body.get("spec", {}), FIELD: {**self._others(body), **encode_allocations(allocations)}}
@@ -99,16 +81,19 @@ class _Listed:
         patch = {"metadata": metadata, "spec": {FIELD: changes}}
         return self._stored(self._api.patch(self._kind, self._namespace, record.node, patch, timeout=timeout))
 
+    def _stored(self, raw: Raw) -> StoredRecord:
+        raise NotImplementedError
+
     def _others(self, raw: Raw) -> Raw:
         """What of the record is not ours."""
         del raw
         return {}
 
 
-class LonghornNodeBackend(_Listed):
+class LonghornNodeBackend(RecordBackend):
     """`spec.diskAllocations` of the Longhorn Node. What stands there under disks' names is left alone."""
 
-    name: str = "longhorn-node"
+    name = "longhorn-node"
     _kind = LONGHORN_NODES
 
     def _stored(self, raw: Raw) -> StoredRecord:
@@ -120,10 +105,10 @@ class LonghornNodeBackend(_Listed):
         return {disk: there[disk] for disk in others_disks(raw) & there.keys()} if isinstance(there, Mapping) else {}
 
 
-class NodeDiskAllocationBackend(_Listed):
+class NodeDiskAllocationBackend(RecordBackend):
     """Our own object `NodeDiskAllocation`, one for each Longhorn node and of its name."""
 
-    name: str = "node-disk-allocation"
+    name = "node-disk-allocation"
     _kind = NODE_DISK_ALLOCATIONS
 
     def read(self, node: str, timeout: float = CALL_SECONDS) -> StoredRecord:

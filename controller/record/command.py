@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from controller.allocator.allocator import Allocator
@@ -61,27 +61,24 @@ class _Objects:
     """What Longhorn has. MalformedRequestError where one of its objects cannot be read."""
 
     def __init__(self, api: KubeApi, namespace: str) -> None:
-        def all_of(kind: Any) -> list[Any]:
-            return list(listed(api, kind, namespace))
+        def all_of(kind: Any, facts_of: Callable[[Any], Any]) -> dict[str, Any]:
+            return {one.name: one for one in map(facts_of, listed(api, kind, namespace))}
 
-        self._nodes = [node_facts(raw) for raw in all_of(LONGHORN_NODES)]
-        replicas = [replica_facts(raw) for raw in all_of(LONGHORN_REPLICAS)]
-        volumes = [volume_facts(raw) for raw in all_of(LONGHORN_VOLUMES)]
-        self._replicas: dict[str, Replica] = {one.name: one for one in replicas}
-        self._volumes: dict[str, Volume] = {one.name: one for one in volumes}
-        self._allocator = Allocator(SystemClock())
-        for node in self._nodes:
-            self._allocator.observe_node(node.name, node)
-        for replica in replicas:
-            self._allocator.observe_replica(replica.name, replica)
-        images = [backing_image_facts(raw) for raw in all_of(LONGHORN_BACKING_IMAGES)]
-        self._images = {one.name for one in images}
-        for image in images:
-            self._allocator.observe_backing_image(image.name, image)
+        self._nodes = all_of(LONGHORN_NODES, node_facts)
+        self._replicas: dict[str, Replica] = all_of(LONGHORN_REPLICAS, replica_facts)
+        self._volumes: dict[str, Volume] = all_of(LONGHORN_VOLUMES, volume_facts)
+        self._images = all_of(LONGHORN_BACKING_IMAGES, backing_image_facts)
+        self._allocator = allocator = Allocator(SystemClock())
+        for name, node in self._nodes.items():
+            allocator.observe_node(name, node)
+        for name, replica in self._replicas.items():
+            allocator.observe_replica(name, replica)
+        for name, image in self._images.items():
+            allocator.observe_backing_image(name, image)
 
     def on_record(self, nodes: Iterable[str]) -> dict[str, tuple[Allocation, ...]]:
         """What is to be on record, of all of Longhorn's nodes and of these."""
-        return self._allocator.record.of_nodes({*nodes, *(one.name for one in self._nodes)})
+        return self._allocator.record.of_nodes({*nodes, *self._nodes})
 
     def differences(self, wanted: Sequence[Allocation], there: Sequence[Allocation]) -> Iterator[str]:
         """What the record lacks, and what it has beyond what objects show, or are about to."""

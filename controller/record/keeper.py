@@ -11,11 +11,12 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError, NotLeaderError, NotReadyError, SchedulerError
 from controller.kube.api import KubeApi
+from controller.kube.store import Store
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.process.worker import Part, Worker
 from controller.record.backends import (
@@ -48,13 +49,26 @@ class Projects(Protocol):
     def waiting(self) -> int: ...  # places that are given by name and shown by no object
 
 
-class SeenRecords(Protocol):
-    """Records as the watch shows them, by node, at either place."""
+class SeenRecords:
+    """Records as the watch shows them, by node, at either place. Threads: any."""
 
-    def in_nodes(self) -> Sequence[NodeRecord]: ...
-    def own(self) -> Sequence[NodeRecord]: ...
-    def nodes(self) -> Collection[str]: ...  # that Longhorn has
-    def seen(self, node: str, *, in_node: bool) -> NodeRecord | None: ...
+    def __init__(self, namespace: str, stores: Mapping[str, Store[Any]]) -> None:
+        self._namespace, self._nodes, self._own = namespace, stores["node"], stores["record"]
+
+    def in_nodes(self) -> Sequence[NodeRecord]:
+        return [node.record for node in self._nodes.values() if node.record is not None]
+
+    def own(self) -> Sequence[NodeRecord]:
+        return self._own.values()
+
+    def nodes(self) -> Collection[str]:
+        """Those that Longhorn has."""
+        return {node.name for node in self._nodes.values()}
+
+    def seen(self, node: str, *, in_node: bool) -> NodeRecord | None:
+        facts = (self._nodes if in_node else self._own).get(f"{self._namespace}/{node}")
+        record: NodeRecord | None = facts.record if in_node and facts is not None else facts
+        return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +218,22 @@ class RecordKeeper(Part):
     def _look(self) -> None:
         """Where the record stands; as it was where that cannot be told."""
         try:
-            backend: RecordBackend | None = found_backend(self._api, self._namespace)
-            assert backend is not None
+            backend = found_backend(self._api, self._namespace)
             backend.check()
-            problem = ""
         except NotFoundError as error:
-            backend, problem = None, str(error)
+            self._say(str(error))
+            self._writer = None
         except ClusterError as error:
             self._say(str(error))
             return
-        self._say(problem)
+        else:
+            self._say("")
+            self._write_to(backend)
         self._look_at = self._clock.now() + LOOK_SECONDS
-        former = self._writer.backend.name if self._writer is not None else ""
-        if backend is None:
-            self._writer = None
-        elif former != backend.name:
+        self._is_known = True
+
+    def _write_to(self, backend: RecordBackend) -> None:
+        if self._writer is None or self._writer.backend.name != backend.name:
             is_in_node = isinstance(backend, LonghornNodeBackend)
             self._writer = RecordWriter(
                 backend,
@@ -230,7 +245,6 @@ class RecordKeeper(Part):
             )
             self._is_complete = False
             self.changed()
-        self._is_known = True
 
     def _say(self, problem: str) -> None:
         if problem and problem != self._problem:
@@ -302,18 +316,22 @@ class RecordKeeper(Part):
     def _tidy(self, writer: RecordWriter, nodes: Sequence[str]) -> None:
         """Remove objects of ours that say nothing: of nodes that are gone, and all once Longhorn's Nodes carry the
         record. What is given on a node that is gone stays: no other object has it."""
+        own, longhorn = NodeDiskAllocationBackend(self._api, self._namespace), self._followed.nodes()
         there = {one.node: one for one in self._followed.own()}
         is_moved = isinstance(writer.backend, LonghornNodeBackend)
-        own, longhorn = NodeDiskAllocationBackend(self._api, self._namespace), self._followed.nodes()
-        over = [node for node in nodes if node in there and node not in longhorn and not there[node].allocations]
-        for node in (list(there) if self._is_complete else []) if is_moved else over:
+        if is_moved:
+            over = list(there) if self._is_complete else []
+        else:
+            over = [node for node in nodes if node in there and node not in longhorn and not there[node].allocations]
+        for node in over:
             try:
                 self._check()
                 stored = own.read(node)
-                is_needed = bool(stored.record.allocations or stored.record.problem)
-                if node not in longhorn and is_moved:
-                    is_needed = bool(self._projects.of_nodes((node,))[node])
-                if not is_needed or (is_moved and node in longhorn):
+                if is_moved:
+                    is_needed = node not in longhorn and bool(self._projects.of_nodes((node,))[node])
+                else:
+                    is_needed = bool(stored.record.allocations or stored.record.problem)
+                if not is_needed:
                     own.forget(stored)
                     self._failing.pop(node, None)
             except NotLeaderError:

@@ -11,7 +11,7 @@ from typing import Final
 
 from controller.errors import ConflictError, ForbiddenError, UnavailableError
 from controller.model.allocations import Allocation, NodeRecord
-from controller.record.backends import StoredRecord
+from controller.record.backends import RecordBackend, StoredRecord
 
 LATE_SECONDS: Final = 20.0  # from a write without an answer until it arrives, at most
 
@@ -37,8 +37,8 @@ class _UnderWay:
     since: float
 
 
-class RaceRecord:
-    """A `RecordBackend`. Each write takes the next of `faults`; `meanwhile` happens while it is on its way, before or
+class RaceRecord(RecordBackend):
+    """Each write takes the next of `faults`; `meanwhile` happens while it is on its way, before or
     after it arrives. Once it `is_cut_off` nothing is read or written until the next call."""
 
     name = "race"

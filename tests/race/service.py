@@ -15,7 +15,7 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.errors import NotLeaderError, SchedulerError
 from controller.model.allocations import NodeRecord
-from controller.record.keeper import RecordKeeper
+from controller.record.keeper import RecordKeeper, SeenRecords
 from controller.record.writer import RecordWriter
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.allocating import DiskAllocator
@@ -83,7 +83,7 @@ class _Checks:
 
 
 @dataclass(frozen=True)
-class _Followed:
+class _Followed(SeenRecords):
     """Records as the watch shows them."""
 
     seen_of: Seen
