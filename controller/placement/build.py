@@ -15,7 +15,7 @@ from controller.clock import Clock
 from controller.errors import NotLeaderError
 from controller.kube.api import KubeApi
 from controller.kube.store import Store
-from controller.placement.gate import PlacementGate, gate_wanted, status_of_gate
+from controller.placement.gate import PlacementGate, gate_wanted
 from controller.placement.gate_objects import GateObjects
 from controller.placement.gate_policy import Enforcement
 from controller.placement.metrics import PlacementMetrics
@@ -137,7 +137,7 @@ def build_placement(
         terms,
         (
             Addition("placement", placer, lambda: status_of(placer.figures(), explains.reasons_of)),
-            Addition("placement_gate", gate, lambda: status_of_gate(gate.figures())),
+            Addition("placement_gate", gate, lambda: asdict(gate.figures())),
             Addition("plans", plans, lambda: asdict(plans.figures())),
         ),
     )

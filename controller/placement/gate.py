@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from controller.allocator.outcome import Mode
 from controller.clock import Clock
 from controller.errors import ClusterError, ConflictError, NotFoundError, NotLeaderError, UnavailableError
 from controller.model.names import FENCE, GATE
-from controller.placement.gate_objects import GateObjects, Proof, Stamps
+from controller.placement.gate_objects import GateObjects, Proof
 from controller.placement.gate_policy import SILENT_SECONDS, Enforcement
 from controller.process.worker import Part, Worker
 from controller.settings import AUDIT, LiveSettings, places_replicas
@@ -88,7 +88,7 @@ class GateFigures:
     renewals: int
     failed_renewals: int
     mended: int
-    proofs: Mapping[Proof, int]
+    proofs: Mapping[str, int]  # by what became of them
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ class PlacementGate(Part):
             self._renewals,
             self._failed_renewals,
             self._mended,
-            {proof: self._proofs[proof] for proof in Proof},
+            {proof.value: self._proofs[proof] for proof in Proof},
         )
 
     # The begin of a term
@@ -274,16 +274,11 @@ class PlacementGate(Part):
             return True
         if not self._is_current(term.name):
             return False
-        self._mend(term, stamps, now)
-        return True
-
-    def _mend(self, term: _Term, stamps: Stamps, now: str) -> None:
-        is_first = not term.since
-        since = term.since or now
-        self._objects.write(stamps, term.name, since, now)
-        term.since = since
-        if not is_first:
+        self._objects.write(stamps, term.name, term.since or now, now)
+        if term.since:
             self._tell_mended(f"ServiceAccount {GATE} was changed by somebody, and is as the leader needs it again")
+        term.since = term.since or now
+        return True
 
     def _late(self, term: _Term, why: str) -> str:
         """What is told only once it goes on."""
@@ -375,18 +370,4 @@ class PlacementGate(Part):
 
 
 def _age(now: float, at: float) -> float | None:
-    return None if at == -math.inf else now - at
-
-
-def status_of_gate(figures: GateFigures) -> Mapping[str, Any]:
-    """Its section of the status document."""
-    return {
-        "state": figures.state,
-        "problem": figures.problem,
-        "renewed_seconds_ago": None if figures.renewed_seconds_ago is None else round(figures.renewed_seconds_ago, 1),
-        "proven_seconds_ago": None if figures.proven_seconds_ago is None else round(figures.proven_seconds_ago, 1),
-        "renewals": figures.renewals,
-        "failed_renewals": figures.failed_renewals,
-        "mended": figures.mended,
-        "proofs": {proof.value: count for proof, count in figures.proofs.items()},
-    }
+    return None if at == -math.inf else round(now - at, 1)

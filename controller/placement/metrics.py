@@ -71,8 +71,7 @@ def _of_gate(found: GateFigures) -> Iterator[Metric]:
     renewals = {"done": found.renewals, "failed": found.failed_renewals}
     yield _family(CounterMetricFamily, "gate_renewals", text, "outcome", renewals)
     text = "Dry runs that the gate has to refuse, by what became of them."
-    proofs = {proof.value: count for proof, count in found.proofs.items()}
-    yield _family(CounterMetricFamily, "gate_proofs", text, "outcome", proofs)
+    yield _family(CounterMetricFamily, "gate_proofs", text, "outcome", found.proofs)
     text = "Times that somebody else changed the gate and the leader undid it."
     yield CounterMetricFamily(f"{PREFIX}_gate_mended", text, found.mended)
 

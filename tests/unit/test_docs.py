@@ -18,7 +18,7 @@ from controller.allocator.outcome import Decision
 from controller.allocator.verbs.grow import GrowthVerdict
 from controller.assembly.metrics import FAILURES, LeaderMetrics, LeaderSources
 from controller.canary.prover import OUTCOMES, REASONS
-from controller.placement.gate import GateFigures, GateState, status_of_gate
+from controller.placement.gate import GateFigures, GateState
 from controller.placement.metrics import PlacementMetrics
 from controller.placement.placer import PlacementFigures, status_of
 from controller.placement.plan_objects import PlanFigures
@@ -155,7 +155,7 @@ def test_the_reason_of_every_event_is_documented() -> None:
 
 
 def test_all_that_the_status_document_says_of_placement_is_documented() -> None:
-    shown = {*status_of(PlacementFigures(), lambda _replica: {}), *status_of_gate(GATE_OFF), *asdict(PlanFigures())}
+    shown = {*status_of(PlacementFigures(), lambda _replica: {}), *asdict(GATE_OFF), *asdict(PlanFigures())}
     table = section_of(OPERATIONS, "### What /status shows of placement")
     assert set() == shown - set(re.findall(r"`(\w+)`", table))
 

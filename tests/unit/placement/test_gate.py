@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 
 import pytest
@@ -11,7 +12,7 @@ from controller.allocator.outcome import Mode
 from controller.errors import ClusterError, ForbiddenError, UnavailableError
 from controller.kube.resources import LONGHORN_REPLICAS, POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS, Resource
 from controller.model.names import FENCE, GATE, GUARD
-from controller.placement.gate import EVERY_SECONDS, PROOF_SECONDS, gate_wanted, status_of_gate
+from controller.placement.gate import EVERY_SECONDS, PROOF_SECONDS, gate_wanted
 from controller.placement.gate_objects import Proof
 from controller.placement.gate_policy import SILENT_SECONDS, Enforcement, without_defaults
 from controller.placement.metrics import PlacementMetrics
@@ -404,7 +405,7 @@ def test_metrics_and_status_show_how_it_stands(cell: GateCell, leader: GateLeade
         "failed_renewals": 0,
         "mended": 0,
         "proofs": {"refused": 1, "admitted": 0, "unclear": 0, "nothing": 0},
-    } == status_of_gate(leader.gate.figures())
+    } == asdict(leader.gate.figures())
 
 
 @pytest.mark.parametrize("garbage", ["x" * 200, "a\nb", "\u00e4", " "])
