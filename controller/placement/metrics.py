@@ -10,8 +10,9 @@ from prometheus_client.registry import Collector
 
 from controller.allocator.outcome import REASONS
 from controller.placement.gate import GateFigures, GateState
-from controller.placement.placer import PlacementFigures, PlacementOutcome
+from controller.placement.placer import PlacementFigures
 from controller.placement.plan_objects import PlanFigures
+from controller.placement.writes import PlacementOutcome
 from controller.process.common_metrics import PREFIX
 
 

@@ -1,8 +1,7 @@
 """Places every Replica that Longhorn would look for a disk for, before Longhorn does.
 
 One thread asks the allocator what to do with each Replica that has no node, in the order in which they came; a few
-others write what was decided. A decision counts from the moment when it is made, so they need no order among them. What
-became of a write is told in any case: stored, refused, or, where nobody knows, read until it is known.
+others write what was decided. A decision counts from the moment when it is made, so they need no order among them.
 
 The same thread hands changed plans and holds over to be stored, in every mode of a leader: there are some without
 placement, too. While it turns, and its watch is not late, the gate is renewed.
@@ -15,37 +14,27 @@ import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from controller.allocator.outcome import REASONS, PlaceWrite, ReplicaTurn, TurnStep, Why
+from controller.allocator.outcome import REASONS, ReplicaTurn, TurnStep, Why
 from controller.allocator.plans.plan import Hold, Plan
 from controller.clock import Clock
-from controller.errors import (
-    ClusterError,
-    ConflictError,
-    MalformedRequestError,
-    NotFoundError,
-    NotReadyError,
-    SchedulerError,
-    UnavailableError,
-)
+from controller.errors import NotReadyError
 from controller.model.longhorn import Replica
 from controller.model.times import rfc3339
 from controller.placement.objects import ReplicaObjects
 from controller.placement.plan_entries import Entry, hold_key, plan_key
 from controller.placement.unplaced import News, Unplaced
+from controller.placement.writes import HearsOfPlaces, PlacementOutcome, ReplicaWrites
 from controller.process.worker import Part, Worker, backoff_seconds
 from controller.rules.placing import Wait
 
 EVERY_SECONDS: Final = 0.05  # a turn of a leader's loop, without news
 IDLE_SECONDS: Final = 1.0  # the same of a follower's
 ROUND_SECONDS: Final = 0.5  # of decisions in one turn; the rest follows in the next one
-WRITERS: Final = 8
 MOST_WRITES: Final = 64  # under way at the same time
 BACKOFF_SECONDS: Final = (1.0, 10.0)  # between looks at what finds no room: the first, and the longest
 YOUNG_SECONDS: Final = 12.0  # for which a replica is looked at every second: by then time alone has changed what it may
@@ -53,10 +42,6 @@ REST: Final = 4.0  # times that a round of repeated tries took are waited before
 MOST_REST_SECONDS: Final = 5.0
 LATE_SECONDS: Final = 5.0  # for a place that is stored to show in the watch
 STUCK_SECONDS: Final = 6.0  # for one turn of the loop
-HUNG_SECONDS: Final = 30.0  # for one write with all its reads
-KEPT_SECONDS: Final = 30.0  # for a mark that cannot be taken off
-ARRIVES_SECONDS: Final = 10.0  # after which a write without an answer does not arrive any more: longer than its call
-DOUBT_SECONDS: Final = 1.0  # between reads of what nobody knows the end of
 SHOWN: Final = 50  # replicas in the status document
 SHOWN_FOREIGN: Final = 10  # the same of those that others have placed
 FOREIGN_EVERY_SECONDS: Final = 60.0  # between two Events about them: each has other words
@@ -68,25 +53,12 @@ FOREIGN_TEXT: Final = (
 _log = logging.getLogger(__name__)
 
 
-class PlacementOutcome(StrEnum):
-    """What the metrics count."""
-
-    PLACED = "placed"
-    ELSEWHERE = "placed-by-others"
-    HELD = "held"
-    RELEASED = "released"
-    LEFT = "left"
-    FAILED = "failed"
-
-
-class Decides(Protocol):
+class Decides(HearsOfPlaces, Protocol):
     """What to do with each Replica. In the product the allocator's `Places`."""
 
     @property
     def is_on(self) -> bool: ...
     def turn_of(self, name: str, now_utc: datetime) -> ReplicaTurn: ...
-    def stored(self, write: PlaceWrite, facts: Replica) -> None: ...
-    def failed(self, write: PlaceWrite, facts: Replica | None) -> None: ...
     def unseen_seconds(self) -> float: ...
     def take_plans(self) -> list[tuple[str, Plan | None]]: ...
     def take_holds(self) -> list[tuple[str, Hold | None]]: ...
@@ -161,19 +133,13 @@ class Placer(Part):
     ) -> None:
         """`now_utc`: the API server's time, where that is known. `tell`: a reason, a text, and whether it is a
         warning."""
-        self.worker = Worker("placer", self.run_once, at_end=self._end_writers)
+        self.worker = Worker("placer", self.run_once, at_end=self._end)
         self.unplaced = Unplaced(self.worker.wake)
-        self._decides, self._objects, self._plans = decides, objects, plans
+        self._writes = ReplicaWrites(decides, objects, clock, now_utc, is_leading, self.worker.wake)
+        self._decides, self._plans = decides, plans
         self._checks, self._clock, self._now_utc, self._is_leading = checks, clock, now_utc, is_leading
         self._tell, self._explains = tell, explains
         self._handing = threading.Lock()  # held while changes are handed over, so that none overtakes another
-        self._ending = threading.Event()
-        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="placer-write")
-        self._lock = threading.Lock()  # guards the fields below
-        self._writing: dict[str, float] = {}  # by replica, since when
-        self._done: list[tuple[str, float]] = []  # replicas whose writes have ended, and when to look again
-        self._kept_since: float | None = None  # since when a mark that has to go does not, for no write is taken
-        self._outcomes = Counter[str]()
         # The thread's own.
         self._states: dict[str, Waiting] = {}
         self._rest_until = -math.inf
@@ -189,13 +155,11 @@ class Placer(Part):
     def is_alive(self) -> bool:
         """Whether its loop turns as a leader's, its writes end, none that it keeps from Longhorn is kept for nothing,
         and its watch is not late."""
-        now = self._clock.now()
-        with self._lock:
-            oldest = min(self._writing.values(), default=now)
-            kept_since = now if self._kept_since is None else self._kept_since
-        if now - self._turned_at > STUCK_SECONDS or now - oldest > HUNG_SECONDS or now - kept_since > KEPT_SECONDS:
-            return False
-        return self._decides.unseen_seconds() <= LATE_SECONDS
+        is_turning = self._clock.now() - self._turned_at <= STUCK_SECONDS
+        return is_turning and self._writes.is_alive() and self._decides.unseen_seconds() <= LATE_SECONDS
+
+    def _end(self) -> None:
+        self._writes.end()
 
     # A turn of the loop
 
@@ -261,9 +225,7 @@ class Placer(Part):
         for name, volume in news.waiting.items():
             if name not in self._states:
                 self._states[name] = Waiting(volume, now, now)
-        with self._lock:
-            done, self._done = self._done, []
-        for name, at in done:
+        for name, at in self._writes.take_ended():
             if name in self._states:
                 state = self._states[name]
                 state.is_busy, state.next_at = False, max(state.next_at, at)
@@ -286,11 +248,8 @@ class Placer(Part):
         )
         again = 0
         for name in due:
-            if (
-                self.worker.is_stopping
-                or len(self._writing) >= MOST_WRITES
-                or self._clock.now() - began > ROUND_SECONDS
-            ):
+            is_over = self._writes.under_way >= MOST_WRITES or self._clock.now() - began > ROUND_SECONDS
+            if is_over or self.worker.is_stopping:
                 break
             again += self._states[name].tries > 0
             self._look_at(name, self._states[name])
@@ -312,14 +271,14 @@ class Placer(Part):
         try:
             turn = self._decides.turn_of(name, self._now_utc())
         except Exception:  # fault barrier: it keeps no other from its turn
-            self._count(PlacementOutcome.FAILED)
+            self._writes.count(PlacementOutcome.FAILED)
             state.reason = Why.FAULT
             _log.exception("no decision about replica=%s volume=%s", name, state.volume)
             return
         if turn.step is TurnStep.NOTHING:
             return
         if turn.fault:
-            self._count(PlacementOutcome.FAILED)
+            self._writes.count(PlacementOutcome.FAILED)
             _log.error("no decision about replica=%s volume=%s: %s", name, state.volume, turn.fault)
         reason = turn.reason if turn.write is None else Why.WRITTEN
         state.tries = state.tries + 1 if reason == state.reason else 0
@@ -331,133 +290,7 @@ class Placer(Part):
         state.next_at = now + pause
         if turn.step is not TurnStep.WAIT:
             state.is_busy = True
-            with self._lock:
-                self._writing[name] = now
-            self._writers.submit(self._write, name, turn, lambda: checks.check_term(term))
-
-    # Writers
-
-    def _write(self, name: str, turn: ReplicaTurn, check: Callable[[], None]) -> None:
-        """Carry out a turn. Whatever happens, its end is told."""
-        try:
-            if turn.write is not None:
-                self._place(turn.write, check)
-            else:
-                self._mark(name, turn, check)
-        except SchedulerError as error:
-            self._count(PlacementOutcome.FAILED)
-            _log.warning("replica not written replica=%s volume=%s step=%s: %s", name, turn.volume, turn.step, error)
-        except Exception as error:  # thread top
-            self._count(PlacementOutcome.FAILED)
-            _log.exception("replica not written replica=%s volume=%s", name, turn.volume)
-            if turn.write is not None:
-                self._find_out(turn.write, error)
-        finally:
-            with self._lock:
-                self._writing.pop(name, None)
-                self._done.append((name, self._clock.now() + BACKOFF_SECONDS[0]))
-            self.worker.wake()
-
-    def _place(self, write: PlaceWrite, check: Callable[[], None]) -> None:
-        began = self._clock.now()
-        try:
-            facts = self._objects.place(write, check)
-        except (UnavailableError, MalformedRequestError) as error:
-            self._find_out(write, error)
-            return
-        except SchedulerError as error:
-            self._refused(write, error)
-            is_refused = isinstance(error, ClusterError) and not isinstance(error, ConflictError | NotFoundError)
-            if is_refused and write.is_held:
-                self._release(write.replica, write.uid, check)  # who is not allowed to place it lets others
-            return
-        self._decides.stored(write, facts)
-        self._count(PlacementOutcome.PLACED)
-        self._keep(None)
-        milliseconds = (self._clock.now() - began) * 1000
-        text = "placed replica=%s volume=%s node=%s disk=%s how=%s ms=%.1f"
-        where = write.place
-        _log.info(text, write.replica, write.volume, where.node, where.disk_uuid, write.how, milliseconds)
-
-    def _refused(self, write: PlaceWrite, error: SchedulerError) -> None:
-        """It was not stored, and will not be."""
-        found = self._read(write)
-        if found is not None and found.node:
-            self._count(PlacementOutcome.ELSEWHERE)
-            _log.info("came too late replica=%s volume=%s node=%s", write.replica, write.volume, found.node)
-        elif not isinstance(error, ConflictError | NotFoundError):
-            self._count(PlacementOutcome.FAILED)
-            _log.warning("place refused replica=%s volume=%s: %s", write.replica, write.volume, error)
-        self._decides.failed(write, found)
-
-    def _find_out(self, write: PlaceWrite, error: Exception) -> None:
-        """Nobody knows whether it was stored: the answer never came. It may still arrive, so where the Replica has no
-        node nothing is said before it cannot any more."""
-        _log.warning("no answer replica=%s volume=%s: %s", write.replica, write.volume, error)
-        self._count(PlacementOutcome.FAILED)
-        arrives_until = self._clock.now() + ARRIVES_SECONDS
-        while True:
-            found = self._read(write)
-            if found is None or found.node or found.uid != write.uid:
-                break
-            is_over = self._clock.now() >= arrives_until or not self._is_leading()
-            if is_over or self._ending.wait(DOUBT_SECONDS):
-                break
-        where = write.place
-        if found is not None and (found.node, found.disk_uuid) == (where.node, where.disk_uuid):
-            self._decides.stored(write, found)
-        else:
-            self._decides.failed(write, found)
-
-    def _read(self, write: PlaceWrite) -> Replica | None:
-        """As it is, asked until there is an answer; what cannot be parsed counts as gone."""
-        while True:
-            try:
-                return self._objects.look(write.replica)
-            except MalformedRequestError:
-                return None
-            except SchedulerError:
-                if self._ending.wait(DOUBT_SECONDS):
-                    return None
-
-    def _mark(self, name: str, turn: ReplicaTurn, check: Callable[[], None]) -> None:
-        try:
-            if turn.step is TurnStep.HOLD:
-                self._objects.hold(name, turn.uid, rfc3339(self._now_utc()), check)
-                self._count(PlacementOutcome.HELD)
-            elif turn.step is TurnStep.RELEASE:
-                self._release(name, turn.uid, check)
-                self._count(PlacementOutcome.RELEASED)
-            else:
-                self._objects.leave(name, turn.uid, turn.reason, check)
-                self._count(PlacementOutcome.LEFT)
-            _log.info("marked replica=%s volume=%s step=%s reason=%s", name, turn.volume, turn.step, turn.reason)
-        except (ConflictError, NotFoundError):
-            return  # it has a node by now, or is gone
-
-    def _release(self, name: str, uid: str, check: Callable[[], None]) -> None:
-        """Take the mark off: Longhorn need not wait."""
-        try:
-            self._objects.hold(name, uid, None, check)
-        except (ConflictError, NotFoundError):
-            self._keep(None)
-            raise
-        except ClusterError:
-            self._keep(self._clock.now())
-            raise
-        self._keep(None)
-
-    def _keep(self, since: float | None) -> None:
-        with self._lock:
-            self._kept_since = since if since is None or self._kept_since is None else self._kept_since
-
-    def _count(self, outcome: PlacementOutcome) -> None:
-        with self._lock:
-            self._outcomes[outcome] += 1
-
-    def _end_writers(self) -> None:
-        self._ending.set()
-        self._writers.shutdown(wait=True, cancel_futures=True)
+            self._writes.submit(name, turn, lambda: checks.check_term(term))
 
     # Views
 
@@ -465,12 +298,15 @@ class Placer(Part):
         now = self._clock.now()
         counts = Counter(str(state.reason) for state in self._states.values())
         shown = tuple(_entry(name, state, now) for name, state in islice(self._states.items(), SHOWN))
-        with self._lock:
-            outcomes = {one.value: self._outcomes[one] for one in PlacementOutcome}
-            writing = len(self._writing)
-        waiting = {reason: counts[reason] for reason in REASONS}
-        foreign = tuple(self._foreign)
-        self._figures = PlacementFigures(is_on, self._problem, waiting, shown, outcomes, writing, foreign)
+        self._figures = PlacementFigures(
+            is_on=is_on,
+            problem=self._problem,
+            waiting={reason: counts[reason] for reason in REASONS},
+            shown=shown,
+            outcomes=self._writes.outcomes(),
+            writing=self._writes.under_way,
+            foreign=tuple(self._foreign),
+        )
 
 
 def _entry(name: str, state: Waiting, now: float) -> Mapping[str, Any]:

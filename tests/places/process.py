@@ -17,8 +17,9 @@ from controller.clock import Clock
 from controller.errors import ConflictError, ForbiddenError, NotFoundError, SchedulerError
 from controller.kube.store import Change
 from controller.model.longhorn import LonghornSettings
-from controller.placement.placer import ARRIVES_SECONDS, LATE_SECONDS
+from controller.placement.placer import LATE_SECONDS
 from controller.placement.unplaced import Unplaced
+from controller.placement.writes import ARRIVES_SECONDS
 from controller.rules.demand import Missing
 from controller.rules.placing import Wait
 from controller.settings import LiveSettings

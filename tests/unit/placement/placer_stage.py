@@ -193,8 +193,8 @@ class PlacerStage:
             explains=self.explains,
         )
         self.writers, self.ending = ScriptedWriters(), VirtualEnding(self.clock)
-        placer: Any = self.placer
-        placer._writers, placer._ending = self.writers, self.ending
+        writes: Any = self.placer._writes
+        writes._writers, writes._ending = self.writers, self.ending
 
     def add(self, *names: str, told: ReplicaTurn | Exception | None = None) -> None:
         """Replicas without a node; `told`: what the allocator says of them."""

@@ -26,15 +26,11 @@ from controller.model.names import HELD_ANNOTATION, LEFT_ANNOTATION
 from controller.model.times import rfc3339
 from controller.placement.metrics import PlacementMetrics
 from controller.placement.placer import (
-    ARRIVES_SECONDS,
     BACKOFF_SECONDS,
-    DOUBT_SECONDS,
     EVERY_SECONDS,
     FOREIGN_EVERY_SECONDS,
     FOREIGN_TEXT,
-    HUNG_SECONDS,
     IDLE_SECONDS,
-    KEPT_SECONDS,
     LATE_SECONDS,
     MOST_REST_SECONDS,
     MOST_WRITES,
@@ -43,11 +39,11 @@ from controller.placement.placer import (
     SHOWN_FOREIGN,
     STUCK_SECONDS,
     YOUNG_SECONDS,
-    PlacementOutcome,
     Placer,
 )
 from controller.placement.plan_entries import Entry
 from controller.placement.plan_objects import PlanFigures
+from controller.placement.writes import ARRIVES_SECONDS, DOUBT_SECONDS, HUNG_SECONDS, KEPT_SECONDS, PlacementOutcome
 from controller.process.common_metrics import PREFIX
 from controller.rules.placing import Wait
 from tests.fakes.builders import replica, volume
@@ -318,7 +314,7 @@ def test_its_threads_write_what_is_decided_and_end_with_it() -> None:
     stage = PlacerStage()
     placer = Placer(
         stage.decides,
-        stage.placer._objects,
+        stage.placer._writes._objects,
         stage.plans,
         lambda: stage.checks,
         stage.clock,
@@ -335,7 +331,7 @@ def test_its_threads_write_what_is_decided_and_end_with_it() -> None:
     finally:
         placer.stop()
     assert {("stored", "v-r-1", "n1"), ("stored", "w-r-1", "n1")} == set(stage.decides.ended)
-    assert not placer._writers._threads or not any(one.is_alive() for one in placer._writers._threads)
+    assert not placer._writes._writers._threads or not any(one.is_alive() for one in placer._writes._writers._threads)
 
 
 # What became of a write
@@ -506,7 +502,7 @@ def test_in_doubt_a_process_that_leads_no_more_does_not_wait(stage: PlacerStage)
 def test_a_process_that_stops_does_not_wait_either(stage: PlacerStage, verbs: tuple[str, ...]) -> None:
     stage.api.fail_with(UnavailableError("away"), *verbs)
     stage.add("v-r-1")
-    stage.ending.meanwhile = stage.placer._end_writers
+    stage.ending.meanwhile = stage.placer._writes.end
     stage.round()
     assert 1 == stage.ending.waits
     assert ["failed"] == [what for what, *_ in stage.decides.ended]
@@ -516,7 +512,7 @@ def test_what_has_not_begun_when_the_process_stops_is_not_written(stage: PlacerS
     stage.writers.is_late = True
     stage.add("v-r-1")
     stage.round()
-    stage.placer._end_writers()
+    stage.placer._writes.end()
     stage.writers.go_on()
     assert "" == stage.node_of("v-r-1")
 

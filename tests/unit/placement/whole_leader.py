@@ -39,8 +39,8 @@ class WholeLeader(InformedLeader):
             explains=ScriptedReasons(),
         )
         self.placer, self.terms = self.parts.placer, self.parts.terms
-        placer: Any = self.placer
-        placer._writers = ScriptedWriters()
+        writes: Any = self.placer._writes
+        writes._writers = ScriptedWriters()
 
     def round(self, after_seconds: float = 0.0) -> Self:
         self.cell.clock.advance(after_seconds)

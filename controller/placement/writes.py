@@ -1,0 +1,234 @@
+"""Carries out what was decided about Replicas, side by side.
+
+What became of a write is told in any case: stored, refused, or, where nobody knows, read until it is known.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, Protocol
+
+from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
+from controller.clock import Clock
+from controller.errors import (
+    ClusterError,
+    ConflictError,
+    MalformedRequestError,
+    NotFoundError,
+    SchedulerError,
+    UnavailableError,
+)
+from controller.model.longhorn import Replica
+from controller.model.times import rfc3339
+from controller.placement.objects import ReplicaObjects
+
+WRITERS: Final = 8
+AGAIN_SECONDS: Final = 1.0  # after a write, whatever became of it, for another look at its Replica
+HUNG_SECONDS: Final = 30.0  # for one write with all its reads
+KEPT_SECONDS: Final = 30.0  # for a mark that cannot be taken off
+ARRIVES_SECONDS: Final = 10.0  # after which a write without an answer does not arrive any more: longer than its call
+DOUBT_SECONDS: Final = 1.0  # between reads of what nobody knows the end of
+
+_log = logging.getLogger(__name__)
+
+
+class PlacementOutcome(StrEnum):
+    """What the metrics count."""
+
+    PLACED = "placed"
+    ELSEWHERE = "placed-by-others"
+    HELD = "held"
+    RELEASED = "released"
+    LEFT = "left"
+    FAILED = "failed"
+
+
+class HearsOfPlaces(Protocol):
+    """What became of each write of a place. In the product the allocator's `Places`."""
+
+    def stored(self, write: PlaceWrite, facts: Replica) -> None: ...
+    def failed(self, write: PlaceWrite, facts: Replica | None) -> None: ...
+
+
+class ReplicaWrites:
+    """Threads: its own; all else from any. Blocks: `end`, until none is under way. I/O: of Replicas alone."""
+
+    def __init__(
+        self,
+        decides: HearsOfPlaces,
+        objects: ReplicaObjects,
+        clock: Clock,
+        now_utc: Callable[[], datetime],
+        is_leading: Callable[[], bool],
+        wake: Callable[[], None],
+    ) -> None:
+        """`wake`: is called when one has ended."""
+        self._decides, self._objects, self._clock = decides, objects, clock
+        self._now_utc, self._is_leading, self._wake = now_utc, is_leading, wake
+        self._ending = threading.Event()
+        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="placer-write")
+        self._lock = threading.Lock()  # guards the fields below
+        self._under_way: dict[str, float] = {}  # by replica, since when
+        self._ended: list[tuple[str, float]] = []  # replicas, and when to look again
+        self._kept_since: float | None = None  # since when a mark that has to go does not, for no write is taken
+        self._outcomes = Counter[str]()
+
+    def submit(self, name: str, turn: ReplicaTurn, check: Callable[[], None]) -> None:
+        """Carry that turn out soon. `check`: as for `ReplicaObjects.place`."""
+        with self._lock:
+            self._under_way[name] = self._clock.now()
+        self._writers.submit(self._write, name, turn, check)
+
+    def take_ended(self) -> list[tuple[str, float]]:
+        """Replicas whose writes have ended since the last call, and when to look at each again."""
+        with self._lock:
+            ended, self._ended = self._ended, []
+        return ended
+
+    def is_alive(self) -> bool:
+        """Whether its writes end, and no Replica is kept from Longhorn for nothing."""
+        now = self._clock.now()
+        with self._lock:
+            oldest = min(self._under_way.values(), default=now)
+            kept_since = now if self._kept_since is None else self._kept_since
+        return now - oldest <= HUNG_SECONDS and now - kept_since <= KEPT_SECONDS
+
+    @property
+    def under_way(self) -> int:
+        return len(self._under_way)
+
+    def outcomes(self) -> Mapping[str, int]:
+        """How often each has come."""
+        with self._lock:
+            return {one.value: self._outcomes[one] for one in PlacementOutcome}
+
+    def count(self, outcome: PlacementOutcome) -> None:
+        with self._lock:
+            self._outcomes[outcome] += 1
+
+    def end(self) -> None:
+        """What has not begun is not written any more."""
+        self._ending.set()
+        self._writers.shutdown(wait=True, cancel_futures=True)
+
+    # The threads
+
+    def _write(self, name: str, turn: ReplicaTurn, check: Callable[[], None]) -> None:
+        """Carry out a turn. Whatever happens, its end is told."""
+        try:
+            if turn.write is not None:
+                self._place(turn.write, check)
+            else:
+                self._mark(name, turn, check)
+        except SchedulerError as error:
+            self.count(PlacementOutcome.FAILED)
+            _log.warning("replica not written replica=%s volume=%s step=%s: %s", name, turn.volume, turn.step, error)
+        except Exception as error:  # thread top
+            self.count(PlacementOutcome.FAILED)
+            _log.exception("replica not written replica=%s volume=%s", name, turn.volume)
+            if turn.write is not None:
+                self._find_out(turn.write, error)
+        finally:
+            with self._lock:
+                self._under_way.pop(name, None)
+                self._ended.append((name, self._clock.now() + AGAIN_SECONDS))
+            self._wake()
+
+    def _place(self, write: PlaceWrite, check: Callable[[], None]) -> None:
+        began = self._clock.now()
+        try:
+            facts = self._objects.place(write, check)
+        except (UnavailableError, MalformedRequestError) as error:
+            self._find_out(write, error)
+            return
+        except SchedulerError as error:
+            self._refused(write, error)
+            is_refused = isinstance(error, ClusterError) and not isinstance(error, ConflictError | NotFoundError)
+            if is_refused and write.is_held:
+                self._release(write.replica, write.uid, check)  # who is not allowed to place it lets others
+            return
+        self._decides.stored(write, facts)
+        self.count(PlacementOutcome.PLACED)
+        self._keep(None)
+        milliseconds = (self._clock.now() - began) * 1000
+        text = "placed replica=%s volume=%s node=%s disk=%s how=%s ms=%.1f"
+        where = write.place
+        _log.info(text, write.replica, write.volume, where.node, where.disk_uuid, write.how, milliseconds)
+
+    def _refused(self, write: PlaceWrite, error: SchedulerError) -> None:
+        """It was not stored, and will not be."""
+        found = self._read(write)
+        if found is not None and found.node:
+            self.count(PlacementOutcome.ELSEWHERE)
+            _log.info("came too late replica=%s volume=%s node=%s", write.replica, write.volume, found.node)
+        elif not isinstance(error, ConflictError | NotFoundError):
+            self.count(PlacementOutcome.FAILED)
+            _log.warning("place refused replica=%s volume=%s: %s", write.replica, write.volume, error)
+        self._decides.failed(write, found)
+
+    def _find_out(self, write: PlaceWrite, error: Exception) -> None:
+        """Nobody knows whether it was stored: the answer never came. It may still arrive, so where the Replica has no
+        node nothing is said before it cannot any more."""
+        _log.warning("no answer replica=%s volume=%s: %s", write.replica, write.volume, error)
+        self.count(PlacementOutcome.FAILED)
+        arrives_until = self._clock.now() + ARRIVES_SECONDS
+        while True:
+            found = self._read(write)
+            if found is None or found.node or found.uid != write.uid:
+                break
+            is_over = self._clock.now() >= arrives_until or not self._is_leading()
+            if is_over or self._ending.wait(DOUBT_SECONDS):
+                break
+        where = write.place
+        if found is not None and (found.node, found.disk_uuid) == (where.node, where.disk_uuid):
+            self._decides.stored(write, found)
+        else:
+            self._decides.failed(write, found)
+
+    def _read(self, write: PlaceWrite) -> Replica | None:
+        """As it is, asked until there is an answer; what cannot be parsed counts as gone."""
+        while True:
+            try:
+                return self._objects.look(write.replica)
+            except MalformedRequestError:
+                return None
+            except SchedulerError:
+                if self._ending.wait(DOUBT_SECONDS):
+                    return None
+
+    def _mark(self, name: str, turn: ReplicaTurn, check: Callable[[], None]) -> None:
+        try:
+            if turn.step is TurnStep.HOLD:
+                self._objects.hold(name, turn.uid, rfc3339(self._now_utc()), check)
+                self.count(PlacementOutcome.HELD)
+            elif turn.step is TurnStep.RELEASE:
+                self._release(name, turn.uid, check)
+                self.count(PlacementOutcome.RELEASED)
+            else:
+                self._objects.leave(name, turn.uid, turn.reason, check)
+                self.count(PlacementOutcome.LEFT)
+            _log.info("marked replica=%s volume=%s step=%s reason=%s", name, turn.volume, turn.step, turn.reason)
+        except (ConflictError, NotFoundError):
+            return  # it has a node by now, or is gone
+
+    def _release(self, name: str, uid: str, check: Callable[[], None]) -> None:
+        """Take the mark off: Longhorn need not wait."""
+        try:
+            self._objects.hold(name, uid, None, check)
+        except (ConflictError, NotFoundError):
+            self._keep(None)
+            raise
+        except ClusterError:
+            self._keep(self._clock.now())
+            raise
+        self._keep(None)
+
+    def _keep(self, since: float | None) -> None:
+        with self._lock:
+            self._kept_since = since if since is None or self._kept_since is None else self._kept_since
