@@ -100,14 +100,6 @@ def test_a_term_goes_on_with_what_the_one_before_stored_at_its_end(cell: Replica
     assert Loaded((planned,), (held,)) == second.terms.load(2)
 
 
-def test_without_an_answer_it_does_not_begin(cell: ReplicaCell) -> None:
-    leader = WholeLeader(cell)
-    leader.terms.fence(1)
-    cell.api.fail_with(UnavailableError("503"))
-    with pytest.raises(UnavailableError):
-        leader.terms.load(1)
-
-
 # A leader
 
 

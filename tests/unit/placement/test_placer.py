@@ -93,38 +93,33 @@ def is_closed(stage: PlacerStage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "is_on", "problem"),
+    ("spoil", "is_on", "problem", "pause"),
     [
-        (follows, False, ""),
-        (is_switched_off, False, ""),
-        (has_old_stores, True, "what is known of claim is too old"),
-        (is_closed, True, ""),
+        (follows, False, "", IDLE_SECONDS),
+        (is_switched_off, False, "", EVERY_SECONDS),
+        (has_old_stores, True, "what is known of claim is too old", EVERY_SECONDS),
     ],
 )
-def test_nothing_is_decided_or_written_while_it_may_not(
-    stage: PlacerStage, spoil: Callable[[PlacerStage], None], is_on: bool, problem: str
-) -> None:
-    stage.add("v-r-1")
-    spoil(stage)
-    stage.round()
-    assert ([], "") == (stage.decides.asked, stage.node_of("v-r-1"))
-    assert (is_on, problem) == (stage.status["is_on"], stage.status["problem"])
-
-
-@pytest.mark.parametrize(
-    ("spoil", "pause"), [(follows, IDLE_SECONDS), (is_switched_off, EVERY_SECONDS), (has_old_stores, EVERY_SECONDS)]
-)
-def test_it_takes_up_all_that_came_meanwhile(
-    stage: PlacerStage, spoil: Callable[[PlacerStage], None], pause: float
+def test_nothing_is_decided_or_written_while_it_may_not_and_then_all_that_came_meanwhile(
+    stage: PlacerStage, spoil: Callable[[PlacerStage], None], is_on: bool, problem: str, pause: float
 ) -> None:
     stage.add("v-r-1")
     spoil(stage)
     assert pause == stage.round()
+    assert ([], "") == (stage.decides.asked, stage.node_of("v-r-1"))
+    assert (is_on, problem) == (stage.status["is_on"], stage.status["problem"])
     stage.add("w-r-1")
     stage.checks.is_leading = stage.checks.is_fresh = stage.decides.is_on = True
     stage.round(pause)
     assert ["v-r-1", "w-r-1"] == stage.decides.asked
     assert ("", True) == (stage.status["problem"], stage.status["is_on"])
+
+
+def test_nothing_is_decided_where_the_mode_forbids_it(stage: PlacerStage) -> None:
+    stage.add("v-r-1")
+    is_closed(stage)
+    stage.round()
+    assert ([], "", True) == (stage.decides.asked, stage.node_of("v-r-1"), stage.status["is_on"])
 
 
 def test_what_another_term_has_decided_is_not_written(stage: PlacerStage) -> None:
@@ -179,7 +174,9 @@ def test_a_round_has_an_end_and_the_next_one_begins_with_the_others(stage: Place
     assert names[:10] == stage.decides.asked
 
 
-def test_a_fault_about_one_keeps_no_other_from_its_place(stage: PlacerStage, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_about_one_keeps_no_other_from_its_place_and_is_asked_about_again_after_a_while(
+    stage: PlacerStage, caplog: pytest.LogCaptureFixture
+) -> None:
     bad = [f"bad{number}-r-1" for number in range(3)]
     stage.add(*bad, told=KeyError("unheard of"))
     stage.add("good-r-1")
@@ -188,16 +185,11 @@ def test_a_fault_about_one_keeps_no_other_from_its_place(stage: PlacerStage, cap
     assert {Why.FAULT: 3, Why.WRITTEN: 1} == stage.status["waiting"]
     assert "no decision about replica=bad0-r-1" in caplog.text
     assert stage.placer.is_alive()
-
-
-def test_what_raised_is_asked_about_again_after_a_while(stage: PlacerStage) -> None:
-    stage.add("v-r-1", told=KeyError("unheard of"))
-    stage.round()
-    del stage.decides.turns["v-r-1"]
+    del stage.decides.turns[bad[0]]
     stage.round(BACKOFF_SECONDS[1] - 0.1)
-    assert "" == stage.node_of("v-r-1")
+    assert "" == stage.node_of(bad[0])
     stage.round(0.1)
-    assert "n1" == stage.node_of("v-r-1")
+    assert "n1" == stage.node_of(bad[0])
 
 
 # Looked at again
@@ -236,6 +228,18 @@ def test_it_is_looked_at_as_soon_as_something_happens_to_it_or_its_volume(stage:
     stage.placer.unplaced.volume_planned("w")
     stage.round()
     assert ["v-r-1", "w-r-1"] == stage.decides.asked
+
+
+def test_a_plan_that_leaves_a_disk_is_room_for_those_that_wait_for_some(stage: PlacerStage) -> None:
+    stage.add("v-r-1", told=NO_ROOM)
+    stage.go_on(30)
+    stage.decides.asked.clear()
+    stage.decides.plans = {"other": None}  # its copy is stored
+    stage.go_on(1)
+    assert [] == stage.decides.asked
+    stage.decides.is_freed = True
+    stage.go_on(1)
+    assert ["v-r-1"] == stage.decides.asked
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -674,18 +678,24 @@ def test_none_are_handed_over_by_a_follower(stage: PlacerStage) -> None:
 # Whether it lives
 
 
-def test_a_process_that_does_not_lead_gives_no_sign_of_life(stage: PlacerStage) -> None:
-    follows(stage)
+@pytest.mark.parametrize("spoil", [follows, has_old_stores])
+def test_a_process_that_may_not_decide_for_long_gives_no_sign_of_life(
+    stage: PlacerStage, spoil: Callable[[PlacerStage], None]
+) -> None:
+    spoil(stage)
     stage.go_on(STUCK_SECONDS + 2)
     assert not stage.placer.is_alive()
 
 
-def test_it_lives_as_long_as_its_loop_turns(stage: PlacerStage) -> None:
+def test_it_lives_as_long_as_its_loop_turns(stage: PlacerStage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.round()
     stage.clock.advance(STUCK_SECONDS)
     assert stage.placer.is_alive()
-    stage.clock.advance(0.1)
+    monkeypatch.setattr(stage.placer.unplaced, "take", None)  # a turn that fails is none
+    with pytest.raises(TypeError):
+        stage.round(0.1)
     assert not stage.placer.is_alive()
+    monkeypatch.undo()
     stage.round()
     assert stage.placer.is_alive()
 

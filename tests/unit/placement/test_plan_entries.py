@@ -98,21 +98,6 @@ def test_volumes_of_a_pod_share_the_name_of_their_disk_and_may_differ_in_size_by
     assert one == decode(encode(one))
 
 
-@pytest.mark.parametrize(
-    "one",
-    [
-        replace(hold("p", far={"v": ("d1", "d1", "d2")}), nodes=None),
-        hold("p", "n1", far={"v": ("d2", "d1")}),
-        hold("p", "n1", "n2").narrowed("n2"),
-        replace(hold("p"), nodes=None).narrowed("n2"),
-        hold("p"),
-    ],
-    ids=["whatever-node", "both", "chosen", "whatever-node-chosen", "no-node"],
-)
-def test_which_nodes_were_offered_is_told_from_whatever_node(one: Hold) -> None:
-    assert one == decode(encode(one))
-
-
 def test_a_plan_and_a_hold_are_never_taken_for_each_other() -> None:
     """Not even those of one name, nor by a line that is both."""
     one, other = plan("x"), hold("x", "n1")

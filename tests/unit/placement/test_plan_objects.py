@@ -182,17 +182,6 @@ def test_the_thread_writes_soon_after_a_plan_came() -> None:
 # The next leader
 
 
-def test_the_next_leader_finds_all_plans(site: PlanSite, caplog: pytest.LogCaptureFixture) -> None:
-    plans = [plan(f"v{number}", "d1", "d2", pods=number % 3) for number in range(100)]
-    leader = site.leader()
-    for one in plans:
-        leader.put(one)
-    leader.flush(1.0)
-    found = site.new().load(2)
-    assert {one.volume: one for one in plans} == {one.volume: one for one in found.plans}
-    assert [] == caplog.messages
-
-
 def test_a_new_leader_changes_every_config_map_even_in_a_term_of_the_same_number(site: PlanSite) -> None:
     """The API server gives no new version to what is written as it stands there."""
 
@@ -376,40 +365,11 @@ def test_a_damaged_line_is_told_and_set_aside_and_removed(
     assert ({other.volume}, 1) == (site.volumes(), objects.figures().overwritten)
 
 
-def test_of_a_volume_with_plans_in_several_config_maps_there_is_none(
-    site: PlanSite, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name, volumes in zip(NAMES, (("v0", "v1"), ("v0", "v2")), strict=False):
-        data = {KEY: "".join(f"{encode(plan(volume))}\n" for volume in volumes)}
-        site.api.put(CONFIG_MAPS, NAMESPACE, {"metadata": {"name": name}, "data": data})
-    objects = site.new()
-    found = objects.load(2)
-    assert [plan("v1"), plan("v2")] == list(found.plans)
-    assert [f"plans in ConfigMap {name}: there are several entries for plan:v0" for name in NAMES[:2]] == [
-        message for message in caplog.messages if "several" in message
-    ]
-    site.pass_time(objects, 0)
-    assert ({"v1", "v2"}, 1) == (site.volumes(), objects.figures().overwritten)
-
-
 def test_a_line_that_somebody_has_formatted_is_a_plan(site: PlanSite, caplog: pytest.LogCaptureFixture) -> None:
     site.put("v0", data={KEY: f"\n {json.dumps(GOOD)}"})
     site.spoil("v0", metadata={"labels": dict(LABELS)})
     found = site.new().load(2)
     assert ((plan("v0"),), []) == (found.plans, caplog.messages)
-
-
-@pytest.mark.parametrize("other", [plan("v0", "d2"), plan("v0")])
-def test_of_a_volume_with_two_plans_neither_is_taken(
-    site: PlanSite, other: Plan, caplog: pytest.LogCaptureFixture
-) -> None:
-    site.put("v0", data={KEY: f"{encode(plan('v0'))}\n{encode(other)}"})
-    objects = site.new()
-    found = objects.load(2)
-    assert () == found.plans
-    assert "there are several entries for plan:v0" in caplog.text
-    site.pass_time(objects, 0)
-    assert set() == site.volumes()
 
 
 def test_keys_and_marks_of_others_stay_where_they_are(site: PlanSite, caplog: pytest.LogCaptureFixture) -> None:
@@ -618,9 +578,13 @@ def test_a_plan_that_has_become_too_large_leaves_no_former_one_behind(site: Plan
     leader.flush(1.0)
     large = plan("v0", "d2", pods=10_000)
     assert len(encode(large)) > MAX_LINE_BYTES
-    leader.put(large)
+    leader.put(large, plan("v1"))
     assert not leader.flush(1.0)
-    assert ({}, 1) == (site.written(), leader.figures().unwritten)
+    assert ({"v1"}, 1) == (site.volumes(), leader.figures().unwritten)
+    assert "plan:v0 has " in leader.figures().last_problem
+    before = site.writes()
+    site.pass_time(leader, REMOVE_SECONDS)
+    assert before == site.writes()
     leader.put(plan("v0", "d2"))
     assert leader.flush(1.0)
-    assert {"v0"} == site.volumes()
+    assert {"v0", "v1"} == site.volumes()

@@ -12,8 +12,8 @@ import pytest
 
 from controller.allocator.plans.plan import Hold, Plan
 from controller.kube.resources import CONFIG_MAPS
-from controller.placement.plan_entries import KEY, MAX_LINE_BYTES, Entry, encode, hold_key, plan_key
-from controller.placement.plan_objects import GATHER_SECONDS, LOOK_SECONDS, REMOVE_SECONDS, Loaded, PlanObjects
+from controller.placement.plan_entries import KEY, Entry, encode, hold_key, key_of, plan_key
+from controller.placement.plan_objects import GATHER_SECONDS, REMOVE_SECONDS, Loaded, PlanObjects
 from controller.placement.plan_shard import COMPANY_BYTES
 from tests.unit.placement.plan_stage import FIRST, NAMES, NAMESPACE, PlanSite, Raw, hold, neighbours, plan
 
@@ -50,22 +50,6 @@ def test_a_hold_is_written_as_soon_as_a_plan_and_with_plans(site: PlanSite) -> N
     assert ({"p", "q"}, {"other"}) == (site.pods(), site.volumes())
     figures = leader.figures()
     assert (1, 2, 0) == (figures.plans, figures.holds, figures.unwritten)
-
-
-def test_a_hold_that_has_ended_stands_a_while_or_until_the_next_write(site: PlanSite) -> None:
-    leader = site.leader()
-    leader.put(hold("p", "n1"), hold("q", "n1"))
-    site.pass_time(leader, GATHER_SECONDS)
-    before = site.writes()
-    leader.remove(hold_key("p"))
-    site.pass_time(leader, GATHER_SECONDS)
-    assert before == site.writes()
-    leader.put(hold("r", "n1"))
-    site.pass_time(leader, GATHER_SECONDS)
-    assert (before + 1, {"q", "r"}) == (site.writes(), site.pods())
-    leader.remove(hold_key("q"), hold_key("r"))
-    site.pass_time(leader, REMOVE_SECONDS)
-    assert (before + 2, {}, 0) == (site.writes(), site.held(), leader.figures().holds)
 
 
 LATER = hold("p", "n1", "n2", volume="v0", far={"w": ("d1", "d2")})
@@ -111,14 +95,6 @@ def test_less_of_a_hold_waits_for_company_and_all_else_is_written_at_once(
     site.pass_time(leader, REMOVE_SECONDS)
     assert before + (is_news is not None) == site.writes()
     assert [replace(changed, since=0.0)] == list(site.new().load(2).holds)
-
-
-def test_at_a_clean_stop_holds_are_written_and_ended_at_once(site: PlanSite) -> None:
-    leader = site.leader()
-    leader.put(hold("p", "n1"), hold("q", "n1"))
-    leader.remove(hold_key("p"))
-    assert leader.flush(1.0)
-    assert {"q"} == site.pods()
 
 
 # A choice
@@ -234,10 +210,14 @@ def test_it_goes_on_with_them(site: PlanSite) -> None:
 # What others leave there
 
 
-@pytest.mark.parametrize("other", [hold("p", "n2"), hold("p", "n1")], ids=["another", "the-same"])
+@pytest.mark.parametrize(
+    "other",
+    [hold("p", "n2"), hold("p", "n1"), plan("p", "d2"), plan("p")],
+    ids=["another-hold", "the-same-hold", "another-plan", "the-same-plan"],
+)
 @pytest.mark.parametrize("name", NAMES[:2], ids=["in-one", "in-two"])
-def test_of_a_pod_with_two_holds_neither_is_taken(
-    site: PlanSite, other: Hold, name: str, caplog: pytest.LogCaptureFixture
+def test_of_two_entries_of_one_kind_and_name_neither_is_taken(
+    site: PlanSite, other: Entry, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lines: dict[str, list[Entry]] = {FIRST: [hold("p", "n1"), plan("p"), hold("q", "n1")]}
     lines.setdefault(name, []).append(other)
@@ -246,48 +226,16 @@ def test_of_a_pod_with_two_holds_neither_is_taken(
         site.api.put(CONFIG_MAPS, NAMESPACE, {"metadata": {"name": one}, "data": data})
     objects = site.new()
     found = objects.load(2)
-    assert ((hold("q", "n1"),), (plan("p"),)) == (found.holds, found.plans)
-    assert "there are several entries for hold:p" in caplog.text
+    taken = {"hold:p", "plan:p", "hold:q"} - {key_of(other)}
+    assert taken == {*map(key_of, found.holds), *map(key_of, found.plans)}
+    told = [f"plans in ConfigMap {one}: there are several entries for {key_of(other)}" for one in lines]
+    assert told == [message for message in caplog.messages if "several" in message]
     site.pass_time(objects, 0)
-    assert ({"q"}, {"p"}, 1) == (site.pods(), site.volumes(), objects.figures().overwritten)
-
-
-def test_a_damaged_hold_costs_its_line(site: PlanSite, caplog: pytest.LogCaptureFixture) -> None:
-    good = [encode(hold("p", "n1")), encode(plan("v0"))]
-    site.put("v0", data={KEY: "\n".join([good[0].replace('"p"', '"q"').replace("[0]", "[7]"), *good])})
-    found = site.new().load(2)
-    assert ((hold("p", "n1"),), (plan("v0"),)) == (found.holds, found.plans)
-    assert f"{FIRST}: line 1: there is no volume 7 for node n1" in caplog.text
-
-
-def test_what_others_change_of_a_hold_meanwhile_is_written_anew(site: PlanSite) -> None:
-    leader = site.leader()
-    leader.put(hold("p", "n1"))
-    leader.flush(1.0)
-    expected = site.held()
-    site.spoil("v0", data={KEY: encode(hold("p", "n9"))})
-    site.pass_time(leader, LOOK_SECONDS)
-    assert (expected, 1) == (site.held(), leader.figures().overwritten)
+    assert taken == {*map(hold_key, site.pods()), *map(plan_key, site.volumes())}
+    assert 1 == objects.figures().overwritten
 
 
 # What finds no room
-
-
-def test_a_hold_too_long_for_a_line_stands_in_memory_alone_and_is_told(site: PlanSite) -> None:
-    leader = site.leader()
-    large = hold("p", *(f"node-{number}" for number in range(5_000)))
-    assert len(encode(large)) > MAX_LINE_BYTES
-    leader.put(large, hold("q", "n1"))
-    site.pass_time(leader, GATHER_SECONDS)
-    figures = leader.figures()
-    assert ({"q"}, 2, 1) == (site.pods(), figures.holds, figures.unwritten)
-    assert "hold:p has " in figures.last_problem
-    before = site.writes()
-    site.pass_time(leader, REMOVE_SECONDS)
-    assert before == site.writes()
-    leader.put(hold("p", "n1"))
-    site.pass_time(leader, GATHER_SECONDS)
-    assert ({"p", "q"}, 0) == (site.pods(), leader.figures().unwritten)
 
 
 def test_holds_and_plans_of_one_name_are_two_entries(site: PlanSite) -> None:
