@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.allocator.outcome import Mode
-from controller.errors import ClusterError, ForbiddenError, UnavailableError
+from controller.errors import ForbiddenError, UnavailableError
 from controller.kube.resources import LONGHORN_REPLICAS, POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS, Resource
 from controller.model.names import FENCE, GATE, GUARD
 from controller.placement.gate import EVERY_SECONDS, PROOF_SECONDS, gate_wanted
@@ -101,18 +101,17 @@ def test_opening_takes_the_binding_away_at_once_however_often(cell: GateCell, le
     assert "off" == leader.state
 
 
-def test_a_binding_that_cannot_be_taken_away_is_told(cell: GateCell, leader: GateLeader) -> None:
-    leader.wanted = Enforcement.NONE
-    cell.api.fail_with(ForbiddenError("403: no right"), "delete", about=POLICY_BINDINGS)
+@pytest.mark.parametrize(
+    ("verb", "wanted", "state"), [("delete", Enforcement.NONE, "opening"), ("create", Enforcement.AUDIT, "missing")]
+)
+def test_a_binding_that_cannot_be_taken_away_or_made_is_told(
+    cell: GateCell, leader: GateLeader, verb: str, wanted: Enforcement, state: str
+) -> None:
+    leader.wanted = wanted
+    cell.api.fail_with(ForbiddenError("403: no right"), verb, about=POLICY_BINDINGS)
     leader.go_on(0)
-    assert ("opening", "403: no right") == (leader.state, leader.problem)
+    assert (state, "403: no right") == (leader.state, leader.problem)
     assert [True] == [is_warning for _reason, _text, is_warning in leader.told]
-
-
-def test_a_binding_that_cannot_be_made_is_told(cell: GateCell) -> None:
-    cell.api.fail_with(ForbiddenError("403: no right"), "create", about=POLICY_BINDINGS)
-    leader = GateLeader(cell).lead().go_on(0)
-    assert ("missing", "403: no right") == (leader.state, leader.problem)
 
 
 def test_the_leader_is_renewed_every_two_seconds_by_the_servers_clock(cell: GateCell, leader: GateLeader) -> None:
@@ -406,21 +405,3 @@ def test_metrics_and_status_show_how_it_stands(cell: GateCell, leader: GateLeade
         "mended": 0,
         "proofs": {"refused": 1, "admitted": 0, "unclear": 0, "nothing": 0},
     } == asdict(leader.gate.figures())
-
-
-@pytest.mark.parametrize("garbage", ["x" * 200, "a\nb", "\u00e4", " "])
-def test_a_term_that_is_garbage_keeps_no_leader_from_its_own(cell: GateCell, garbage: str) -> None:
-    cell.write_stamps(term=garbage, since="garbage", renewed="garbage")
-    leader = GateLeader(cell).settled("5-abc")
-    assert ("enforced", "5-abc") == (leader.state, cell.stamps()["term"])
-
-
-@pytest.mark.parametrize(("verb", "about"), [("patch", SERVICE_ACCOUNTS), ("patch", LONGHORN_REPLICAS)])
-def test_a_webhook_that_refuses_what_the_begin_writes_keeps_no_leader_from_its_term(
-    cell: GateCell, verb: str, about: Resource
-) -> None:
-    cell.write_stamps(term="4-abc")
-    cell.api.fail_with(ClusterError("422: a webhook says no"), verb, about=about)
-    leader = GateLeader(cell)
-    leader.lead("5-abc")
-    assert leader.gate.figures().state != "following"

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from controller.errors import ConflictError, ForbiddenError, NotLeaderError, UnavailableError
+from controller.errors import ClusterError, ConflictError, ForbiddenError, NotLeaderError, UnavailableError
 from controller.kube.resources import LONGHORN_REPLICAS, SERVICE_ACCOUNTS
 from controller.placement.gate import FENCED_SECONDS, OTHER_SERVERS_SECONDS
 from tests.unit.placement.gate_stage import GateCell, GateLeader
@@ -46,18 +46,37 @@ def test_a_fence_that_refuses_nothing_is_not_awaited_for_ever(
     assert "2" == cell.stamps()["term"]
 
 
-@pytest.mark.parametrize("is_allowed", [True, False])
-def test_without_the_account_or_the_right_to_write_it_the_term_begins_without_the_guarantee(is_allowed: bool) -> None:
+@pytest.mark.parametrize(
+    "error", [None, ForbiddenError("403: no right"), ClusterError("422: a webhook says no")], ids=str
+)
+def test_where_the_account_cannot_be_written_the_term_begins_without_the_guarantee(error: ClusterError | None) -> None:
+    """None: there is no account."""
     cell = GateCell()
-    if is_allowed:
+    if error is None:
         cell.drop(SERVICE_ACCOUNTS)
     else:
-        cell.api.fail_with(ForbiddenError("403: no right"), "patch", about=SERVICE_ACCOUNTS)
+        cell.api.fail_with(error, "patch", about=SERVICE_ACCOUNTS)
     leader = GateLeader(cell).lead("1")
     assert ("missing", None) == (leader.state, leader.gate.figures().renewed_seconds_ago)
     leader.go_on(0)
     assert "missing" == leader.state
-    assert ("does not exist" if is_allowed else "403: no right") in leader.problem
+    assert str(error or "does not exist") in leader.problem
+
+
+def test_a_fence_that_cannot_be_proven_keeps_no_leader_from_its_term(caplog: pytest.LogCaptureFixture) -> None:
+    cell = GateCell()
+    cell.write_stamps(term="4-abc")
+    cell.api.fail_with(ClusterError("422: a webhook says no"), "patch", about=LONGHORN_REPLICAS)
+    assert "following" != GateLeader(cell).lead("5-abc").state
+    assert "the fence is not proven: 422: a webhook says no" in caplog.text
+
+
+@pytest.mark.parametrize("garbage", ["x" * 200, "a\nb", "\u00e4", " "])
+def test_a_term_that_is_garbage_keeps_no_leader_from_its_own(garbage: str) -> None:
+    cell = GateCell()
+    cell.write_stamps(term=garbage, since="garbage", renewed="garbage")
+    leader = GateLeader(cell).settled("5-abc")
+    assert ("enforced", "5-abc") == (leader.state, cell.stamps()["term"])
 
 
 def test_an_api_server_that_does_not_answer_keeps_the_term_from_beginning() -> None:

@@ -218,14 +218,19 @@ def test_what_a_former_leader_writes_during_the_load_is_loaded(site: PlanSite) -
     assert {"v0"} == site.volumes()
 
 
-def test_a_load_that_fails_changes_nothing_in_memory(site: PlanSite) -> None:
+@pytest.mark.parametrize("verb", ["get", "replace"])
+def test_a_load_that_fails_changes_nothing_in_memory_and_nothing_is_written_any_more(site: PlanSite, verb: str) -> None:
     leader = site.leader()
-    leader.put(plan("a"))
-    leader.flush(1.0)
-    site.api.fail_with(UnavailableError("away"), "replace")
+    leader.put(plan("v0"))
+    site.api.fail_with(UnavailableError("away"), verb)
     with pytest.raises(UnavailableError):
         leader.load(2)
     assert leader.figures().plans == 1
+    site.api.work()
+    before = site.writes()
+    assert leader.run_once() is None
+    assert not leader.flush(1.0)
+    assert before == site.writes()
 
 
 @pytest.mark.parametrize(
@@ -288,21 +293,8 @@ def test_a_process_that_leads_again_leaves_alone_what_was_stored_meanwhile(site:
     other.flush(1.0)
     leads[0] = 3
     site.pass_time(first, LOOK_SECONDS)
-    assert {"v1"} == site.volumes()
+    assert ({"v1"}, 0, "") == (site.volumes(), first.figures().overwritten, first.figures().last_problem)
     assert (plan("v1"),) == first.load(3).plans
-
-
-def test_after_a_load_without_an_answer_nothing_of_the_term_before_is_written(site: PlanSite) -> None:
-    leader = site.leader()
-    leader.put(plan("v0"))
-    site.api.fail_with(UnavailableError("503"), "get")
-    with pytest.raises(UnavailableError):
-        leader.load(2)
-    site.api.work()
-    before = site.writes()
-    assert leader.run_once() is None
-    assert not leader.flush(1.0)
-    assert before == site.writes()
 
 
 def test_nothing_is_loaded_or_written_while_the_term_does_not_hold(site: PlanSite) -> None:
@@ -321,18 +313,6 @@ def test_nothing_is_loaded_or_written_while_the_term_does_not_hold(site: PlanSit
     with pytest.raises(NotLeaderError):
         leader.load(1)
     assert before == site.writes()
-
-
-def test_a_former_leader_takes_nothing_for_somebody_elses_change(site: PlanSite) -> None:
-    holds = [True]
-    former = site.new(lambda _term: _check(holds[0]))
-    former.load(1)
-    holds[0] = False
-    following = site.leader(2)
-    following.put(plan("a"))
-    following.flush(1.0)
-    site.pass_time(former, LOOK_SECONDS)
-    assert (0, "") == (former.figures().overwritten, former.figures().last_problem)
 
 
 def _check(holds: bool) -> None:
@@ -375,12 +355,14 @@ def test_a_line_that_somebody_has_formatted_is_a_plan(site: PlanSite, caplog: py
 def test_keys_and_marks_of_others_stay_where_they_are(site: PlanSite, caplog: pytest.LogCaptureFixture) -> None:
     data, binary = {"ca.crt": "x", "Plans": "{"}, {"picture": "AAAA"}
     site.put("v0", data=data, binaryData=binary)
-    marks = {"labels": {"theirs": "x"}, "annotations": {"theirs": "y"}, "finalizers": ["theirs/z"]}
+    labels = {"theirs": "x", "app.kubernetes.io/name": "other"}
+    marks = {"labels": labels, "annotations": {"theirs": "y"}, "finalizers": ["theirs/z"]}
     site.spoil("v0", metadata=marks)
     objects = site.new()
     found = objects.load(1)
     assert () == found.plans
     assert "keys that are not ours: Plans, ca.crt, picture" in caplog.text
+    assert "its labels are not ours" in caplog.text
     objects.put(plan("v0"))
     objects.flush(1.0)
     raw = site.raw(FIRST)
@@ -434,17 +416,6 @@ def test_an_immutable_config_map_that_is_somebody_elses_by_now_is_not_deleted(si
     site.before("delete", lambda: site.put("v0", data={"theirs": "y"}))
     site.leader()
     assert site.raw(FIRST)["data"]["theirs"] == "y"
-
-
-def test_a_config_map_with_labels_of_somebody_else_is_told_and_labelled(
-    site: PlanSite, caplog: pytest.LogCaptureFixture
-) -> None:
-    site.put("v0", metadata={"name": FIRST, "labels": {"app.kubernetes.io/name": "other"}})
-    objects = site.leader()
-    assert "its labels are not ours" in caplog.text
-    objects.put(plan("v0"))
-    objects.flush(1.0)
-    assert LABELS == site.raw(FIRST)["metadata"]["labels"]
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])

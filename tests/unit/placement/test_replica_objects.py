@@ -154,15 +154,16 @@ def test_a_mark_is_one_patch_with_the_same_tests(api: RecordingApi, mark: str) -
 # Other shapes
 
 
-@pytest.mark.parametrize("missing", [("labels",), ("annotations",), ("labels", "annotations")], ids="+".join)
-def test_a_replica_without_labels_or_annotations_is_written_all_the_same(
+@pytest.mark.parametrize("missing", [("labels",), ("annotations",), ("labels", "annotations"), ()], ids="+".join)
+def test_a_replica_without_labels_annotations_or_a_field_for_its_node_is_written_all_the_same(
     api: RecordingApi, missing: tuple[str, ...]
 ) -> None:
-    put_replica(api, NAME, dict.fromkeys(missing))
+    spec = {} if missing else {"nodeID": None, "diskID": None}
+    put_replica(api, NAME, dict.fromkeys(missing), **spec)
     objects(api).hold(NAME, UID, SINCE, nothing)
     assert SINCE == raw_of(api)["metadata"]["annotations"][HELD_ANNOTATION]
 
-    put_replica(api, NAME, dict.fromkeys(missing))
+    put_replica(api, NAME, dict.fromkeys(missing), **spec)
     objects(api).place(place_write(NAME), nothing)
     assert ("n1", "n1") == (raw_of(api)["spec"]["nodeID"], raw_of(api)["metadata"]["labels"]["longhornnode"])
 
@@ -175,12 +176,6 @@ def test_such_a_write_is_under_the_version_that_was_read(api: RecordingApi) -> N
     labels = {"longhornnode": "n1", "longhorndiskuuid": "n1-d1"}
     merged = {"spec": spec, "metadata": {"labels": labels, "resourceVersion": version}}
     assert [[*SAME, *PLACED, *LABELS], merged] == bodies(api)
-
-
-def test_a_replica_whose_node_is_left_out_has_none(api: RecordingApi) -> None:
-    put_replica(api, NAME, nodeID=None, diskID=None)
-    objects(api).place(place_write(NAME), nothing)
-    assert "n1" == raw_of(api)["spec"]["nodeID"]
 
 
 def test_a_mark_that_has_gone_by_itself_need_not_be_taken_off(api: RecordingApi) -> None:

@@ -37,6 +37,7 @@ def with_disk(**fields: Any) -> LonghornNode:
         (replace(N1, allow_scheduling=False), True),
         (replace(N1, zone="z"), True),
         (replace(N1, disks=()), True),
+        (replace(N1, record=NodeRecord("n1")), False),
         (None, True),
     ],
 )
@@ -93,10 +94,6 @@ def test_a_plan_that_changed_touches_its_volumes_replicas_and_wakes_nobody() -> 
     unplaced.volume_planned("unheard-of")
     assert News({"r1": "v", "r2": "v", "r3": "w"}, frozenset({"r1", "r2"}), has_room=False) == unplaced.take()
     assert 1 == len(woken)
-
-
-def test_what_the_record_says_of_a_node_gives_no_room() -> None:
-    assert not gives_room(N1, replace(N1, record=NodeRecord("n1")))
 
 
 def test_they_wait_in_the_order_in_which_they_came() -> None:
