@@ -235,8 +235,11 @@ def test_an_account_that_comes_after_the_term_began_is_written(cell: GateCell) -
     cell.drop(SERVICE_ACCOUNTS)
     leader = GateLeader(cell).settled()
     cell.put_account()
+    leader.go_on(0)
+    since = cell.stamps()["since"]
     leader.go_on(12)
-    assert ("enforced", "1", 0) == (leader.state, cell.stamps()["term"], leader.gate.figures().mended)
+    assert ("enforced", "1", since) == (leader.state, cell.stamps()["term"], cell.stamps()["since"])
+    assert 0 == leader.gate.figures().mended
 
 
 @pytest.mark.parametrize("change", ["deleted", "audit", "another parameter", "for others alone"])
