@@ -280,22 +280,21 @@ class PlanObjects(Part):
             with self._lock:
                 goal = shard.goal()
             self._tell(shard, "room", goal.problem)
-            if not goal.is_needed:
-                with self._lock:
-                    shard.stands(goal)
-                self._tell(shard, "write")
-                return
-            self._check(self._term)
-            try:
-                self._send(shard, goal, self._mark, min(CALL_SECONDS, deadline - self._clock.now()))
-            except (NotFoundError, ConflictError) as error:
-                last = error
-                self._look(shard)
-            else:
-                with self._lock:
+            if goal.is_needed:
+                self._check(self._term)
+                try:
+                    self._send(shard, goal, self._mark, min(CALL_SECONDS, deadline - self._clock.now()))
+                except (NotFoundError, ConflictError) as error:
+                    last = error
+                    self._look(shard)
+                    continue
+            with self._lock:
+                if goal.is_needed:
                     self._commits += 1
-                self._tell(shard, "write")
-                return
+                else:
+                    shard.stands(goal)
+            self._tell(shard, "write")
+            return
         raise ClusterError(f"others write it all the time: {last}")
 
     def _send(self, shard: PlanShard, goal: Goal, mark: str, timeout: float) -> None:

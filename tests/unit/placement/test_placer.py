@@ -463,8 +463,14 @@ def test_what_can_neither_be_placed_nor_let_go_is_no_sign_of_life(stage: PlacerS
     assert stage.placer.is_alive()
 
 
-@pytest.mark.parametrize(("others", "node"), [(placed_elsewhere, "n9"), (gone, None), (made_again, "")])
-def test_what_somebody_else_does_meanwhile_ends_the_doubt(
+def stops(stage: PlacerStage) -> None:
+    stage.placer._writes.end()
+
+
+@pytest.mark.parametrize(
+    ("others", "node"), [(placed_elsewhere, "n9"), (gone, None), (made_again, ""), (follows, ""), (stops, "")]
+)
+def test_what_happens_to_the_replica_or_the_process_meanwhile_ends_the_doubt(
     stage: PlacerStage, others: Callable[[PlacerStage], None], node: str | None
 ) -> None:
     stage.api.fail_with(UnavailableError("no answer"), "patch")
@@ -494,29 +500,19 @@ def test_while_nothing_can_be_read_nothing_is_said(stage: PlacerStage) -> None:
     assert ([("failed", "v-r-1", "")], 40 * DOUBT_SECONDS) == (stage.decides.ended, stage.clock.now() - began)
 
 
-def test_in_doubt_a_process_that_leads_no_more_does_not_wait(stage: PlacerStage) -> None:
-    stage.api.fail_with(UnavailableError("no answer"), "patch")
+def test_a_process_that_stops_does_not_wait_for_a_read_either(stage: PlacerStage) -> None:
+    stage.api.fail_with(UnavailableError("away"), "patch", "get")
     stage.add("v-r-1")
-    stage.ending.meanwhile = lambda: follows(stage)
+    stage.ending.meanwhile = lambda: stops(stage)
     stage.round()
-    assert ([("failed", "v-r-1", "")], 1) == (stage.decides.ended, stage.ending.waits)
-
-
-@pytest.mark.parametrize("verbs", [("patch",), ("patch", "get")], ids=["without an answer", "without any call"])
-def test_a_process_that_stops_does_not_wait_either(stage: PlacerStage, verbs: tuple[str, ...]) -> None:
-    stage.api.fail_with(UnavailableError("away"), *verbs)
-    stage.add("v-r-1")
-    stage.ending.meanwhile = stage.placer._writes.end
-    stage.round()
-    assert 1 == stage.ending.waits
-    assert ["failed"] == [what for what, *_ in stage.decides.ended]
+    assert ([("failed", "v-r-1", None)], 1) == (stage.decides.ended, stage.ending.waits)
 
 
 def test_what_has_not_begun_when_the_process_stops_is_not_written(stage: PlacerStage) -> None:
     stage.writers.is_late = True
     stage.add("v-r-1")
     stage.round()
-    stage.placer._writes.end()
+    stops(stage)
     stage.writers.go_on()
     assert "" == stage.node_of("v-r-1")
 
