@@ -14,12 +14,12 @@ import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from controller.allocator.outcome import REASONS, ReplicaTurn, TurnStep, Why
+from controller.allocator.outcome import ReplicaTurn, TurnStep, Why
 from controller.allocator.plans.plan import Hold, Plan
 from controller.clock import Clock
 from controller.errors import NotReadyError
@@ -102,13 +102,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class PlacementFigures:
-    """For metrics and the status page. `shown`: the first that wait. `writing`: writes under way. `foreign`: the last
-    that others have placed."""
+    """For metrics and the status page. `waiting`: how many, by reason. `replicas`: the first that wait. `writing`:
+    writes under way. `foreign`: the last that others have placed."""
 
     is_on: bool = False
     problem: str = ""
-    waiting: Mapping[str, int] = field(default_factory=dict)  # reason -> how many
-    shown: tuple[Mapping[str, Any], ...] = ()
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    replicas: tuple[Mapping[str, Any], ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
     writing: int = 0
     foreign: tuple[Mapping[str, str], ...] = ()
@@ -296,13 +296,11 @@ class Placer(Part):
 
     def _show(self, *, is_on: bool) -> None:
         now = self._clock.now()
-        counts = Counter(str(state.reason) for state in self._states.values())
-        shown = tuple(_entry(name, state, now) for name, state in islice(self._states.items(), SHOWN))
         self._figures = PlacementFigures(
             is_on=is_on,
             problem=self._problem,
-            waiting={reason: counts[reason] for reason in REASONS},
-            shown=shown,
+            waiting=dict(Counter(str(state.reason) for state in self._states.values())),
+            replicas=tuple(_entry(name, state, now) for name, state in islice(self._states.items(), SHOWN)),
             outcomes=self._writes.outcomes(),
             writing=self._writes.under_way,
             foreign=tuple(self._foreign),
@@ -321,16 +319,8 @@ def _entry(name: str, state: Waiting, now: float) -> Mapping[str, Any]:
 
 def status_of(figures: PlacementFigures, reasons_of: Callable[[str], Mapping[str, int]]) -> Mapping[str, Any]:
     """Its section of the status document. `reasons_of`: as for `Explains`."""
-    replicas = [
-        {**one, "reasons": dict(reasons_of(one["replica"]))} if one["reason"] == Why.NO_ROOM else one
-        for one in figures.shown
-    ]
-    return {
-        "is_on": figures.is_on,
-        "problem": figures.problem,
-        "writing": figures.writing,
-        "waiting": {reason: count for reason, count in figures.waiting.items() if count},
-        "replicas": replicas,
-        "outcomes": dict(figures.outcomes),
-        "foreign": list(figures.foreign),
-    }
+    found = asdict(figures)
+    for one in found["replicas"]:
+        if one["reason"] == Why.NO_ROOM:
+            one["reasons"] = dict(reasons_of(one["replica"]))
+    return found

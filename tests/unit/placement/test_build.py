@@ -113,7 +113,7 @@ def test_a_replica_that_appears_is_placed_under_the_name_of_the_term(cell: Repli
     assert ("n1", [f"longhorn-scheduler-extender-{leader.terms.name}"]) == (cell.node_of(name), managers)
 
     leader.round()
-    assert ([], True) == (leader.status("placement")["replicas"], leader.placer.is_alive())
+    assert ((), True) == (leader.status("placement")["replicas"], leader.placer.is_alive())
     assert 1 == leader.registry.get_sample_value(f"{PREFIX}_replica_placements_total", {"outcome": "placed"})
 
 

@@ -137,7 +137,7 @@ def test_who_does_not_place_has_nothing_that_waits(stage: PlacerStage, spoil: Ca
     stage.round()
     spoil(stage)
     stage.round(5)
-    assert ({}, []) == (stage.status["waiting"], stage.status["replicas"])
+    assert ({}, ()) == (stage.status["waiting"], stage.status["replicas"])
     stage.checks.is_leading = stage.decides.is_on = True
     stage.round(5)
     assert 0.0 == stage.status["replicas"][0]["waiting_seconds"]
@@ -285,7 +285,7 @@ def test_what_is_gone_or_has_a_node_is_not_looked_at_any_more(stage: PlacerStage
     stage.round()
     stage.drop("v-r-1")
     assert [] == stage.go_on(30)
-    assert [] == stage.status["replicas"]
+    assert () == stage.status["replicas"]
 
 
 # Side by side
@@ -741,7 +741,7 @@ def test_why_no_disk_takes_a_replica_is_looked_into_and_shown(stage: PlacerStage
 def test_who_was_placed_by_others_is_logged_and_the_last_ten_are_shown(
     stage: PlacerStage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert [] == stage.status["foreign"]
+    assert () == stage.status["foreign"]
     names = [f"v{number}-r-1" for number in range(SHOWN_FOREIGN + 2)]
     stage.decides.foreign = [replica(name, volume_of(name), on="n9") for name in names]
     stage.round()
