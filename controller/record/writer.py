@@ -37,9 +37,9 @@ SEND_SECONDS: Final = 10.0  # for one request
 class _NodeWrites:
     """`writing` is held by the caller who writes for all that wait, and guards `known`: what this process has written
     or read last; None while a write of a former leader, or one of ours without an answer, may still arrive. Guarded by
-    the writer's lock: how many callers wait; the numbers of the writes that have begun, that brought all growth last,
-    and exactly what is to be there; how many callers wanted the last one or came meanwhile, how long it took, and when
-    it ended."""
+    the writer's lock: how many callers wait; the numbers of the last write that has begun, of the last that has brought
+    all growth, and of the last that has brought exactly what is to be there, which is growth, too; how many callers
+    wanted the last one or came meanwhile, how long it took, and when it ended."""
 
     writing: threading.Lock = field(default_factory=threading.Lock)
     known: StoredRecord | None = None
@@ -67,16 +67,12 @@ class RecordWriter:
     ) -> None:
         """`wanted`: what nodes' records are to have now. `check` raises NotLeaderError while this process does not
         lead. `seen`: a node's record as a watch shows it. `written` is told what stands there, before any caller is."""
-        self._backend, self._wanted, self._check, self._clock = backend, wanted, check, clock
+        self.backend, self._wanted, self._check, self._clock = backend, wanted, check, clock
         self._seen, self._written, self._pause = seen, written, pause
         self._lock = threading.Lock()  # guards _nodes, and their numbers
         self._came = threading.Condition(self._lock)  # told of each caller who comes to wait
         self._nodes: dict[str, _NodeWrites] = {}
         self.writes = 0  # that were accepted
-
-    @property
-    def backend(self) -> RecordBackend:
-        return self._backend
 
     def commit(self, nodes: Collection[str], deadline: float) -> None:
         """Have the records of these nodes show what they are to have, as it is now or later. `deadline`: in the clock's
@@ -106,7 +102,7 @@ class RecordWriter:
             with self._alone(node, state, deadline):
                 self._gather(state, deadline)
                 with self._lock:
-                    if max(state.exact, state.grown if grows else 0) >= mine:
+                    if (state.grown if grows else state.exact) >= mine:
                         return  # somebody who began after that has written for this caller, too
                     state.begun = number = state.begun + 1
                     wanted, began = state.waiting, self._clock.now()
@@ -130,7 +126,7 @@ class RecordWriter:
         until = min(state.ended_at + GATHER_TIMES * state.took, deadline - state.took)
         with self._lock:
             left = min(GATHER_SECONDS, until - self._clock.now())
-            if left > 0 and state.begun == max(state.exact, state.grown):
+            if left > 0 and state.begun == state.grown:
                 self._came.wait_for(lambda: state.waiting >= state.expected, left)
 
     @contextmanager
@@ -150,7 +146,7 @@ class RecordWriter:
             if left <= 0:
                 raise NotReadyError(f"the record of {node} was not written in time")
             try:
-                stored = stored or self._backend.read(node, min(left, SEND_SECONDS))
+                stored = stored or self.backend.read(node, min(left, SEND_SECONDS))
                 there, wanted = stored.record, self._wanted((node,))[node]
                 goal = largest((*there.allocations, *wanted)) if grows else wanted
                 if there.problem and stored.raw is None:
@@ -158,7 +154,7 @@ class RecordWriter:
                     continue
                 misses_late = bool(goal) and state.known is None  # a write that is late finds another version then
                 if goal != there.allocations or there.problem or misses_late:
-                    there = self._backend.write(stored, goal, min(left, SEND_SECONDS)).record
+                    there = self.backend.write(stored, goal, min(left, SEND_SECONDS)).record
                     self.writes += 1
                 if there.allocations != goal:
                     raise RefusedWriteError(f"the API server did not keep the record of {node} as it was written", node)
@@ -169,12 +165,10 @@ class RecordWriter:
                 stored, conflicts = None, conflicts + isinstance(error, ConflictError)
                 if conflicts != 1:  # Longhorn writes its Nodes all the time
                     self._pause(PAUSE_SECONDS)
-            except NotFoundError as error:
-                if not self._wanted((node,))[node]:
+            except ClusterError as error:
+                if isinstance(error, NotFoundError) and not self._wanted((node,))[node]:
                     self._written(node, ())
                     return
-                raise RefusedWriteError(f"the record of {node} cannot be written: {error}", node) from error
-            except ClusterError as error:
                 raise RefusedWriteError(f"the record of {node} cannot be written: {error}", node) from error
 
     def _latest(self, node: str, known: StoredRecord | None, *, looks: bool) -> StoredRecord | None:
