@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from bench.made_up import make_cluster
-from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import NODE_DISK_ALLOCATIONS
 from controller.kube.store import Store
@@ -61,7 +60,7 @@ def bytes_of_an_allocation(nodes: int, entries: int) -> float:
     gc.collect()
     tracemalloc.start()
     store: Store[NodeRecord] = Store("record", kind.parse, kind.sharing)
-    follow(kind, store, cluster.allocator)
+    kind.feed(store, cluster.allocator)
     writer = RecordWriter(
         NodeDiskAllocationBackend(api, NAMESPACE),
         cluster.allocator.record.of_nodes,

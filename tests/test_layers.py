@@ -160,7 +160,7 @@ allowed = time.monotonic()
 def test_wall_clocks_are_found() -> None:
     """By ruff, whose list of them stands in pyproject.toml."""
     command = [str(TOOLS / "ruff"), "check", "--select", "TID251", "--output-format", "concise", "--stdin-filename"]
-    for name, found in (("controller/follow/feed.py", 5), ("controller/clock.py", 0)):
+    for name, found in (("controller/follow/live.py", 5), ("controller/clock.py", 0)):
         done = subprocess.run(
             [*command, name, "-"], cwd=ROOT, input=CLOCKS, capture_output=True, text=True, timeout=60, check=False
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 from controller.allocator.verbs.observe import Events
 from controller.kube import resources
 from controller.kube.resources import Resource
+from controller.kube.store import Change, Store
 from controller.model import parse, records
 from controller.model.allocations import NodeRecord
 from controller.model.longhorn import LonghornNode
@@ -31,6 +32,18 @@ class FollowedKind(Generic[F]):
     is_live: bool = False  # often read live where the store lacks it, by a right to get it; others are listed by name
     is_followed: bool = True  # else it is read live alone, by name
     sharing: Callable[[F, F], F] | None = None  # as a store's
+
+    def feed(self, store: Store[F], events: Events) -> None:
+        """Hands every change of the store to the allocator, in the order of its watch: start-up, relists, live events.
+        Runs in the informer's thread, after the store's lock is free."""
+        by_name = self.in_longhorn or not self.resource.is_namespaced
+
+        def on_changes(changes: Sequence[Change[F]]) -> None:
+            for change in changes:
+                key = change.key.rsplit("/", 1)[-1] if by_name else change.key
+                self.observe(events, key, change.new, change.old if change.new is None else None)
+
+        store.subscribe(on_changes)
 
 
 def interesting_pod(raw: Raw) -> Pod | None:

@@ -34,25 +34,14 @@ class KnownStore(Protocol):
     def get(self, key: str, /) -> Any: ...
 
 
-class _NothingKnown:
-    """The store of a kind that is not watched: what is read is the latest."""
-
-    resource_version = ""
-
-    def get(self, _key: str) -> None:
-        return None
-
-
-NOTHING_KNOWN: Final[KnownStore] = _NothingKnown()
-
-
 @dataclass(frozen=True, slots=True)
 class LiveKind:
-    """How one kind is read. `read(namespace, name, timeout_seconds)` gives the raw object or raises ClusterError."""
+    """How one kind is read. `read(namespace, name, timeout_seconds)` gives the raw object or raises ClusterError.
+    `store`: None for a kind that is not watched, of which what is read is the latest."""
 
     kind: FollowedKind[Any]
     read: Callable[[str, str, float], Mapping[str, Any]]
-    store: KnownStore
+    store: KnownStore | None
     store_namespace: str = ""  # of a namespaced kind whose allocator key is the name alone
 
 
@@ -68,27 +57,31 @@ class LiveReader:
     def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
         """Whether the object exists; the allocator knows it then. ClusterError when that cannot be found out."""
         row = self._kinds[kind]
+        store_namespace = namespace or row.store_namespace
         try:
-            raw = row.read(namespace or row.store_namespace, name, timeout_seconds)
+            raw = row.read(store_namespace, name, timeout_seconds)
         except NotFoundError:
             return False
         try:
             facts = row.kind.parse(raw)
         except MalformedRequestError as error:
             raise ClusterError(f"{kind} {namespace}/{name} cannot be read: {error}") from error
-        store_namespace = namespace or row.store_namespace
         store_key = f"{store_namespace}/{name}" if store_namespace else name
         key = f"{namespace}/{name}" if namespace else name
         self._hand_over(row, key, store_key, facts, _version(raw))
         return True
 
     def _hand_over(self, row: LiveKind, key: str, store_key: str, facts: object, version: int) -> None:
-        store = row.store
+        def latest() -> object:
+            store = row.store
+            if store is None or version_number(store.resource_version) < version:
+                return facts
+            return store.get(store_key)
+
         for _ in range(_ROUNDS):
-            speaks = store.get(store_key) if version_number(store.resource_version) >= version else facts
-            row.kind.observe(self._events, key, speaks, None)
-            now = store.get(store_key) if version_number(store.resource_version) >= version else facts
-            if now == speaks:
+            told = latest()
+            row.kind.observe(self._events, key, told, None)
+            if latest() == told:
                 return
         raise ClusterError(f"{row.kind.name} {key} changes faster than it can be read")
 

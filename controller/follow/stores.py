@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from controller.allocator.verbs.observe import Events
 from controller.clock import Clock
 from controller.errors import NotFoundError
-from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED, KINDS
-from controller.follow.live import NOTHING_KNOWN, KnownStore, LiveKind
+from controller.follow.live import LiveKind
 from controller.kube import resources
 from controller.kube.api import KubeApi
 from controller.kube.informer import STALE_SECONDS, Informer
@@ -20,36 +20,18 @@ from controller.kube.store import Store
 from controller.model.configured import config_map_named, setting_value
 from controller.model.reader import Raw
 from controller.process.common_metrics import StoreState
-from controller.process.worker import Group
 
 log = logging.getLogger(__name__)
 
 
-class Followed(Group):
-    """An informer with its store, as the lifecycle and the status page see them."""
-
-    def __init__(self, name: str, informer: Informer) -> None:
-        super().__init__((informer,))
-        self.name, self.informer = name, informer
-        self.store: Store[Any] = informer.store
+class Followed(Informer):
+    """An informer, as the lifecycle and live reads see it."""
 
     def catch_up(self, timeout: float) -> bool:
-        caught_up = self.informer.catch_up(timeout)
+        caught_up = super().catch_up(timeout)
         if not caught_up:
-            log.warning("store has not caught up kind=%s", self.name)
+            log.warning("store has not caught up kind=%s", self.store.kind)
         return caught_up
-
-    def age(self) -> float:
-        return self.informer.age()
-
-    def state(self) -> StoreState:
-        return self.informer.state()
-
-    # As a live read compares itself with it
-
-    @property
-    def resource_version(self) -> str:
-        return self.informer.resource_version
 
     def get(self, key: str) -> Any:
         return self.store.get(key)
@@ -81,14 +63,17 @@ class Stores:
         sharing: Callable[[Any, Any], Any] | None = None,
     ) -> Store[Any]:
         store: Store[Any] = Store(name, facts, sharing)
-        informer = Informer(self._api, resource, store, self._clock, namespace=namespace, name=only)
-        self.followed[name] = Followed(name, informer)
+        self.followed[name] = Followed(self._api, resource, store, self._clock, namespace=namespace, name=only)
         return store
+
+    @property
+    def by_kind(self) -> Mapping[str, Store[Any]]:
+        return {name: followed.store for name, followed in self.followed.items()}
 
     def feed(self, events: Events) -> None:
         """Pass every change of the kinds that the allocator knows on to it."""
         for kind in FOLLOWED:
-            follow(kind, self.followed[kind.name].store, events)
+            kind.feed(self.followed[kind.name].store, events)
 
     def live_kinds(self) -> dict[str, LiveKind]:
         """How each kind is read live. A kind that we may not `get`, because hardly anything asks for it, is read by a
@@ -96,9 +81,8 @@ class Stores:
         kinds = {}
         for kind in KINDS:
             namespace = self._namespace if kind.in_longhorn else ""
-            store: KnownStore = self.followed[kind.name] if kind.is_followed else NOTHING_KNOWN
-            reader = (_reader if kind.is_live else _listing_reader)(self._api, kind.resource)
-            kinds[kind.name] = LiveKind(kind, reader, store, namespace)
+            read = partial(_read if kind.is_live else _read_by_list, self._api, kind.resource)
+            kinds[kind.name] = LiveKind(kind, read, self.followed.get(kind.name), namespace)
         return kinds
 
     def is_synced(self) -> bool:
@@ -116,19 +100,15 @@ class Stores:
         return [followed.state() for followed in self.followed.values()]
 
 
-def _reader(api: KubeApi, resource: Resource) -> Callable[[str, str, float], Mapping[str, Any]]:
-    def read(namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
-        return api.get(resource, namespace or None, name, timeout=timeout_seconds)
-
-    return read
+def _read(api: KubeApi, resource: Resource, namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
+    return api.get(resource, namespace or None, name, timeout=timeout_seconds)
 
 
-def _listing_reader(api: KubeApi, resource: Resource) -> Callable[[str, str, float], Mapping[str, Any]]:
-    def read(namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
-        selector = f"metadata.name={name}"
-        page = api.list_page(resource, namespace or None, timeout=timeout_seconds, fieldSelector=selector)
-        if not page.items:
-            raise NotFoundError(f"there is no {resource.kind} {name}")
-        return page.items[0]
-
-    return read
+def _read_by_list(
+    api: KubeApi, resource: Resource, namespace: str, name: str, timeout_seconds: float
+) -> Mapping[str, Any]:
+    selector = f"metadata.name={name}"
+    page = api.list_page(resource, namespace or None, timeout=timeout_seconds, fieldSelector=selector)
+    if not page.items:
+        raise NotFoundError(f"there is no {resource.kind} {name}")
+    return page.items[0]

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any, Self
 
 from controller.allocator.allocator import Allocator
-from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED
 from controller.kube.resources import LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.kube.store import Store
@@ -105,7 +104,7 @@ class InformedLeader:
         self.cluster = TestCluster(live=live, make_allocator=lambda _clock: Allocator(cell.clock))
         self.stores: dict[str, Store[Any]] = {kind.name: Store(kind.name, kind.parse) for kind in FOLLOWED}
         for kind in FOLLOWED:
-            follow(kind, self.stores[kind.name], self.cluster.allocator)
+            kind.feed(self.stores[kind.name], self.cluster.allocator)
 
     def see(self, *kinds: str) -> Self:
         """All informers, or those, show what the API server has."""

@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.errors import ClusterError, NotLeaderError
-from controller.follow.feed import follow
 from controller.follow.kinds import FOLLOWED
 from controller.kube.api import Raw
 from controller.kube.resources import (
@@ -309,7 +308,7 @@ class RecordLeader:
             kind.name: Store(kind.name, kind.parse, kind.sharing) for kind in FOLLOWED
         }
         for kind in FOLLOWED:
-            follow(kind, self.stores[kind.name], self.allocator)
+            kind.feed(self.stores[kind.name], self.allocator)
         self.keeper, self.addition = build_record(
             self.api,
             NAMESPACE,

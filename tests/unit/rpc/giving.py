@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from controller.errors import ClusterError, NotSyncedError
 from controller.follow.kinds import FOLLOWED
-from controller.follow.live import NOTHING_KNOWN, LiveKind, LiveReader
+from controller.follow.live import LiveKind, LiveReader
 from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES, Resource
 from controller.record.backends import NodeDiskAllocationBackend
 from controller.record.build import build_record
@@ -76,9 +76,7 @@ class GivingLeader(InformedLeader):
             allocator.record.written,
             cell.clock.advance,
         )
-        kinds = {
-            kind.name: LiveKind(kind, partial(self._read, kind.resource), NOTHING_KNOWN, NAMESPACE) for kind in FOLLOWED
-        }
+        kinds = {kind.name: LiveKind(kind, partial(self._read, kind.resource), None, NAMESPACE) for kind in FOLLOWED}
         self.giving = DiskAllocator(
             allocations,
             lambda: KeptRecord(self.writer, self.keeper.entries, self.keeper.changed),
