@@ -17,7 +17,7 @@ from controller.assembly.lifecycle import Lifecycle, Parts
 from controller.assembly.metrics import LeaderMetrics, LeaderSources
 from controller.assembly.status_document import StatusView
 from controller.assembly.status_listeners import status_servers
-from controller.canary.build import build_wiring
+from controller.canary.build import LeaseEvents, build_wiring
 from controller.clock import Clock, SystemClock
 from controller.election.elector import Elector, Timing
 from controller.election.gate import Gate
@@ -94,16 +94,14 @@ class Controller:
         self.recorder = Recorder(api, self.clock, component=PACKAGE, instance=self.identity)
         self._tell = SettingsEvents(self.recorder, settings, self.stores.config_maps).tell
         self.teller = Teller(self.allocator, self.recorder, self.clock, settings.namespace)
-        self.wired = build_wiring(
+        self.proof, self.prover, self._lease_watch = build_wiring(
             api,
             self.clock,
-            self.recorder,
             self.stores.followed["pod"].store,
-            namespace=settings.namespace,
-            lease=settings.lease,
-            schedulers=settings.scheduler_names,
+            settings,
             serving=self._serving,
-            every_seconds=lambda: self._live_settings().wiring_check_every_seconds,
+            live=self._live_settings,
+            tell=LeaseEvents(api, self.recorder, settings.namespace, settings.lease).tell,
         )
         self.co_scheduler = self._make_co_scheduler()
         self.admission = self._make_admission(api)
@@ -217,7 +215,7 @@ class Controller:
             {name: followed.store for name, followed in self.stores.followed.items()},
             live=self._live_settings,
             longhorn=lambda: self.support.current,
-            findings=self.wired.proof.findings,
+            findings=self.proof.findings,
             opening=lambda: self.lifecycle.openings if self.gate.is_open else None,
             authorities=self.webhook_chain.ca_bundle,
         )
@@ -280,7 +278,8 @@ class Controller:
                     self.co_scheduler,
                     self.recorder,
                     self.certificates,
-                    self.wired.prover,
+                    self._lease_watch,
+                    self.prover,
                     *(addition.part for addition in self.additions),
                 ),
                 read_settings=self._read_settings,
@@ -319,7 +318,7 @@ class Controller:
         )
         binding = BindingService(preconditions, PodBinder(api))
         return Verbs(
-            CanaryFilter(filtering, preconditions, self.wired.proof),
+            CanaryFilter(filtering, preconditions, self.proof),
             PriorityService(allocator, preconditions, self.co_scheduler),
             PreemptionService(allocator, preconditions, self.metrics, self.teller, self.co_scheduler),
             binding,
@@ -354,9 +353,9 @@ class Controller:
             certificates=lambda: {**self.certificates.expiries(), **self.webhook_chain.expiries()},
             certificate_problems=lambda: len(self.certificates.problems) + len(self.webhook_chain.problems),
             handshakes=self.tls.counts if self.tls is not None else dict,
-            wiring=self.wired.proof.findings,
-            canaries=lambda: self.wired.prover.outcomes,
-            late_canary_calls=lambda: self.wired.proof.late_calls,
+            wiring=self.proof.findings,
+            canaries=lambda: self.prover.outcomes,
+            late_canary_calls=lambda: self.proof.late_calls,
             admission=self.admission.worker.figures,
         )
 
@@ -377,7 +376,7 @@ class Controller:
             lambda: self.support.current,
             {
                 "transport": lambda: transport_status(self.settings),
-                "wiring": self.wired.status,
+                "wiring": self.proof.status,
                 **{addition.name: addition.status for addition in self.additions},
                 "workers": lambda: worker_entries(self.workers),
             },

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from controller.canary.pod import Canaries, canary_name
+from controller.canary.pod import Canaries
 from controller.canary.proof import WiringProof, lease_of
-from controller.canary.prover import WiringProver, status_of
+from controller.canary.prover import WiringProver
 from controller.clock import Clock
 from controller.errors import ClusterError
 from controller.kube.api import KubeApi
@@ -21,19 +20,11 @@ from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import Pod
 from controller.process.flags import split_names
 from controller.process.worker import Group
+from controller.settings import LiveSettings, ProcessSettings
 
 CALL_SECONDS: Final = 3.0
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class WiringParts:
-    """What the rest of the process uses: the findings, and the worker that brings them about."""
-
-    proof: WiringProof
-    prover: WiringProver
-    status: Callable[[], Mapping[str, Any]]
 
 
 class LeaseWatch(Group):
@@ -83,26 +74,16 @@ class LeaseEvents:
 def build_wiring(
     api: KubeApi,
     clock: Clock,
-    recorder: Recorder,
     pods: Store[Pod],
+    settings: ProcessSettings,
     *,
-    namespace: str,
-    lease: str,
-    schedulers: str,
     serving: Callable[[], int | None],
-    every_seconds: Callable[[], float],
-) -> WiringParts:
-    """`schedulers`: scheduler names, separated by commas. Subscribes to `pods`; starts nothing."""
-    names = {name: canary_name(name) for name in split_names(schedulers)}
-    proof = WiringProof(names, namespace, clock, pods.get)
+    live: Callable[[], LiveSettings],
+    tell: Callable[[str, str, bool], None],
+) -> tuple[WiringProof, WiringProver, LeaseWatch]:
+    """`serving`, `tell`: as for `WiringProver`. Subscribes to `pods`; starts nothing."""
+    proof = WiringProof(split_names(settings.scheduler_names), settings.namespace, clock, pods.get)
     pods.subscribe(proof.pods_changed)
-    prover = WiringProver(
-        proof,
-        Canaries(api, namespace, lease),
-        clock,
-        serving=serving,
-        every_seconds=every_seconds,
-        tell=LeaseEvents(api, recorder, namespace, lease).tell,
-        leases=LeaseWatch(api, clock, proof, namespace),
-    )
-    return WiringParts(proof, prover, lambda: status_of(proof, clock.now()))
+    canaries = Canaries(api, settings.namespace, settings.lease)
+    prover = WiringProver(proof, canaries, clock, serving=serving, live=live, tell=tell)
+    return proof, prover, LeaseWatch(api, clock, proof, settings.namespace)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final
 
+from controller.canary.pod import canary_name
 from controller.clock import Clock
 from controller.kube.store import Change
 from controller.model.names import DEFAULT_SCHEDULER, EXTENDER_RESOURCE
@@ -56,15 +57,24 @@ class Wiring(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Outcome(Enum):
+class Outcome(StrEnum):
     """What became of a canary."""
 
-    SEEN = auto()  # the scheduler asked the extender about it
-    LACKING = auto()  # the scheduler missed the resource on the nodes
-    PLACED = auto()  # the scheduler bound it
-    SILENT = auto()  # nothing of all that in time
-    GONE = auto()  # somebody else deleted it
-    FAILED = auto()  # it could not be made
+    SEEN = "seen"  # the scheduler asked the extender about it
+    LACKING = "lacking"  # the scheduler missed the resource on the nodes
+    PLACED = "placed"  # the scheduler bound it
+    SILENT = "silent"  # nothing of all that in time
+    GONE = "gone"  # somebody else deleted it
+    FAILED = "failed"  # it could not be made
+
+
+# What a canary's outcome shows of its scheduler, and the cause. The other outcomes do not prove anything: at most they
+# say why nothing is known.
+SHOWS: Final = {
+    Outcome.SEEN: (Wiring.WIRED, ASKED_ABOUT_CANARY),
+    Outcome.LACKING: (Wiring.UNWIRED, LACKS),
+    Outcome.PLACED: (Wiring.UNWIRED, PLACED),
+}
 
 
 class Recognition(Enum):
@@ -88,69 +98,64 @@ class Finding:
 
 @dataclass(slots=True)
 class _Track:
-    """One scheduler name. `canary_uid` "" while there is no canary, or while its creation is under way."""
+    """One scheduler name in one term. `canary_uid`: "" without a canary, None while its creation is under way."""
 
-    canary_name: str
     finding: Finding
     is_there: bool  # its Lease was seen, or a pod that names it
-    canary_uid: str = ""
-    is_creating: bool = False
-    outcome: Outcome | None = None
+    canary_uid: str | None = ""
+    outcome: Outcome | None = None  # of that canary
     sent_at: float = float("-inf")
+    heard_at: float = float("-inf")
     is_wanted: bool = True  # a canary is, as soon as may be
     failures: int = 0  # creations in a row that failed
-    heard_at: float = float("-inf")
 
 
 class WiringProof:
     """The findings, and the evidence for them. Nothing is known while this process does not lead.
 
-    Threads: any. Blocks: `recognise`, for CREATION_SECONDS at most and only for a canary's name; `wait`. I/O: none.
+    Threads: any. Blocks: `recognise`, for CREATION_SECONDS at most and only for a canary's name. I/O: none.
     """
 
     def __init__(
-        self,
-        canary_names: Mapping[str, str],
-        namespace: str,
-        clock: Clock,
-        pod_of: Callable[[str], Pod | None],
+        self, schedulers: Iterable[str], namespace: str, clock: Clock, pod_of: Callable[[str], Pod | None]
     ) -> None:
-        """`canary_names`: scheduler name -> the name of its canary. `pod_of`: the store's pod by its key."""
+        """`pod_of`: the store's pod by its key."""
         self._namespace, self._clock, self._pod_of = namespace, clock, pod_of
-        self._changed = threading.Condition()  # guards the fields below
-        self._tracks = {
-            scheduler: _Track(
-                name, Finding(scheduler, Wiring.UNKNOWN, NOT_PROVEN, clock.now()), scheduler == DEFAULT_SCHEDULER
-            )
-            for scheduler, name in canary_names.items()
-        }
-        self._scheduler_of = {name: scheduler for scheduler, name in canary_names.items()}
+        self._lock = threading.Condition()  # guards the fields below
+        self._tracks = {name: self._new_track(name, is_there=name == DEFAULT_SCHEDULER) for name in schedulers}
+        self._scheduler_of = {canary_name(scheduler): scheduler for scheduler in self._tracks}
         self._is_serving = False
-        self._version = 0
         self._news: list[Finding] = []
         self._dismissed: deque[str] = deque(maxlen=MOST_DISMISSED)  # uids
         self._asked: deque[str] = deque(maxlen=MOST_ASKED)  # uids of pods that somebody asked about
         self.late_calls = 0  # read by the metrics
+        self.changed = threading.Event()  # something has happened; the prover clears it
+
+    def _new_track(self, scheduler: str, *, is_there: bool) -> _Track:
+        return _Track(Finding(scheduler, Wiring.UNKNOWN, NOT_PROVEN, self._clock.now()), is_there)
 
     # What is known
-
-    def state(self, scheduler: str = DEFAULT_SCHEDULER) -> Wiring:
-        """UNKNOWN for a scheduler that is not checked, and while this process does not lead."""
-        with self._changed:
-            track = self._tracks.get(scheduler)
-            return track.finding.state if track is not None and self._is_serving else Wiring.UNKNOWN
-
-    def findings(self) -> list[Finding]:
-        """One for each scheduler that exists; none while this process does not lead."""
-        with self._changed:
-            return [track.finding for track in self._tracks.values() if track.is_there and self._is_serving]
 
     @property
     def schedulers(self) -> Sequence[str]:
         return tuple(self._tracks)
 
-    def canary_name(self, scheduler: str) -> str:
-        return self._tracks[scheduler].canary_name
+    def findings(self) -> list[Finding]:
+        """One for each scheduler that exists; none while this process does not lead."""
+        with self._lock:
+            return [track.finding for track in self._tracks.values() if track.is_there and self._is_serving]
+
+    def status(self) -> Mapping[str, Mapping[str, object]]:
+        """The findings as the status page shows them, by scheduler."""
+        now = self._clock.now()
+        return {
+            finding.scheduler: {
+                "state": finding.state,
+                "cause": finding.cause,
+                "since_seconds": round(max(0.0, now - finding.at), 1),
+            }
+            for finding in self.findings()
+        }
 
     # Evidence, from other threads
 
@@ -169,9 +174,9 @@ class WiringProof:
             return
         track.heard_at = self._clock.now()
         if track.finding.state is not Wiring.WIRED:  # else nothing changes, and no lock is needed
-            with self._changed:
+            with self._lock:
                 if is_sure:
-                    self._find_locked(track, Wiring.WIRED, ASKED_ABOUT_POD)
+                    self._find_locked(scheduler, Wiring.WIRED, ASKED_ABOUT_POD)
                 elif pod_uid not in self._asked:
                     self._asked.append(pod_uid)
 
@@ -181,20 +186,19 @@ class WiringProof:
 
         Such a late call proves nothing: another kube-scheduler may have taken over meanwhile.
         """
-        scheduler = self._scheduler_of.get(pod_name) if pod_namespace == self._namespace else None
+        scheduler = self._canarys_scheduler(pod_namespace, pod_name)
         if scheduler is None:
             return Recognition.NO_CANARY
-        track = self._tracks[scheduler]
-        with self._changed:
+        with self._lock:
             if pod_uid in self._dismissed:
                 self.late_calls += 1
                 return Recognition.LATE
-            self._changed.wait_for(lambda: not track.is_creating, CREATION_SECONDS)
+            self._lock.wait_for(lambda: self._tracks[scheduler].canary_uid is not None, CREATION_SECONDS)
+            track = self._tracks[scheduler]
             if not track.canary_uid or track.canary_uid != pod_uid:
                 return Recognition.STRAY
             track.heard_at = self._clock.now()
-            self._end_locked(track, Outcome.SEEN)
-            self._find_locked(track, Wiring.WIRED, ASKED_ABOUT_CANARY)
+            self._end_locked(scheduler, Outcome.SEEN)
             return Recognition.OURS
 
     def pods_changed(self, changes: Iterable[Change[Pod]]) -> None:
@@ -203,188 +207,170 @@ class WiringProof:
             pod = change.new or change.old
             if pod is None:
                 continue
-            if pod.namespace == self._namespace and pod.name in self._scheduler_of:
-                self._canary_changed(self._tracks[self._scheduler_of[pod.name]], pod, is_gone=change.new is None)
-            elif change.new is not None and change.new.scheduler_name in self._tracks:
-                self._pod_seen(change.new)
-                if change.new.node_name and change.new.uid in self._asked:
-                    self._pod_placed(change.new)
-                if change.new.lacks_extender and change.new.is_pending:
-                    if change.old is None or not change.old.lacks_extender or change.old.uid != change.new.uid:
-                        self._pod_lacks(change.new)
+            scheduler = self._canarys_scheduler(pod.namespace, pod.name)
+            if scheduler is not None:
+                with self._lock:
+                    self._judge_locked(scheduler, pod, is_gone=change.new is None)
+            elif change.new is not None and pod.scheduler_name in self._tracks:
+                self._pod_seen(change.old, pod)
 
-    def _pod_seen(self, pod: Pod) -> None:
-        track = self._tracks[pod.scheduler_name]
-        if not track.is_there:  # else nothing changes, and no lock is needed
-            with self._changed:
-                track.is_there = True
-                self._tell_locked()
-
-    def _pod_placed(self, pod: Pod) -> None:
-        with self._changed:
-            if pod.uid in self._asked:
+    def _pod_seen(self, old: Pod | None, pod: Pod) -> None:
+        """A pod of somebody else's, by a scheduler that is checked."""
+        lacked = old is not None and old.lacks_extender and old.uid == pod.uid
+        lacks = pod.lacks_extender and pod.is_pending and not lacked
+        may_prove = bool(pod.node_name and self._asked)
+        if self._tracks[pod.scheduler_name].is_there and not lacks and not may_prove:
+            return  # nothing changes, and no lock is needed
+        with self._lock:
+            track = self._tracks[pod.scheduler_name]
+            track.is_there = True
+            if may_prove and pod.uid in self._asked:
                 self._asked.remove(pod.uid)
-                self._find_locked(self._tracks[pod.scheduler_name], Wiring.WIRED, ASKED_ABOUT_POD)
-
-    def _pod_lacks(self, pod: Pod) -> None:
-        track = self._tracks[pod.scheduler_name]
-        with self._changed:
-            track.is_wanted = track.is_wanted or track.finding.state is Wiring.WIRED
-            self._find_locked(track, Wiring.UNWIRED, LACKS)
-
-    def _canary_changed(self, track: _Track, pod: Pod, *, is_gone: bool) -> None:
-        with self._changed:
-            if pod.uid == track.canary_uid:
-                self._judge_locked(track, pod, is_gone=is_gone)
-
-    def _judge_locked(self, track: _Track, pod: Pod, *, is_gone: bool) -> None:
-        if pod.node_name:
-            self._end_locked(track, Outcome.PLACED)
-            self._find_locked(track, Wiring.UNWIRED, PLACED)
-        elif pod.lacks_extender:
-            self._end_locked(track, Outcome.LACKING)
-            self._find_locked(track, Wiring.UNWIRED, LACKS)
-        elif is_gone:
-            self._end_locked(track, Outcome.GONE)
+                self._find_locked(pod.scheduler_name, Wiring.WIRED, ASKED_ABOUT_POD)
+            if lacks:
+                track.is_wanted |= track.finding.state is Wiring.WIRED
+                self._find_locked(pod.scheduler_name, Wiring.UNWIRED, LACKS)
+            self.changed.set()
 
     def leases_changed(self, changes: Iterable[Change[str]]) -> None:
         """Another kube-scheduler is active, perhaps with another configuration."""
-        for change in changes:
-            if change.new is None:
-                continue
+        held = {change.key for change in changes if change.new is not None}
+        with self._lock:
             for scheduler, track in self._tracks.items():
-                if change.key == lease_of(scheduler, self._namespace):
-                    with self._changed:
-                        track.is_there = track.is_wanted = True
-                        self._tell_locked()
+                if lease_of(scheduler, self._namespace) in held:
+                    track.is_there = track.is_wanted = True
+                    self.changed.set()
 
     # For the prover's thread
 
     def begin(self) -> None:
         """This process leads from now on, and knows nothing."""
-        with self._changed:
+        with self._lock:
             self._is_serving = True
             for scheduler, track in self._tracks.items():
-                track.finding = Finding(scheduler, Wiring.UNKNOWN, NOT_PROVEN, self._clock.now())
-                track.canary_uid, track.outcome, track.is_creating, track.is_wanted = "", None, False, True
-                track.sent_at = track.heard_at = float("-inf")
-                track.failures = 0
+                self._tracks[scheduler] = self._new_track(scheduler, is_there=track.is_there)
             self._news.clear()
             self._asked.clear()
-            self._tell_locked()
 
     def end(self) -> None:
-        with self._changed:
+        with self._lock:
             self._is_serving = False
-            self._tell_locked()
 
     def is_due(self, scheduler: str, every_seconds: float) -> bool:
-        """Whether to send a canary now; a proven scheduler is checked again after `every_seconds`."""
-        with self._changed:
-            track, now = self._tracks[scheduler], self._clock.now()
-            if track.finding.state is not Wiring.WIRED:
-                every_seconds = min(every_seconds, UNPROVEN_SECONDS)
+        """Whether to send a canary now; a proven scheduler is checked again after `every_seconds`, with 0 none is."""
+        with self._lock:
+            track, pause = self._tracks[scheduler], every_seconds
             if track.is_wanted:
-                every_seconds = min(UNPROVEN_SECONDS, LEAST_GAP_SECONDS * 2.0 ** min(track.failures, 10))
-            return self._is_serving and track.is_there and now >= track.sent_at + every_seconds
+                pause = min(UNPROVEN_SECONDS, LEAST_GAP_SECONDS * 2.0 ** min(track.failures, 10))
+            elif track.finding.state is not Wiring.WIRED:
+                pause = min(every_seconds, UNPROVEN_SECONDS)
+            is_time = self._clock.now() >= track.sent_at + pause
+            return self._is_serving and track.is_there and every_seconds > 0 and is_time
 
     def creating(self, scheduler: str) -> None:
         """A canary is about to be made: calls about its name wait for its uid."""
-        with self._changed:
+        with self._lock:
             track = self._tracks[scheduler]
-            track.is_creating, track.is_wanted, track.outcome = True, False, None
+            track.canary_uid, track.is_wanted, track.outcome = None, False, None
             track.sent_at = self._clock.now()
 
     def created(self, scheduler: str, uid: str) -> None:
         """The canary exists; what the store has heard of it already counts."""
-        with self._changed:
+        with self._lock:
             track = self._tracks[scheduler]
-            track.is_creating, track.canary_uid, track.failures = False, uid, 0
-            self._tell_locked()
-        pod = self._pod_of(f"{self._namespace}/{track.canary_name}")
+            track.canary_uid, track.failures = uid, 0
+            self._lock.notify_all()
+        pod = self._pod_of(f"{self._namespace}/{canary_name(scheduler)}")
         if pod is not None:
-            self._canary_changed(track, pod, is_gone=False)
+            with self._lock:
+                self._judge_locked(scheduler, pod)
 
     def not_created(self, scheduler: str, problem: str) -> None:
         """The next try comes after a pause that grows."""
-        with self._changed:
+        with self._lock:
             track = self._tracks[scheduler]
-            track.is_creating, track.is_wanted = False, True
+            track.canary_uid, track.is_wanted = "", True
             track.failures += 1
+            self._lock.notify_all()
             if track.finding.state is Wiring.UNKNOWN:
-                self._find_locked(track, Wiring.UNKNOWN, f"the canary pod could not be created: {problem}")
-            self._tell_locked()
+                self._find_locked(scheduler, Wiring.UNKNOWN, f"the canary pod could not be created: {problem}")
 
     def outcome(self, scheduler: str) -> Outcome | None:
         """The outcome of the present canary; None while nothing is decided."""
-        with self._changed:
+        with self._lock:
             return self._tracks[scheduler].outcome
 
-    def looked_at(self, scheduler: str, pod: Pod | None) -> Outcome | None:
-        """What a live read of the canary shows; `pod` is None if there is none."""
-        with self._changed:
+    def last_look(self, scheduler: str, pod: Pod | None, why_silent: str) -> Outcome:
+        """The outcome of a canary whose time is over, by a live read; `pod` is None if there is none. A scheduler that
+        asked about other pods meanwhile was merely busy."""
+        with self._lock:
             track = self._tracks[scheduler]
             if pod is None or pod.uid != track.canary_uid:
-                self._end_locked(track, Outcome.GONE)
+                self._end_locked(scheduler, Outcome.GONE)
             else:
-                self._judge_locked(track, pod, is_gone=False)
+                self._judge_locked(scheduler, pod)
+            if track.outcome is None:
+                track.outcome = Outcome.SILENT
+                if track.heard_at < track.sent_at:
+                    self._find_locked(scheduler, Wiring.UNKNOWN, why_silent)
             return track.outcome
 
-    def was_silent(self, scheduler: str, words: str) -> Outcome:
-        """The scheduler did not judge the canary in time. If it asked about other pods meanwhile, it was merely
-        busy."""
-        with self._changed:
+    def settled(self, scheduler: str) -> str:
+        """The canary has done its work, and is about to be deleted. Its uid."""
+        with self._lock:
             track = self._tracks[scheduler]
-            self._end_locked(track, Outcome.SILENT)
-            if track.heard_at < track.sent_at and track.outcome is Outcome.SILENT:
-                self._find_locked(track, Wiring.UNKNOWN, words)
-            return track.outcome or Outcome.SILENT
-
-    def settled(self, scheduler: str) -> None:
-        """The canary has done its work, and is being removed."""
-        with self._changed:
-            track = self._tracks[scheduler]
-            track.canary_uid, track.outcome = "", None
+            uid, track.canary_uid, track.outcome = track.canary_uid or "", "", None
+            self.dismissed(uid)
+            return uid
 
     def dismissed(self, pod_uid: str) -> None:
         """That canary is about to be deleted: ours, or one that another leader left."""
-        with self._changed:
+        with self._lock:
             if pod_uid not in self._dismissed:
                 self._dismissed.append(pod_uid)
 
     def take_news(self) -> list[Finding]:
         """Findings that are new since the last call."""
-        with self._changed:
+        with self._lock:
             news, self._news = self._news, []
             return news
 
-    def wait(self, version: int, timeout: float) -> int:
-        """Waits until something has happened after `version`, or the time is up; returns the version."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._version != version, timeout)
-            return self._version
-
     # Under the lock
 
-    def _end_locked(self, track: _Track, outcome: Outcome) -> None:
-        if track.outcome is None:
-            track.outcome = outcome
-            self._tell_locked()
-
-    def _find_locked(self, track: _Track, state: Wiring, cause: str) -> None:
-        """The first cause of a finding stays, unless it only says why nothing is known."""
-        old = track.finding
-        if not self._is_serving or (old.state is state and (state is not Wiring.UNKNOWN or old.cause == cause)):
+    def _judge_locked(self, scheduler: str, pod: Pod, *, is_gone: bool = False) -> None:
+        """What the pod shows if it is our canary; another one of that name shows nothing."""
+        if pod.uid != self._tracks[scheduler].canary_uid:
             return
-        track.finding = Finding(old.scheduler, state, cause, self._clock.now())
+        if pod.node_name:
+            self._end_locked(scheduler, Outcome.PLACED)
+        elif pod.lacks_extender:
+            self._end_locked(scheduler, Outcome.LACKING)
+        elif is_gone:
+            self._end_locked(scheduler, Outcome.GONE)
+
+    def _end_locked(self, scheduler: str, outcome: Outcome) -> None:
+        """The first outcome is the canary's; each is evidence."""
+        track = self._tracks[scheduler]
+        track.outcome = track.outcome or outcome
+        if outcome in SHOWS:
+            self._find_locked(scheduler, *SHOWS[outcome])
+        self.changed.set()
+
+    def _find_locked(self, scheduler: str, state: Wiring, cause: str) -> None:
+        """The first cause of a finding stays, unless it only says why nothing is known."""
+        track = self._tracks[scheduler]
+        is_known = track.finding.state is state and (state is not Wiring.UNKNOWN or track.finding.cause == cause)
+        if is_known or not self._is_serving:
+            return
+        track.finding = Finding(scheduler, state, cause, self._clock.now())
         if state is Wiring.UNWIRED:
             self._asked.clear()  # what was asked before proves nothing of what comes after
         self._news.append(track.finding)
-        self._tell_locked()
+        self.changed.set()
 
-    def _tell_locked(self) -> None:
-        self._version += 1
-        self._changed.notify_all()
+    def _canarys_scheduler(self, namespace: str, name: str) -> str | None:
+        """Of a canary by its name, whoever made it."""
+        return self._scheduler_of.get(name) if namespace == self._namespace else None
 
 
 def lease_of(scheduler: str, namespace: str) -> str:

@@ -17,7 +17,8 @@ from controller.allocator.outcome import REASONS as WAITS
 from controller.allocator.outcome import Decision
 from controller.allocator.verbs.grow import GrowthVerdict
 from controller.assembly.metrics import FAILURES, LeaderMetrics, LeaderSources
-from controller.canary.prover import OUTCOMES, REASONS
+from controller.canary.proof import Outcome
+from controller.canary.prover import REPORTS
 from controller.placement.gate import GateFigures, GateState
 from controller.placement.metrics import PlacementMetrics
 from controller.placement.placer import PlacementFigures, status_of
@@ -132,7 +133,7 @@ def test_every_metric_of_the_webhook_is_documented_and_nothing_else() -> None:
         ("## Of the controller", "decisions_total", Decision),
         ("## Of the controller", "failures_total", FAILURES),
         ("## Of the controller", "rpc_calls_total", RPC_OUTCOMES),
-        ("## Of the controller", "canaries_total", OUTCOMES),
+        ("## Of the controller", "canaries_total", Outcome),
         ("## Of the webhook", "pod_reviews_total", webhook_metrics.POD_OUTCOMES),
         ("## Of the webhook", "share_manager_reviews_total", webhook_metrics.SHARE_MANAGER_OUTCOMES),
         ("## Of the webhook", "live_reads_total", webhook_metrics.READ_OUTCOMES),
@@ -150,7 +151,7 @@ def test_the_reason_of_every_event_is_documented() -> None:
     named = re.findall(r'^\w*REASON: Final = "(\w+)"', sources, re.MULTILINE)
     assert len(named) > 5
     told = {reason for reason, _ in (*OF_CLAIMS.values(), *LET_THROUGH.values())}
-    expected = {*named, *told, *REASONS.values(), NO_ROOM, NO_PLACE, FAULT, APART}
+    expected = {*named, *told, *(reason for reason, _ in REPORTS.values()), NO_ROOM, NO_PLACE, FAULT, APART}
     assert [] == [reason for reason in sorted(expected) if f"`{reason}`" not in table]
 
 

@@ -13,7 +13,7 @@ from controller.canary import proof as wired
 from controller.canary.build import LeaseEvents, LeaseWatch
 from controller.canary.pod import NAME_PREFIX, Canaries, canary_body, canary_name
 from controller.canary.proof import Finding, Recognition, Wiring, WiringProof
-from controller.canary.prover import VERDICT_SECONDS, WiringProver, status_of, text_of
+from controller.canary.prover import VERDICT_SECONDS, WiringProver
 from controller.errors import ClusterError, UnavailableError
 from controller.follow.kinds import interesting_pod
 from controller.kube import resources
@@ -22,6 +22,7 @@ from controller.kube.store import Change, Store
 from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE, SECOND_SCHEDULER
 from controller.model.workload import Pod
 from controller.process.flags import split_names
+from controller.settings import LiveSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.waiting import wait_until
@@ -61,18 +62,17 @@ class ProofBench:
         self.clock, self.api = VirtualClock(), NumberedApi()
         self.api.create(LEASES, NAMESPACE, {"metadata": {"name": LEASE}})
         self.pods: Store[Pod] = Store("pod", interesting_pod)
-        names = {name: canary_name(name) for name in schedulers or (SCHEDULER,)}
-        self.proof = WiringProof(names, NAMESPACE, self.clock, self.pods.get)
+        self.proof = WiringProof(schedulers or (SCHEDULER,), NAMESPACE, self.clock, self.pods.get)
         self.pods.subscribe(self.proof.pods_changed)
         self.term: int | None = 1
-        self.every = 300.0
+        self.live = LiveSettings(wiring_check_every_seconds=300)
         self.told: list[tuple[str, str, bool]] = []
         self.prover = WiringProver(
             self.proof,
             Canaries(self.api, NAMESPACE, LEASE),
             self.clock,
             serving=lambda: self.term,
-            every_seconds=lambda: self.every,
+            live=lambda: self.live,
             tell=lambda reason, text, is_bad: self.told.append((reason, text, is_bad)),
         )
 
@@ -81,7 +81,8 @@ class ProofBench:
         self.prover.step()
 
     def state(self) -> Wiring:
-        return self.proof.state()
+        """UNKNOWN too where there is no finding."""
+        return next((one.state for one in self.proof.findings() if one.scheduler == SCHEDULER), Wiring.UNKNOWN)
 
     @property
     def finding(self) -> Finding:
@@ -197,7 +198,8 @@ def test_a_canary_that_the_extender_is_asked_about_shows_a_wired_scheduler_and_g
     sent.step()
     assert [] == sent.api.canaries()
     assert 1 == sent.prover.outcomes["seen"]
-    assert [("SchedulerWired", text_of(sent.finding), False)] == sent.told
+    text = f"Scheduler 'default-scheduler' is wired: {wired.ASKED_ABOUT_CANARY}"
+    assert [("SchedulerWired", text, False)] == sent.told
 
 
 def test_a_canary_that_lacks_the_resource_shows_an_unwired_scheduler_and_goes_at_once(sent: ProofBench) -> None:
@@ -305,7 +307,7 @@ def test_a_late_call_is_told_from_the_canary_that_is_being_made(sent: ProofBench
     sent.step()
     seen: list[Recognition] = []
     sent.api.after_create = lambda _raw: seen.append(sent.proof.recognise(late, NAMESPACE, CANARY))
-    sent.step(sent.every)
+    sent.step(300)
     assert [Recognition.LATE] == seen
     assert Recognition.OURS is sent.filter_canary()
 
@@ -355,7 +357,7 @@ def test_a_condition_that_overtakes_the_answer_to_the_creation_counts(bench: Pro
 
 
 def test_a_real_pod_that_lacks_the_resource_is_evidence_at_once(bench: ProofBench) -> None:
-    bench.every = 0
+    bench.live = LiveSettings(wiring_check_every_seconds=0)
     bench.step()
     bench.show(real_pod(), "ADDED")
     assert Wiring.UNKNOWN is bench.state()
@@ -421,7 +423,6 @@ def test_pods_of_schedulers_that_are_not_looked_at_are_no_evidence(sent: ProofBe
     bound = with_condition(real_pod("bound"), MESSAGE)
     sent.show({**bound, "spec": {**bound["spec"], "nodeName": "n1"}})
     assert Wiring.UNKNOWN is sent.state()
-    assert Wiring.UNKNOWN is sent.proof.state("another")
 
 
 def test_a_pod_that_speaks_against_a_wired_scheduler_brings_a_canary_that_corrects_late_news(asked: ProofBench) -> None:
@@ -630,9 +631,8 @@ def test_its_thread_works_by_itself_and_leaves_nothing_behind(bench: ProofBench)
 
 def test_the_status_page_shows_state_cause_and_since_when(asked: ProofBench) -> None:
     asked.clock.advance(7)
-    assert {SCHEDULER: {"state": "wired", "cause": wired.ASKED_ABOUT_CANARY, "since_seconds": 7.0}} == status_of(
-        asked.proof, asked.clock.now()
-    )
+    shown = {"state": "wired", "cause": wired.ASKED_ABOUT_CANARY, "since_seconds": 7.0}
+    assert {SCHEDULER: shown} == asked.proof.status()
 
 
 class Notes:
