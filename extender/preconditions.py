@@ -31,11 +31,10 @@ class PodFailedError(SchedulerError):
 
 
 class CheckedGate(Protocol):
-    """Open only while this process leads; `check` raises NotLeaderError. In the product `OpenedGate` of
-    controller.assembly, which must not be imported here."""
+    """Open only while this process leads, each time under another number; `check` raises NotLeaderError."""
 
     @property
-    def term(self) -> int: ...
+    def openings(self) -> int: ...
     def check(self) -> None: ...
 
 
@@ -79,7 +78,7 @@ class Preconditions:
         """The term that an answer would belong to. NotReadyError: not leading, switched off, or not known whether."""
         self._gate.check()
         self.check_open()
-        return self._gate.term
+        return self._gate.openings
 
     def check_open(self) -> None:
         """Raises NotReadyError in a mode in which no pod is let through. The texts are constant, as for
@@ -91,7 +90,7 @@ class Preconditions:
     def check_term(self, term: int) -> None:
         """Right before the answer leaves: still leading, and in the same term."""
         self._gate.check()
-        if self._gate.term != term:
+        if self._gate.openings != term:
             raise NotReadyError("the term in which this was decided has ended")
 
     def check_fresh(self) -> None:

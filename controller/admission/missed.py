@@ -8,7 +8,6 @@ about any of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.admission.reconciler import Standing
@@ -31,25 +30,20 @@ TEXT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KnownObjects:
-    """The stores that decide."""
-
-    pods: Store[Pod]
-    claims: Store[Claim]
-    pvs: Store[PersistentVolume]
-    classes: Store[StorageClass]
-    namespaces: Store[Namespace]
-
-
 class MissedPods:
     """The missed pods found at the last look, by workload.
 
     Threads: `look` from one, the rest from any. Blocks: never. I/O: none; Events are the recorder's.
     """
 
-    def __init__(self, clock: Clock, notes: EventNotes, known: KnownObjects) -> None:
-        self._clock, self._notes, self._known = clock, notes, known
+    def __init__(self, clock: Clock, notes: EventNotes, stores: Mapping[str, Store[Any]]) -> None:
+        """`stores`: by kind."""
+        self._clock, self._notes = clock, notes
+        self._pods: Store[Pod] = stores["pod"]
+        self._claims: Store[Claim] = stores["claim"]
+        self._pvs: Store[PersistentVolume] = stores["pv"]
+        self._classes: Store[StorageClass] = stores["class"]
+        self._namespaces: Store[Namespace] = stores["namespace"]
         self._look_at = float("-inf")
         self._missed: Mapping[Target, list[str]] = {}  # pods' names; replaced as a whole
         self._told: frozenset[Target] = frozenset()
@@ -64,9 +58,9 @@ class MissedPods:
             return
         self._look_at = self._clock.now() + LOOK_SECONDS
         missed: dict[Target, list[str]] = {}
-        if rule is not None and rule.schedulers and self._known.namespaces.synced.is_set():
-            rules, default = policy(frozenset(rule.schedulers.split(","))), default_class(self._known.classes.values())
-            for pod in self._known.pods.values():
+        if rule is not None and rule.schedulers and self._namespaces.synced.is_set():
+            rules, default = policy(frozenset(rule.schedulers.split(","))), default_class(self._classes.values())
+            for pod in self._pods.values():
                 if not pod.is_opted_in and pod.created_utc > rule.created_utc and self._is_missed(pod, rules, default):
                     missed.setdefault(_workload_of(pod), []).append(pod.name)
         self._missed = missed
@@ -90,17 +84,17 @@ class MissedPods:
     def _is_missed(self, pod: Pod, policy: OptInPolicy, default: StorageClass | None) -> bool:
         if pod.is_finished or pod.is_deleting or policy.leaves_alone(pod.namespace, pod.scheduler_name):
             return False
-        namespace = self._known.namespaces.get(pod.namespace)
+        namespace = self._namespaces.get(pod.namespace)
         if policy.refuses(pod.opt_in_mark or (namespace.opt_in_mark if namespace is not None else "")):
             return False
         return any(self._uses_longhorn(f"{pod.namespace}/{volume.claim}", default) for volume in pod.volumes)
 
     def _uses_longhorn(self, key: str, default: StorageClass | None) -> bool:
-        claim = self._known.claims.get(key)
+        claim = self._claims.get(key)
         if claim is None:
             return False
-        pv = self._known.pvs.get(claim.volume_name) if claim.volume_name else None
-        made_by = default if claim.class_name is None else self._known.classes.get(claim.class_name)
+        pv = self._pvs.get(claim.volume_name) if claim.volume_name else None
+        made_by = default if claim.class_name is None else self._classes.get(claim.class_name)
         return uses_longhorn(claim, pv, made_by) is True
 
 

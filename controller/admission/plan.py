@@ -43,13 +43,14 @@ class AdmissionPlan:
     why_not: Mapping[str, str]
 
 
-def decide(facts: AdmissionFacts) -> AdmissionPlan:
-    """While the extender is switched off, or this version of Longhorn is not supported, no entry is wanted."""
+def decide(facts: AdmissionFacts) -> AdmissionPlan | None:
+    """What is wanted; None while it is not known whether the extender is on, or beside which Longhorn: then the
+    configurations stay as they are. While it is off, or this version of Longhorn is not supported, no entry is."""
     live = facts.live
-    if not live.enabled:
+    if live.enabled is False:
         return AdmissionPlan(WantedEntries(), {"": "scheduler-extender-enabled is false"})
-    if facts.longhorn is None:
-        return AdmissionPlan(WantedEntries(), {"": "Longhorn's settings have not been read yet"})
+    if live.enabled is None or facts.longhorn is None:
+        return None
     if not facts.longhorn.support.is_supported:
         return AdmissionPlan(WantedEntries(), {"": f"this Longhorn is not supported: {facts.longhorn.support.problem}"})
     why_not = _why_not(facts)

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from controller.admission.configurations import (
     PODS,
@@ -24,11 +24,20 @@ from controller.admission.configurations import (
     with_authorities,
 )
 from controller.admission.plan import AdmissionPlan
+from controller.admission.stuck import EventNotes
 from controller.clock import Clock
 from controller.errors import ClusterError, ConflictError, NotFoundError
 from controller.kube.api import KubeApi
-from controller.kube.resources import MUTATING_WEBHOOKS, OUR_CONFIGURATIONS, VALIDATING_WEBHOOKS, Resource
-from controller.process.worker import Worker, backoff_seconds
+from controller.kube.recorder import Target
+from controller.kube.resources import (
+    FORMER_CONFIGURATIONS,
+    MUTATING_WEBHOOKS,
+    OUR_CONFIGURATIONS,
+    VALIDATING_WEBHOOKS,
+    Resource,
+)
+from controller.kube.store import Store
+from controller.process.worker import Part, Worker, backoff_seconds
 
 PRODUCT: Final = "longhorn-scheduler-extender"
 TICK_SECONDS: Final = 0.5
@@ -63,20 +72,6 @@ class Standing:
         return tuple(str(entry.get("name", "")) for entry in self.webhooks)
 
 
-class Watched(Protocol):
-    """The two kinds of configurations, as their watches show them."""
-
-    @property
-    def workers(self) -> Sequence[Worker]: ...
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def is_synced(self, resource: Resource) -> bool: ...
-    def standing(self, resource: Resource) -> Standing | None: ...
-    def former(self, resource: Resource) -> Mapping[str, Standing]:
-        """The configurations under the names that earlier releases gave them."""
-        ...
-
-
 @dataclass(slots=True)
 class _Track:
     """What was done about one of the two configurations. Threads: the worker's."""
@@ -94,15 +89,6 @@ class _Track:
     problem: str = ""
 
 
-@dataclass(slots=True)
-class Counts:
-    """Read by metrics and status."""
-
-    writes: int = 0
-    repairs: int = 0
-    failures: int = 0
-
-
 def standing_of(raw: Mapping[str, Any]) -> Standing:
     meta = raw.get("metadata") or {}
     labels = meta.get("labels") or {}
@@ -114,43 +100,42 @@ def standing_of(raw: Mapping[str, Any]) -> Standing:
     )
 
 
-@dataclass(slots=True)
-class Admission:
+class Admission(Part):
     """The reconciler.
 
-    `opening` returns a number that differs in each term, or None while this process does not lead; it is called again
-    right before a write. `decide` returns what is wanted, from the scheduler names in the present pod rule and the
-    seconds of this term, or None while that is not known. `tell` takes a configuration's resource, its uid, a reason
-    and a text.
-    Threads: `worker`'s; `changed` from any. Blocks: `stop` joins it. I/O: reads and writes of its objects.
+    `stores` show the configurations by their names. `decide` returns what is wanted, from the scheduler names in the
+    present pod rule and the seconds of this term, or None while that is not known. `opening` returns a number that
+    differs in each term, or None while this process does not lead; it is called again right before a write. `ended` is
+    called in the worker's thread when a term has ended.
+    Threads: `worker`'s; the views from any. Blocks: `stop` joins it. I/O: reads and writes of its objects.
     """
 
-    api: KubeApi
-    clock: Clock
-    watched: Watched
-    place: WebhookPlace
-    decide: Callable[[frozenset[str], float], AdmissionPlan | None]
-    authorities: Callable[[], bytes]
-    opening: Callable[[], int | None]
-    tell: Callable[[Resource, str, str, str], None]
-    ended: Callable[[], None] = lambda: None  # called in the worker's thread when a term has ended
-    counts: Counts = field(init=False, default_factory=Counts)
-    decision: AdmissionPlan | None = field(init=False, default=None)  # the last one, for the status page
-    _tracks: tuple[_Track, ...] = field(
-        init=False, default_factory=lambda: (_Track(MUTATING_WEBHOOKS), _Track(VALIDATING_WEBHOOKS))
-    )
-    _opening: int | None = field(init=False, default=None)
-    _since: float = field(init=False, default=0.0)
-    worker: Worker = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        api: KubeApi,
+        clock: Clock,
+        stores: Mapping[Resource, Store[Standing]],
+        place: WebhookPlace,
+        notes: EventNotes,
+        *,
+        decide: Callable[[frozenset[str], float], AdmissionPlan | None],
+        authorities: Callable[[], bytes],
+        opening: Callable[[], int | None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._api, self._clock, self._stores, self._place, self._notes = api, clock, stores, place, notes
+        self._decide, self._authorities, self._current_opening, self._ended = decide, authorities, opening, ended
+        self.writes = self.repairs = self.failures = 0  # read by metrics and status
+        self.decision: AdmissionPlan | None = None  # the last one, for the status page
+        self._tracks: tuple[_Track, ...] = (_Track(MUTATING_WEBHOOKS), _Track(VALIDATING_WEBHOOKS))
+        self._opening: int | None = None
+        self._since = 0.0
         self.worker = Worker("admission", self.run_once, retry_seconds=RETRY_SECONDS)
 
-    # From other threads
+    # Views
 
-    def changed(self) -> None:
-        """Something that decides has changed: look at once."""
-        self.worker.wake()
+    def standing(self, resource: Resource) -> Standing | None:
+        return self._stores[resource].get(OUR_CONFIGURATIONS[resource])
 
     def is_pod_rule_out(self) -> bool:
         """Whether pods no longer opt in, as far as is known; what was never seen counts as absent."""
@@ -160,18 +145,6 @@ class Admission:
     def problems(self) -> tuple[str, ...]:
         return tuple(track.problem for track in self._tracks if track.problem)
 
-    @property
-    def workers(self) -> Sequence[Worker]:
-        return (self.worker, *self.watched.workers)
-
-    def start(self) -> None:
-        self.watched.start()
-        self.worker.start()
-
-    def stop(self) -> None:
-        self.worker.stop()
-        self.watched.stop()
-
     # The worker
 
     def run_once(self) -> float:
@@ -180,14 +153,14 @@ class Admission:
 
     def step(self) -> None:
         """Brings both configurations to what is wanted now."""
-        opening = self.opening()
+        opening = self._current_opening()
         if opening != self._opening:
             self._begin(opening)
-        if opening is None or not all(self.watched.is_synced(track.resource) for track in self._tracks):
+        if opening is None or not all(store.synced.is_set() for store in self._stores.values()):
             return
         rules = [standing for standing in self._all_standing(MUTATING_WEBHOOKS) if PODS in standing.names]
         names = frozenset(name for rule in rules for name in rule.schedulers.split(","))
-        decision = self.decide(names, self.clock.now() - self._since)
+        decision = self._decide(names, self._clock.now() - self._since)
         if decision is None:
             return
         self.decision = decision
@@ -196,17 +169,22 @@ class Admission:
 
     def _all_standing(self, resource: Resource) -> list[Standing]:
         """Ours, and those of former names."""
-        ours = self.watched.standing(resource)
-        return [*(() if ours is None else (ours,)), *self.watched.former(resource).values()]
+        ours = self.standing(resource)
+        return [*(() if ours is None else (ours,)), *self._former(resource).values()]
+
+    def _former(self, resource: Resource) -> Mapping[str, Standing]:
+        """The configurations under the names that earlier releases gave them."""
+        items = self._stores[resource].items()
+        return {name: items[name] for name in FORMER_CONFIGURATIONS[resource] if name in items}
 
     def _begin(self, opening: int | None) -> None:
-        self._opening, self._since, self.decision = opening, self.clock.now(), None
+        self._opening, self._since, self.decision = opening, self._clock.now(), None
         if opening is None:
-            self.ended()
+            self._ended()
         self._tracks = tuple(_Track(track.resource) for track in self._tracks)
 
     def _attend(self, track: _Track, decision: AdmissionPlan) -> None:
-        now, standing = self.clock.now(), self.watched.standing(track.resource)
+        now, standing = self._clock.now(), self.standing(track.resource)
         if now < track.retry_at and decision.wanted == track.tried and standing == track.stood:
             return
         track.tried = decision.wanted
@@ -216,7 +194,7 @@ class Admission:
                 self._prune(track)
         except ClusterError as error:
             track.failures, track.seen, track.stood = track.failures + 1, None, standing
-            self.counts.failures += 1
+            self.failures += 1
             track.retry_at = now + backoff_seconds(track.failures, RETRY_SECONDS)
             if str(error) != track.problem:
                 log.warning("webhook configuration kind=%s: %s", track.resource.kind, error)
@@ -225,16 +203,16 @@ class Admission:
         track.failures, track.problem = 0, ""
 
     def _prune(self, track: _Track) -> None:
-        for name in self.watched.former(track.resource):
-            if self.opening() == self._opening:
+        for name in self._former(track.resource):
+            if self._current_opening() == self._opening:
                 with contextlib.suppress(NotFoundError):
-                    self.api.delete(track.resource, None, name)
+                    self._api.delete(track.resource, None, name)
                     log.info("former webhook configuration removed kind=%s name=%s", track.resource.kind, name)
 
     def _bring(self, track: _Track, decision: AdmissionPlan, now: float) -> bool:
         """Whether the wanted contents are in place, as far as is known; false also while a repair waits for its
         time."""
-        standing = self.watched.standing(track.resource)
+        standing = self.standing(track.resource)
         wanted = self._wanted(track, decision, standing)
         if self._is_right(standing, wanted):
             track.wanted, track.seen = standing or track.wanted, None
@@ -271,9 +249,9 @@ class Admission:
 
     def _wanted(self, track: _Track, decision: AdmissionPlan, standing: Standing | None) -> Standing:
         build = mutating if track.resource is MUTATING_WEBHOOKS else validating
-        former = self.watched.former(track.resource).values()
+        former = self._former(track.resource).values()
         old = [entry for each in (standing, *former) if each is not None for entry in each.webhooks]
-        entries = with_authorities(build(decision.wanted, self.place), self.authorities(), old)
+        entries = with_authorities(build(decision.wanted, self._place), self._authorities(), old)
         has_pods = any(entry["name"] == PODS for entry in entries)
         return Standing(tuple(entries), LABELS, ",".join(decision.wanted.schedulers) if has_pods else "")
 
@@ -283,12 +261,12 @@ class Admission:
 
     def _read(self, resource: Resource) -> Raw | None:
         try:
-            return self.api.get(resource, None, OUR_CONFIGURATIONS[resource])
+            return self._api.get(resource, None, OUR_CONFIGURATIONS[resource])
         except NotFoundError:
             return None
 
     def _write(self, track: _Track, raw: Raw, wanted: Standing) -> None:
-        if self.opening() != self._opening:
+        if self._current_opening() != self._opening:
             raise ConflictError("the term has ended")
         meta: Raw = {**raw["metadata"]}
         meta["labels"] = {**(meta.get("labels") or {}), **LABELS}
@@ -303,8 +281,8 @@ class Admission:
             "metadata": meta,
             "webhooks": [dict(entry) for entry in wanted.webhooks],
         }
-        self.api.replace(resource, None, OUR_CONFIGURATIONS[resource], body)
-        self.counts.writes += 1
+        self._api.replace(resource, None, OUR_CONFIGURATIONS[resource], body)
+        self.writes += 1
         log.info(
             "webhook configuration written kind=%s entries=%s schedulers=%s",
             resource.kind,
@@ -321,7 +299,7 @@ class Admission:
     def _count_repair(self, track: _Track, raw: Raw, now: float) -> None:
         track.repairs += 1
         track.repaired_at = now
-        self.counts.repairs += 1
+        self.repairs += 1
         writer = _other_writer(raw)
         log.warning("webhook configuration repaired kind=%s changed_by=%s", track.resource.kind, writer)
         if track.repairs >= CONTESTED:
@@ -329,7 +307,9 @@ class Admission:
                 f"Changed by {writer} and repaired {track.repairs} times in a row; the next repair comes after "
                 f"{backoff_seconds(track.repairs, REPAIR_SECONDS):.0f} s. Stop {writer} from changing this object"
             )
-            self.tell(track.resource, str(raw["metadata"].get("uid", "")), CONTESTED_REASON, text)
+            resource, uid = track.resource, str(raw["metadata"].get("uid", ""))
+            target = Target(resource.kind, "", OUR_CONFIGURATIONS[resource], uid, resource.api_version)
+            self._notes.note(target, CONTESTED_REASON, text, is_warning=True)
 
 
 def _other_writer(raw: Raw) -> str:

@@ -7,7 +7,7 @@ somebody configures the scheduler or recreates the pods.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from controller.clock import Clock
@@ -37,9 +37,9 @@ class StuckPods:
     Threads: any. Blocks: never. I/O: none; Events are the recorder's.
     """
 
-    def __init__(self, clock: Clock, notes: EventNotes, about: Callable[[str, str], None]) -> None:
-        """`about` takes a reason and a text about all of them."""
-        self._clock, self._notes, self._about = clock, notes, about
+    def __init__(self, clock: Clock, notes: EventNotes, tell: Callable[[str, str, bool], None]) -> None:
+        """`tell` takes a reason, a text about all of them, and whether it is a warning."""
+        self._clock, self._notes, self._tell = clock, notes, tell
         self._lock = threading.Lock()  # guards the fields below
         self._stuck: dict[str, Pod] = {}  # by uid
         self._untold: dict[str, Pod] = {}
@@ -71,8 +71,7 @@ class StuckPods:
             self._notes.note(target, POD_REASON, POD_TEXT.format(scheduler=pod.scheduler_name), is_warning=True)
         if is_due and count:
             pods = "1 pod waits" if count == 1 else f"{count} pods wait"
-            text = f"{pods} in vain for {EXTENDER_RESOURCE}; the status document lists them"
-            self._about(REASON, text)
+            self._tell(REASON, f"{pods} in vain for {EXTENDER_RESOURCE}; the status document lists them", True)
 
     def __len__(self) -> int:
         with self._lock:
@@ -80,8 +79,8 @@ class StuckPods:
 
     def status(self) -> Mapping[str, Any]:
         with self._lock:
-            stuck: Sequence[Pod] = list(self._stuck.values())
-        return {"count": len(stuck), "pods": sorted(pod.key for pod in stuck)[:LISTED]}
+            keys = sorted(pod.key for pod in self._stuck.values())
+        return {"count": len(keys), "pods": keys[:LISTED]}
 
 
 def _is_stuck(pod: Pod) -> bool:

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry
 
 from certs.webhook import DEFAULT_PACE, Pace
-from controller.admission.build import AdmissionParts, build_admission
+from controller.admission.build import AdmissionWorker
 from controller.allocator.allocator import Allocator
-from controller.assembly.adapters import OpenedGate, PodPatches, ServiceEndpoint, SettingsEvents
 from controller.assembly.certificates import certificate_worker, tell_plain_http, transport_status, webhook_chain
-from controller.assembly.configuration import SettingsReader, synced_longhorn_values
+from controller.assembly.configuration import SettingsReader
 from controller.assembly.lifecycle import Lifecycle, Parts
 from controller.assembly.metrics import LeaderMetrics, LeaderSources
-from controller.assembly.status_document import StatusView
 from controller.assembly.status_listeners import status_servers
 from controller.canary.build import LeaseEvents, build_wiring
 from controller.clock import Clock, SystemClock
@@ -23,14 +21,15 @@ from controller.election.elector import Elector, Timing
 from controller.election.gate import Gate
 from controller.follow.live import LiveReader
 from controller.follow.stores import Stores
-from controller.kube import resources
 from controller.kube.api import KubeApi
 from controller.kube.binder import PodBinder
-from controller.kube.endpoint_slice import EndpointSlices
+from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
 from controller.kube.lease import LeaseClient
 from controller.kube.recorder import Recorder, Target
+from controller.kube.resources import CONFIG_MAPS
 from controller.placement.build import build_placement
 from controller.process.addition import Addition
+from controller.process.common_metrics import store_entries
 from controller.process.flags import split_names
 from controller.process.status_port import StatusServer, create_metrics_app
 from controller.process.version import PACKAGE, product_version
@@ -38,7 +37,7 @@ from controller.process.worker import Worker, health_problem, worker_entries
 from controller.record.build import build_record
 from controller.rpc.build import build_rpc
 from controller.serving.tls import ServerTls
-from controller.settings import PLAIN_HTTP, LiveSettings, ProcessSettings
+from controller.settings import PLAIN_HTTP, ProcessSettings
 from controller.workers.support import SupportWatch
 from controller.workers.sweeper import Sweeper
 from controller.workers.teller import Teller
@@ -73,50 +72,47 @@ class Controller:
         end_process: Callable[[], None] = lambda: None,
         pace: Pace = DEFAULT_PACE,
     ) -> None:
-        self.settings, self.identity, self.tls = settings, identity, tls
-        self._serving_workers, self._end_process = serving, end_process
+        self.settings, self.identity, self.tls, self._serving_workers = settings, identity, tls, serving
         self.clock: Clock = clock or SystemClock()
         self.allocator = Allocator(self.clock, frozenset(split_names(settings.scheduler_names)))
         self.gate = Gate(self.clock)
         self.metrics = LeaderMetrics(CollectorRegistry(), settings.node_name, product_version())
-        self._follow(api)
+        self.stores = Stores(api, self.clock, settings.namespace, settings.config_map)
+        self.stores.feed(self.allocator)
+        self.lifecycle = self._make_lifecycle(end_process)
         self.live = LiveReader(self.stores.live_kinds(), self.allocator)
-        self.waker = Waker(
-            self.allocator,
-            PodPatches(api),
-            self.clock,
-            with_annotation=lambda: self._live_settings().wake_with_annotation,
-            is_leading=lambda: self.gate.is_open,
-        )
-        self.certificates = certificate_worker(settings, api, self.clock, tls, lambda: self.gate.is_open)
-        self.webhook_chain = webhook_chain(settings, api, self.clock, lambda: self.gate.is_open, pace=pace)
-        self.elector = self._make_elector(api)
-        self.recorder = Recorder(api, self.clock, component=PACKAGE, instance=self.identity)
-        self._tell = SettingsEvents(self.recorder, settings, self.stores.config_maps).tell
+        self.preconditions = self._make_preconditions()
+        self.recorder = Recorder(api, self.clock, component=PACKAGE, instance=identity)
         self.teller = Teller(self.allocator, self.recorder, self.clock, settings.namespace)
+        self.waker = Waker(
+            self.allocator, api, self.clock, live=self.lifecycle.live_settings, is_leading=self.is_leading
+        )
+        self.support = SupportWatch(api, self.stores.longhorn_settings)
+        self.certificates = certificate_worker(settings, api, self.clock, tls, self.is_leading)
+        self.webhook_chain = webhook_chain(settings, api, self.clock, self.is_leading, pace=pace)
+        self.elector = self._make_elector(api)
+        self.co_scheduler = self._make_co_scheduler()
+        lease_events = LeaseEvents(api, self.recorder, settings.namespace, settings.lease)
         self.proof, self.prover, self._lease_watch = build_wiring(
             api,
             self.clock,
-            self.stores.followed["pod"].store,
+            self.stores.by_kind["pod"],
             settings,
             serving=self._serving,
-            live=self._live_settings,
-            tell=LeaseEvents(api, self.recorder, settings.namespace, settings.lease).tell,
+            live=self.lifecycle.live_settings,
+            tell=lease_events.tell,
         )
-        self.co_scheduler = self._make_co_scheduler()
-        self.admission = self._make_admission(api)
+        self.admission = self._make_admission(api, lease_events)
         self.additions = self._add(api)
-        self.lifecycle = self._make_lifecycle(api)
-        self.preconditions = self._make_preconditions()
+        self.lifecycle.conduct(self._make_parts(api))
         self.app: WSGIApplication = create_app(
             self._make_verbs(api),
             self.metrics,
             self.clock,
             max_body_bytes=settings.body_limit_bytes,
-            cluster_size=lambda: ClusterSize(len(self.stores.followed["kube_node"].store)),
+            cluster_size=lambda: ClusterSize(len(self.stores.by_kind["kube_node"])),
         ).wsgi_app
         self.metrics.read_from(self._sources())
-        self._view = self._make_view()
 
     # The process, as the server runs it
 
@@ -133,104 +129,29 @@ class Controller:
     def stop(self) -> None:
         self.lifecycle.stop()
 
-    def _begin_term(self, term: int) -> None:
-        if self.tls is None:
-            tell_plain_http(self.recorder, self.settings)
-        self.lifecycle.begin_term(term, has_predecessor=self.elector.had_predecessor)
+    def is_leading(self) -> bool:
+        return self.gate.is_open
 
-    def _end_term(self) -> None:
-        self.lifecycle.end_term()
+    # Parts, in the order in which they are made
 
-    # Parts
-
-    def _follow(self, api: KubeApi) -> None:
-        self.stores = Stores(api, self.clock, self.settings.namespace, self.settings.config_map)
-        self.stores.feed(self.allocator)
+    def _make_lifecycle(self, end_process: Callable[[], None]) -> Lifecycle:
         config_maps, longhorn = self.stores.config_maps, self.stores.longhorn_settings
+        followers = tuple(self.stores.followed.values())
+        read = SettingsReader(config_maps, longhorn)
+        lifecycle = Lifecycle(self.clock, self.allocator, self.gate, followers, read, end_process)
         for store in (config_maps, longhorn):
-            store.subscribe(lambda _changes: self.lifecycle.settings_changed())
-        longhorn.subscribe(lambda _changes: self.support.worker.wake())
-        self._read_settings = SettingsReader(config_maps, longhorn)
-        self.support = SupportWatch(
-            lambda: synced_longhorn_values(longhorn),
-            lambda name: api.get(resources.CRDS, None, name, timeout=5.0),
-        )
+            store.subscribe(lifecycle.settings_changed)
+        return lifecycle
 
-    def _add(self, api: KubeApi) -> Sequence[Addition]:
-        """Builds the parts besides the extender, in the order in which they start; starts nothing."""
-        stores = {name: followed.store for name, followed in self.stores.followed.items()}
-        self.record, record = build_record(
-            api,
-            self.settings.namespace,
-            self.clock,
-            self.gate,
-            stores,
-            self.metrics.registry,
-            self.allocator.record,
-            settings=self._live_settings,
-            is_fresh=lambda: self.stores.stale_kind() is None,
-        )
-        rpc = build_rpc(
-            self.settings,
-            api,
-            self.clock,
+    def _make_preconditions(self) -> Preconditions:
+        return Preconditions(
             self.allocator,
+            self.gate,
             self.live,
-            self.metrics.registry,
-            checks=lambda: self.preconditions,
-            is_leading=lambda: self.gate.is_open,
-            credentials=self.webhook_chain.grpc_server,
-            record=self.record.known,
-        )
-        self.placement = build_placement(
-            api,
-            self.settings,
             self.clock,
-            stores,
-            self.metrics.registry,
-            decides=self.allocator.places,
-            checks=lambda: self.preconditions,
-            live=self._live_settings,
             mode=lambda: self.lifecycle.mode,
-            holds_lease=lambda term: self.lifecycle.holds(term),  # noqa: PLW0108 -- it is made later
-            is_leading=lambda: self.gate.is_open,
-            wait=lambda seconds: self.lifecycle.worker.wait(seconds),  # noqa: PLW0108 -- the same
-            tell=self._tell,
-            explains=self.teller,
-        )
-        return (
-            record,
-            Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
-            self.admission.addition,
-            rpc,
-            *self.placement.additions,
-        )
-
-    def _make_admission(self, api: KubeApi) -> AdmissionParts:
-        admission = build_admission(
-            api,
-            self.clock,
-            self.recorder,
-            self.settings,
-            {name: followed.store for name, followed in self.stores.followed.items()},
-            live=self._live_settings,
-            longhorn=lambda: self.support.current,
-            findings=self.proof.findings,
-            opening=lambda: self.lifecycle.openings if self.gate.is_open else None,
-            authorities=self.webhook_chain.ca_bundle,
-        )
-        self.webhook_chain.subscribe(admission.worker.changed)
-        return admission
-
-    def _make_co_scheduler(self) -> CoScheduler:
-        return CoScheduler(
-            self.allocator.served,
-            self.clock,
-            self._live_settings,
-            namespace=self.settings.namespace,
-            wake=self.waker.wake,
-            tell=self._tell_pod,
-            is_leading=lambda: self.gate.is_open,
+            stale_kind=self.stores.stale_kind,
+            knows_callers=self.settings.tls_mode != PLAIN_HTTP,
         )
 
     def _make_elector(self, api: KubeApi) -> Elector:
@@ -244,64 +165,115 @@ class Controller:
             self.identity,
             Timing(settings.lease_duration_seconds, settings.renew_deadline_seconds, settings.retry_period_seconds),
             on_started=self._begin_term,
-            on_stopped=self._end_term,
+            on_stopped=self.lifecycle.end_term,
         )
 
-    def _make_lifecycle(self, api: KubeApi) -> Lifecycle:
+    def _make_co_scheduler(self) -> CoScheduler:
+        return CoScheduler(
+            self.allocator.served,
+            self.clock,
+            self.lifecycle.live_settings,
+            namespace=self.settings.namespace,
+            wake=self.waker.wake,
+            tell=self._tell_pod,
+            is_leading=self.is_leading,
+        )
+
+    def _make_admission(self, api: KubeApi, lease_events: LeaseEvents) -> AdmissionWorker:
+        admission = AdmissionWorker(
+            api,
+            self.clock,
+            self.recorder,
+            self.settings,
+            self.stores.by_kind,
+            live=self.lifecycle.live_settings,
+            support=self.support,
+            findings=self.proof.findings,
+            opening=self.gate.opening,
+            authorities=self.webhook_chain.ca_bundle,
+            tell=lease_events.tell,
+        )
+        self.webhook_chain.subscribe(admission.reconciler.worker.wake)
+        return admission
+
+    def _add(self, api: KubeApi) -> Sequence[Addition]:
+        """Builds the parts besides the extender, in the order in which they start; starts nothing."""
+        self.record, record = build_record(
+            api,
+            self.settings.namespace,
+            self.clock,
+            self.gate,
+            self.stores.by_kind,
+            self.metrics.registry,
+            self.allocator.record,
+            settings=self.lifecycle.live_settings,
+            is_fresh=lambda: self.stores.stale_kind() is None,
+        )
+        rpc = build_rpc(
+            self.settings,
+            api,
+            self.clock,
+            self.allocator,
+            self.live,
+            self.metrics.registry,
+            checks=lambda: self.preconditions,
+            is_leading=self.is_leading,
+            credentials=self.webhook_chain.grpc_server,
+            record=self.record.known,
+        )
+        self.placement = build_placement(
+            api,
+            self.settings,
+            self.clock,
+            self.stores.by_kind,
+            self.metrics.registry,
+            decides=self.allocator.places,
+            checks=lambda: self.preconditions,
+            live=self.lifecycle.live_settings,
+            mode=lambda: self.lifecycle.mode,
+            holds_lease=self.lifecycle.holds,
+            is_leading=self.is_leading,
+            wait=self.lifecycle.worker.wait,
+            tell=self._tell_settings,
+            explains=self.teller,
+        )
+        return (
+            record,
+            Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
+            Addition("admission", self.admission, self.admission.status),
+            rpc,
+            *self.placement.additions,
+        )
+
+    def _make_parts(self, api: KubeApi) -> Parts:
         settings = self.settings
         page = create_metrics_app(
             self.metrics.registry, problem=lambda: health_problem(self.workers), is_ready=self.stores.is_synced
         )
-        slices = EndpointSlices(api, settings.namespace, is_leading=lambda: self.gate.is_open)
-        return Lifecycle(
-            Parts(
-                clock=self.clock,
-                allocator=self.allocator,
-                followers=tuple(self.stores.followed.values()),
-                gate=self.gate,
-                elector=self.elector,
-                sweeper=Sweeper(
-                    self.allocator,
-                    self.live,
-                    is_leading=lambda: self.gate.is_open,
-                    after_round=self._after_sweep,
-                ),
-                waker=self.waker,
-                endpoint=ServiceEndpoint(slices, settings, self.certificates),
-                terms=self.placement.terms,
-                load_record=self.record.load,
-                always=(
-                    StatusServer("metrics", page, settings.metrics_address, settings.metrics_port),
-                    *status_servers(settings, api, self.status),
-                    self.support,
-                    self.teller,
-                    self.co_scheduler,
-                    self.recorder,
-                    self.certificates,
-                    self._lease_watch,
-                    self.prover,
-                    *(addition.part for addition in self.additions),
-                ),
-                read_settings=self._read_settings,
-                tell=self._tell,
-                no_pod_opts_in=self.admission.worker.is_pod_rule_out,
-                end_process=self._end_process,
-            )
-        )
-
-    def _after_sweep(self) -> None:
-        self.metrics.drain()
-        self.teller.tell_of_claims()
-
-    def _make_preconditions(self) -> Preconditions:
-        return Preconditions(
-            self.allocator,
-            OpenedGate(self.gate, lambda: self.lifecycle.openings),
-            self.live,
-            self.clock,
-            mode=lambda: self.lifecycle.mode,
-            stale_kind=self.stores.stale_kind,
-            knows_callers=self.settings.tls_mode != PLAIN_HTTP,
+        slices = EndpointSlices(api, settings.namespace, is_leading=self.is_leading)
+        ports = {"http": settings.endpoint_port or settings.extender_port}  # the Service's, by its name
+        return Parts(
+            elector=self.elector,
+            sweeper=Sweeper(self.allocator, self.live, is_leading=self.is_leading, after_round=self._after_sweep),
+            waker=self.waker,
+            endpoint=PodEndpoint(slices, settings, settings.service, ports),
+            certificates=self.certificates,
+            terms=self.placement.terms,
+            load_record=self.record.load,
+            always=(
+                StatusServer("metrics", page, settings.metrics_address, settings.metrics_port),
+                *status_servers(settings, api, self.status),
+                self.support,
+                self.teller,
+                self.co_scheduler,
+                self.recorder,
+                self.certificates,
+                self._lease_watch,
+                self.prover,
+                *(addition.part for addition in self.additions),
+            ),
+            tell=self._tell_settings,
+            no_pod_opts_in=self.admission.reconciler.is_pod_rule_out,
         )
 
     def _make_verbs(self, api: KubeApi) -> Verbs:
@@ -312,72 +284,89 @@ class Controller:
             self.clock,
             self.metrics,
             self.teller,
-            contention_wait_seconds=lambda: self._live_settings().contention_wait_milliseconds / 1000,
+            contention_wait_seconds=lambda: self.lifecycle.live_settings().contention_wait_milliseconds / 1000,
             budget=WaitBudget(),
             co_scheduler=self.co_scheduler,
         )
-        binding = BindingService(preconditions, PodBinder(api))
         return Verbs(
             CanaryFilter(filtering, preconditions, self.proof),
             PriorityService(allocator, preconditions, self.co_scheduler),
             PreemptionService(allocator, preconditions, self.metrics, self.teller, self.co_scheduler),
-            binding,
+            BindingService(preconditions, PodBinder(api)),
         )
-
-    def _tell_pod(self, pod: PodRef, reason: str, text: str) -> None:
-        target = Target("Pod", pod.namespace, pod.name, pod.uid)
-        self.recorder.note(target, reason, text, is_warning=True)
-
-    # Views
-
-    def _live_settings(self) -> LiveSettings:
-        configured = self.lifecycle.configured
-        return configured.live if configured is not None else LiveSettings()
-
-    def _serving(self) -> int | None:
-        """The number of the gate's opening, while kube-scheduler should and can ask this process."""
-        lifecycle = self.lifecycle
-        if not (self.gate.is_open and lifecycle.points_here and self._live_settings().enabled):
-            return None
-        return lifecycle.openings
 
     def _sources(self) -> LeaderSources:
         return LeaderSources(
             snapshot=self.allocator.snapshot,
             drain_records=self.allocator.drain_records,
-            is_leading=lambda: self.gate.is_open,
+            is_leading=self.is_leading,
             stores=self.stores.states,
             workers=lambda: self.workers,
             wakeups=lambda: (self.waker.woken, self.waker.failed),
             settings_problems=lambda: len(self.lifecycle.configured.problems) if self.lifecycle.configured else 0,
-            certificates=lambda: {**self.certificates.expiries(), **self.webhook_chain.expiries()},
-            certificate_problems=lambda: len(self.certificates.problems) + len(self.webhook_chain.problems),
+            certificates=(self.certificates, self.webhook_chain),
             handshakes=self.tls.counts if self.tls is not None else dict,
             wiring=self.proof.findings,
             canaries=lambda: self.prover.outcomes,
             late_canary_calls=lambda: self.proof.late_calls,
-            admission=self.admission.worker.figures,
+            admission=self.admission.figures,
         )
+
+    # What parts ask of the process
+
+    def _begin_term(self, term: int, has_predecessor: bool) -> None:
+        if self.tls is None:
+            tell_plain_http(self.recorder, self.settings)
+        self.lifecycle.begin_term(term, has_predecessor)
+
+    def _after_sweep(self) -> None:
+        self.metrics.drain()
+        self.teller.tell_of_claims()
+
+    def _tell_pod(self, pod: PodRef, reason: str, text: str) -> None:
+        target = Target("Pod", pod.namespace, pod.name, pod.uid)
+        self.recorder.note(target, reason, text, is_warning=True)
+
+    def _tell_settings(self, reason: str, text: str, is_warning: bool) -> None:
+        """An Event on the ConfigMap with the live settings, where those who change it look."""
+        uid = next((found.uid for found in self.stores.config_maps.values()), "")
+        target = Target(CONFIG_MAPS.kind, self.settings.namespace, self.settings.config_map, uid)
+        self.recorder.note(target, reason, text, is_warning=is_warning)
+
+    def _serving(self) -> int | None:
+        """The number of the gate's opening, while kube-scheduler should and can ask this process."""
+        is_asked = self.lifecycle.points_here and self.lifecycle.live_settings().enabled
+        return self.gate.opening() if is_asked else None
 
     def status(self) -> Mapping[str, Any]:
-        """What `/status` shows."""
-        return self._view.document()
-
-    def _make_view(self) -> StatusView:
-        return StatusView(
-            self.identity,
-            self.settings,
-            self.allocator,
-            self.gate,
-            self.elector,
-            self.lifecycle,
-            self.stores,
-            self.certificates,
-            lambda: self.support.current,
-            {
-                "transport": lambda: transport_status(self.settings),
-                "wiring": self.proof.status,
-                **{addition.name: addition.status for addition in self.additions},
-                "workers": lambda: worker_entries(self.workers),
-            },
-        )
+        """What `/status` shows: who leads and in which mode, what is held and planned, and how current the stores are.
+        Each entry is quick, takes only its owner's lock, and fits JSON."""
+        snapshot, configured = self.allocator.snapshot(), self.lifecycle.configured
+        return {
+            "identity": self.identity,
+            "node": self.settings.node_name,
+            "is_leading": self.is_leading(),
+            "holder": self.elector.holder,
+            "term": self.lifecycle.term,
+            "mode": self.lifecycle.mode,
+            "longhorn": self.support.current,
+            "transport": transport_status(self.settings),
+            "wiring": self.proof.status(),
+            **{addition.name: addition.status() for addition in self.additions},
+            "workers": worker_entries(self.workers),
+            "settings": configured.live if configured else None,
+            "longhorn_settings": configured.longhorn if configured else None,
+            "settings_problems": configured.problems if configured else {},
+            "settings_notes": configured.notes if configured else {},
+            "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},
+            "certificate_problems": self.certificates.problems,
+            "held": {"count": snapshot.held_count, "bytes": snapshot.held_bytes},
+            "planned": {"count": snapshot.planned_count, "bytes": snapshot.planned_bytes},
+            "oldest_hold_seconds": round(snapshot.oldest_hold_seconds, 3),
+            "refused_pods": snapshot.refused_count,
+            "quarantined": snapshot.quarantined,
+            "promises": snapshot.promises,
+            "disks_over": snapshot.disks_over,
+            "counters": snapshot.counters,
+            "stores": store_entries(self.stores.states(), lambda kind: self.stores.by_kind[kind].bad),
+        }

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from certs import webhook
 from certs.authority import CertificateError, read_authorities, read_pair
-from certs.evidence import PublishedBundles, Spread
+from certs.evidence import PublishedBundles
 from certs.keeper import (
     SERVER,
     CertificateMode,
@@ -25,7 +25,6 @@ from certs.secret import SecretStore
 from controller.clock import Clock
 from controller.kube.api import KubeApi
 from controller.kube.recorder import Recorder, Target
-from controller.process.worker import Group, Runs
 from controller.serving.tls import DirectoryFollower, Material, ServerTls
 from controller.settings import PLAIN_HTTP, TLS_OFF, ProcessSettings
 
@@ -34,7 +33,6 @@ GIVEN_UP: Final = (
     f"plain HTTP, as --tls-mode {PLAIN_HTTP} says: whoever reaches it is taken for kube-scheduler, sees which nodes "
     "are full, and can have room held for pending pods"
 )
-
 
 log = logging.getLogger(__name__)
 
@@ -51,26 +49,13 @@ def transport_status(settings: ProcessSettings) -> Mapping[str, str]:
     return {"tls_mode": settings.tls_mode, "gives_up": GIVEN_UP if settings.tls_mode == PLAIN_HTTP else ""}
 
 
-class CertificateWorker(Runs, Protocol):
-    """Keeps a server's certificates current, and tells about them."""
-
-    @property
-    def is_serving(self) -> bool: ...
-    @property
-    def problems(self) -> tuple[str, ...]: ...
-    def expiries(self) -> Mapping[str, float]:
-        """Seconds until each certificate ends."""
-        ...
-
-
-class MountedCertificates(Group):
+class MountedCertificates(DirectoryFollower):
     """Follows the files of a directory. Threads, blocking and I/O: those of DirectoryFollower."""
 
     def __init__(self, directory: Path, tls: ServerTls, clock: Clock) -> None:
+        super().__init__(directory, self._serve_with)
         self._tls, self._clock = tls, clock
         self._ends: Mapping[str, datetime] = {}
-        self._follower = DirectoryFollower(directory, self._use)
-        super().__init__((self._follower,))
 
     @property
     def is_serving(self) -> bool:
@@ -78,13 +63,13 @@ class MountedCertificates(Group):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return (self._follower.problem,) if self._follower.problem else ()
+        return (self.problem,) if self.problem else ()
 
     def expiries(self) -> Mapping[str, float]:
         now = self._clock.now_utc()
         return {name: (end - now).total_seconds() for name, end in self._ends.items()}
 
-    def _use(self, certificate: bytes, key: bytes, client_ca: bytes) -> bool:
+    def _serve_with(self, certificate: bytes, key: bytes, client_ca: bytes) -> bool:
         is_new = self._tls.use(certificate, key, client_ca)
         if is_new:
             self._ends = _ends(certificate, key, client_ca)
@@ -100,6 +85,9 @@ def _ends(certificate: bytes, key: bytes, client_ca: bytes) -> dict[str, datetim
     except CertificateError:
         pass
     return ends
+
+
+CertificateWorker = Certificates | MountedCertificates | NoCertificates
 
 
 def certificate_worker(
@@ -123,43 +111,8 @@ def certificate_worker(
     return Certificates(CertificateMode(settings.tls_mode), store, names, keeper, clock, {SERVER: tls.use}, is_leading)
 
 
-class Held:
-    """What is in use now. Threads: one writes, any read. Blocks: never."""
-
-    def __init__(self) -> None:
-        self.material: Material | None = None
-
-    def use(self, certificate: bytes, key: bytes, authorities: bytes) -> bool:
-        material = Material(certificate, key, authorities)
-        is_new = material != self.material
-        self.material = material
-        return is_new
-
-
-class WebhookChain(CertificateWorker, Protocol):
-    """The webhook's certificates, which the leader keeps in order. `is_serving`: its gRPC server has one."""
-
-    def ca_bundle(self) -> bytes:
-        """PEM of the authorities that API servers have to trust: present, next, former. Empty while unknown."""
-        ...
-
-    def grpc_server(self) -> Material | None:
-        """What the leader's gRPC server shows, and which clients it accepts. None: it cannot serve yet."""
-        ...
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Has `listener` run in the worker's thread after `ca_bundle` has changed. Subscribe before start."""
-        ...
-
-    def status(self) -> Mapping[str, Any]:
-        """Its section of `/status`."""
-        ...
-
-
 class NoWebhookChain(NoCertificates):
     """There is no webhook."""
-
-    is_serving = False
 
     def ca_bundle(self) -> bytes:
         return b""
@@ -171,40 +124,72 @@ class NoWebhookChain(NoCertificates):
         return {}
 
 
-class KeptWebhookChain(Group):
-    """The chain in its Secrets. Threads, blocking and I/O: those of Certificates."""
+class KeptWebhookChain(Certificates):
+    """The webhook's certificates in their Secrets, which the leader keeps in order. `is_serving`: its gRPC server has
+    one. Threads, blocking and I/O: those of Certificates."""
 
-    def __init__(self, certificates: Certificates, held: Held, spread: Spread) -> None:
-        super().__init__((certificates,))
-        self._certificates, self._held, self._spread = certificates, held, spread
+    def __init__(
+        self,
+        settings: ProcessSettings,
+        api: KubeApi,
+        clock: Clock,
+        is_leading: Callable[[], bool],
+        pace: webhook.Pace,
+    ) -> None:
+        store = SecretStore(api, settings.namespace)
+        names = webhook.webhook_names(
+            settings.webhook_ca_secret,
+            settings.webhook_tls_secret,
+            settings.webhook_client_tls_secret,
+            settings.replica_scheduler_tls_secret,
+        )
+        leaves = webhook.webhook_leaves(
+            settings.namespace,
+            service=settings.webhook_service,
+            leader_service=settings.replica_scheduler_service,
+            domain=settings.cluster_domain,
+            pace=pace.checked(),
+        )
+        keeper, self._spread = webhook.webhook_keeper(api, store, clock, names, leaves, pace)
+        self._material: Material | None = None
+        super().__init__(
+            CertificateMode(settings.webhook_tls_mode),
+            store,
+            names,
+            keeper,
+            clock,
+            {webhook.LEADER: self._use},
+            is_leading,
+            trusted_by=webhook.SERVER,
+            prefix=webhook.PREFIX,
+            following=webhook.webhook_following(PublishedBundles(api), pace),
+            thread="webhook-certificates",
+            look_every_seconds=pace.look_every_seconds,
+        )
 
-    def look(self) -> None:
-        self._certificates.look()
-
-    def expiries(self) -> Mapping[str, float]:
-        return self._certificates.expiries()
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        self._certificates.subscribe(listener)
-
-    @property
-    def is_serving(self) -> bool:
-        return self._certificates.is_serving
+    def _use(self, certificate: bytes, key: bytes, authorities: bytes) -> bool:
+        former, self._material = self._material, Material(certificate, key, authorities)
+        return self._material != former
 
     @property
     def problems(self) -> tuple[str, ...]:
-        spread = self._spread.problem
-        return (*self._certificates.problems, *((spread,) if spread else ()))
+        return (*super().problems, *((self._spread.problem,) if self._spread.problem else ()))
 
     def ca_bundle(self) -> bytes:
-        return self._certificates.bundle
+        """PEM of the authorities that API servers have to trust: present, next, former. Empty while unknown."""
+        return self.bundle
 
     def grpc_server(self) -> Material | None:
-        return self._held.material
+        """What the leader's gRPC server shows, and which clients it accepts. None: it cannot serve yet."""
+        return self._material
 
     def status(self) -> Mapping[str, Any]:
+        """Its section of `/status`."""
         ends = {name: round(seconds) for name, seconds in self.expiries().items()}
         return {"ends_in_seconds": ends, "problems": self.problems}
+
+
+WebhookChain = KeptWebhookChain | NoWebhookChain
 
 
 def webhook_chain(
@@ -218,33 +203,4 @@ def webhook_chain(
     """The chain of the webhook and the gRPC server; not started yet."""
     if settings.webhook_tls_mode == TLS_OFF:
         return NoWebhookChain()
-    store, held = SecretStore(api, settings.namespace), Held()
-    names = webhook.webhook_names(
-        settings.webhook_ca_secret,
-        settings.webhook_tls_secret,
-        settings.webhook_client_tls_secret,
-        settings.replica_scheduler_tls_secret,
-    )
-    leaves = webhook.webhook_leaves(
-        settings.namespace,
-        service=settings.webhook_service,
-        leader_service=settings.replica_scheduler_service,
-        domain=settings.cluster_domain,
-        pace=pace.checked(),
-    )
-    keeper, spread = webhook.webhook_keeper(api, store, clock, names, leaves, pace)
-    certificates = Certificates(
-        CertificateMode(settings.webhook_tls_mode),
-        store,
-        names,
-        keeper,
-        clock,
-        {webhook.LEADER: held.use},
-        is_leading,
-        trusted_by=webhook.SERVER,
-        prefix=webhook.PREFIX,
-        following=webhook.webhook_following(PublishedBundles(api), pace),
-        thread="webhook-certificates",
-        look_every_seconds=pace.look_every_seconds,
-    )
-    return KeptWebhookChain(certificates, held, spread)
+    return KeptWebhookChain(settings, api, clock, is_leading, pace)

@@ -15,19 +15,20 @@ Losing the Lease or the API server never ends the process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode, Wakeup
+from controller.assembly.certificates import CertificateWorker
+from controller.assembly.configuration import MODE_TEXTS, Configured, mode_of
 from controller.clock import Clock
+from controller.election.gate import Gate
 from controller.errors import ClusterError, NotReadyError, SchedulerError
 from controller.kube.endpoint_slice import Endpoint, clear_at_end
 from controller.model.allocations import Allocation
-from controller.model.longhorn import LonghornSettings
-from controller.model.workload import Pod
 from controller.placement.plan_objects import Loaded
 from controller.process.common_metrics import StoreState
 from controller.process.worker import Part, Runs, Worker, waiting
@@ -42,12 +43,6 @@ STOP_SECONDS: Final = 10.0  # for everything to end
 WAKE_AGAIN_SECONDS: Final = 2.0  # calls in flight when bypass began may still have been refused
 MODE_REASON: Final = "SchedulerExtenderMode"
 SETTING_REASON: Final = "SchedulerExtenderSetting"
-MODE_TEXTS: Final = {
-    Mode.ACTIVE: "Pods that request the scheduler extender are placed only where their Longhorn volumes have room",
-    Mode.BYPASS: "All pods are let through unchecked: the scheduler extender is bypassed or switched off",
-    Mode.CLOSED: "The scheduler extender is switched off, and no pod requests it",
-    Mode.UNKNOWN: "Pods that request the scheduler extender wait: set scheduler-extender-enabled to true or false",
-}
 
 log = logging.getLogger(__name__)
 
@@ -57,15 +52,6 @@ class Follower(Runs, Protocol):
 
     def catch_up(self, timeout: float) -> bool: ...
     def state(self) -> StoreState: ...
-
-
-class TermGate(Protocol):
-    @property
-    def is_open(self) -> bool: ...
-    @property
-    def is_held(self) -> bool: ...
-    def open(self, term: int) -> None: ...
-    def close(self) -> None: ...
 
 
 class BeginsTerms(Protocol):
@@ -83,70 +69,47 @@ class WakesPods(Runs, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
-    """The settings from all sources together, the problems with values that are not used, and lines that do nothing."""
-
-    live: LiveSettings
-    longhorn: LonghornSettings
-    problems: Mapping[str, str]  # setting -> what is wrong
-    notes: Mapping[str, str] = field(default_factory=dict)  # setting -> why its line may go
-
-
-@dataclass(frozen=True, slots=True)
 class Parts:
-    """What runs in the process, as `assemble` builds it."""
+    """What the lifecycle starts and stops, as `assemble` builds it."""
 
-    clock: Clock
-    allocator: Allocator
-    followers: Sequence[Follower]
-    gate: TermGate
     elector: Runs  # its stop releases the Lease, when we hold it
     sweeper: Runs
     waker: WakesPods
     endpoint: Endpoint
+    certificates: CertificateWorker  # of the server that the endpoint leads to
     terms: BeginsTerms
     load_record: Callable[[], Collection[Allocation]]  # what was given by name, as the API server has it; ClusterError
     always: Sequence[Runs]  # what runs on followers too: Events, the status page
-    read_settings: Callable[[], Configured]
     tell: Callable[[str, str, bool], None]  # a reason, a text, whether it is a warning: about the settings, for people
-    no_pod_opts_in: Callable[[], bool] = lambda: True  # whether the webhook's pod rule is out
-    end_process: Callable[[], None] = lambda: None  # at once; another one is started in its place
-
-
-def mode_of(
-    live: LiveSettings,
-    pending_opted_in: Callable[[], Sequence[Pod]],
-    no_pod_opts_in: Callable[[], bool] = lambda: True,
-) -> Mode:
-    """The mode that the settings ask for.
-
-    When it is switched off, the extender still lets pods pass that request the resource: kube-scheduler asks it about
-    them, and they would otherwise never be scheduled. It closes once there are no such pods and no more can come.
-    """
-    if live.bypass:
-        return Mode.BYPASS
-    if live.enabled is None:
-        return Mode.UNKNOWN
-    if live.enabled:
-        return Mode.ACTIVE
-    return Mode.CLOSED if no_pod_opts_in() and not pending_opted_in() else Mode.BYPASS
+    no_pod_opts_in: Callable[[], bool]  # whether the webhook's pod rule is out
 
 
 class Lifecycle(Part):
-    """The process's one conductor.
+    """The process's one conductor. It is made before the parts that ask it, and gets them by `conduct`, before `start`.
 
     Threads: `begin_term`, `end_term`, `settings_changed` and `begin_stop` are called from any; the rest runs in
     `lifecycle`. Blocks: `stop`, until everything has ended. I/O: only what its parts do.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    _parts: Parts
+
+    def __init__(
+        self,
+        clock: Clock,
+        allocator: Allocator,
+        gate: Gate,
+        followers: Sequence[Follower],
+        read_settings: Callable[[], Configured],
+        end_process: Callable[[], None],
+    ) -> None:
+        """`end_process` ends it at once; another one is started in its place."""
+        self._clock, self._allocator, self._gate, self._followers = clock, allocator, gate, followers
+        self._read_settings, self._end_process = read_settings, end_process
         self._mode = Mode.CLOSED
         self._configured: Configured | None = None
         self._wanted_term: int | None = None  # written by the elector's thread
         self._has_predecessor = True  # the same
         self._term: int | None = None
-        self._openings = 0
         self._points_here = False
         self._next_endpoint_at = 0.0
         self._off_since: float | None = None
@@ -161,6 +124,9 @@ class Lifecycle(Part):
             "lifecycle", self._round, retry_seconds=(RETRY_SECONDS, RETRY_SECONDS), at_end=self._end_everything
         )
 
+    def conduct(self, parts: Parts) -> None:
+        self._parts = parts
+
     # Called from other threads
 
     @property
@@ -173,11 +139,6 @@ class Lifecycle(Part):
         return self._term
 
     @property
-    def openings(self) -> int:
-        """How many times the gate was opened: an answer belongs to the opening in which it was decided."""
-        return self._openings
-
-    @property
     def points_here(self) -> bool:
         """Whether this process has pointed the Service at itself."""
         return self._points_here
@@ -186,16 +147,20 @@ class Lifecycle(Part):
     def configured(self) -> Configured | None:
         return self._configured
 
+    def live_settings(self) -> LiveSettings:
+        """The defaults until they were read."""
+        return self._configured.live if self._configured is not None else LiveSettings()
+
     def start(self) -> None:
         for worker in self._parts.always:
             worker.start()
-        for follower in self._parts.followers:
+        for follower in self._followers:
             follower.start()
         self.worker.start(TICK_SECONDS)
         if self._is_stop_asked:  # while the parts were starting
             self.worker.begin_stop()
 
-    def begin_term(self, term: int, *, has_predecessor: bool = True) -> None:
+    def begin_term(self, term: int, has_predecessor: bool) -> None:
         """The election is won: the term begins as soon as the stores have caught up."""
         self._has_predecessor = has_predecessor
         self._wanted_term = term
@@ -204,14 +169,14 @@ class Lifecycle(Part):
     def end_term(self) -> None:
         """The election is lost, or the Lease was not renewed in time."""
         self._wanted_term = None  # before the gate: whoever opens it looks here afterwards
-        self._parts.gate.close()
+        self._gate.close()
         self.worker.wake()
 
     def holds(self, term: int) -> bool:
         """Whether this process holds the Lease in that term at this moment, also before the term has begun."""
-        return self._wanted_term == term and self._parts.gate.is_held
+        return self._wanted_term == term and self._gate.is_held
 
-    def settings_changed(self) -> None:
+    def settings_changed(self, _changes: object = ()) -> None:
         self._settings_are_new = True
         self.worker.wake()
 
@@ -230,7 +195,7 @@ class Lifecycle(Part):
     def workers(self) -> Sequence[Worker]:
         """All of the process's."""
         parts = self._parts
-        runs = (*parts.followers, parts.elector, parts.sweeper, parts.waker, *parts.always)
+        runs = (*self._followers, parts.elector, parts.sweeper, parts.waker, *parts.always)
         return (self.worker, *(worker for one in runs for worker in one.workers))
 
     # The lifecycle thread
@@ -241,10 +206,10 @@ class Lifecycle(Part):
 
     def step(self) -> None:
         """Brings the process to the state that settings, election and stores ask for."""
-        if self._parts.allocator.failure:
-            self._give_up(self._parts.allocator.failure)
+        if self._allocator.failure:
+            self._give_up(self._allocator.failure)
             return
-        if not all(follower.state().is_synced for follower in self._parts.followers) and not self._is_electing:
+        if not all(follower.state().is_synced for follower in self._followers) and not self._is_electing:
             return
         self._apply_settings()
         self._apply_mode()
@@ -252,7 +217,7 @@ class Lifecycle(Part):
             self._is_electing = True
             log.info("stores synced, taking part in the election")
             self._parts.elector.start()
-        if self._term is not None and (self._wanted_term != self._term or not self._parts.gate.is_open):
+        if self._term is not None and (self._wanted_term != self._term or not self._gate.is_open):
             self._end_term()
         wanted = self._wanted_term
         if wanted is not None and self._term is None:
@@ -265,21 +230,21 @@ class Lifecycle(Part):
         """The only fault that ends the process: the table is not to be trusted. The next process derives it anew."""
         if not self._has_given_up:
             self._has_given_up = True
-            self._parts.gate.close()
+            self._gate.close()
             log.critical("the process ends: %s", why)
-            self._parts.end_process()
+            self._end_process()
 
     def _apply_settings(self) -> None:
         if not self._settings_are_new:
             return
         self._settings_are_new = False
         try:
-            configured = self._parts.read_settings()
+            configured = self._read_settings()
             if configured == self._configured:
                 return
             for setting, problem in configured.problems.items():
                 log.error("setting %s: %s", setting, problem)
-            self._parts.allocator.configure(configured.live, configured.longhorn)
+            self._allocator.configure(configured.live, configured.longhorn)
         except Exception:
             self._settings_are_new = True
             raise
@@ -290,31 +255,31 @@ class Lifecycle(Part):
     def _apply_mode(self) -> None:
         assert self._configured is not None
         live, rule_is_out = self._configured.live, self._parts.no_pod_opts_in
-        mode = mode_of(live, self._parts.allocator.pending_opted_in, rule_is_out)
+        mode = mode_of(live, self._allocator.pending_opted_in, rule_is_out)
         if live.enabled:
             self._off_since = None
         elif self._off_since is None:
-            self._off_since = self._parts.clock.now()
+            self._off_since = self._clock.now()
         if mode is self._mode or self._awaits_rule(live):
             return
         log.info("mode %s -> %s", self._mode, mode)
         self._mode = mode
         self._parts.terms.changed()
-        self._parts.allocator.set_mode(mode)
+        self._allocator.set_mode(mode)
         self._next_endpoint_at = 0.0
         self._wake_all_in_bypass()
 
     def _wake_all_in_bypass(self) -> None:
         """Bypass begins, or a term in bypass: pods that any leader refused before are to be tried again."""
         if self._mode is Mode.BYPASS:
-            now = self._parts.clock.now()
+            now = self._clock.now()
             self._wake_at = [now, now + WAKE_AGAIN_SECONDS]
 
     def _awaits_rule(self, live: LiveSettings) -> bool:
         """Whether to go on as before for now: before the extender is switched off, pods have to stop opting in."""
         if self._mode is not Mode.ACTIVE or live.bypass or self._off_since is None or self._parts.no_pod_opts_in():
             return False
-        return self._parts.gate.is_open and self._parts.clock.now() < self._off_since + RULE_OUT_SECONDS
+        return self._gate.is_open and self._clock.now() < self._off_since + RULE_OUT_SECONDS
 
     def _begin_term(self, term: int) -> None:
         """First nothing more of the previous leader arrives, then the stores catch up with all that it could have
@@ -330,14 +295,13 @@ class Lifecycle(Part):
             return
         if self._wanted_term != term:
             return
-        self._parts.allocator.begin_term(
+        self._allocator.begin_term(
             has_predecessor=self._has_predecessor, plans=loaded.plans, holds=loaded.holds, record=record
         )
         self._term = term
-        self._openings += 1
-        self._parts.gate.open(term)
+        self._gate.open()
         if self._wanted_term != term:
-            self._parts.gate.close()  # lost between the look above and the opening; the next step ends the term
+            self._gate.close()  # lost between the look above and the opening; the next step ends the term
         self._parts.sweeper.start()
         self._parts.waker.start()
         self._next_endpoint_at = 0.0
@@ -355,30 +319,31 @@ class Lifecycle(Part):
                 log.warning("catching up failed: %s", error)
                 return False
 
-        followers = self._parts.followers
-        with waiting(), ThreadPoolExecutor(max(1, len(followers)), thread_name_prefix="catch-up") as pool:
-            return all([*pool.map(one, followers)])  # any other fault of theirs fails this round
+        with waiting(), ThreadPoolExecutor(max(1, len(self._followers)), thread_name_prefix="catch-up") as pool:
+            return all([*pool.map(one, self._followers)])  # any other fault of theirs fails this round
 
     def _end_term(self) -> None:
-        self._parts.gate.close()
+        self._gate.close()
         self._parts.waker.stop()
         self._parts.sweeper.stop()
-        self._parts.allocator.end_term()
+        self._allocator.end_term()
         log.info("following; term=%d has ended", self._term)
         self._term = None
         self._points_here = False
 
     def _apply_endpoint(self) -> None:
         """Points the Service at this process while it leads and is not switched off; repeated from time to time."""
-        now = self._parts.clock.now()
-        if not self._parts.gate.is_open or now < self._next_endpoint_at:
+        now = self._clock.now()
+        if not self._gate.is_open or now < self._next_endpoint_at:
             return
         should = self._mode is not Mode.CLOSED
         try:
-            if should:
+            if not should:
+                self._parts.endpoint.clear()
+            elif self._parts.certificates.is_serving:
                 self._parts.endpoint.point_here()
             else:
-                self._parts.endpoint.clear()
+                raise NotReadyError("there is no server certificate yet")
         except SchedulerError as error:
             log.warning("EndpointSlice: %s", error)
             self._next_endpoint_at = now + RETRY_SECONDS
@@ -390,16 +355,16 @@ class Lifecycle(Part):
 
     def _wake_bypassed(self) -> None:
         """After bypass began: all waiting pods are tried again, and those refused meanwhile once more."""
-        if not self._wake_at or self._parts.clock.now() < self._wake_at[0] or not self._parts.gate.is_open:
+        if not self._wake_at or self._clock.now() < self._wake_at[0] or not self._gate.is_open:
             return
         self._wake_at.pop(0)
         if self._mode is Mode.BYPASS:
-            pods = self._parts.allocator.pending_opted_in()
+            pods = self._allocator.pending_opted_in()
             self._parts.waker.wake(Wakeup(pod.uid, pod.namespace, pod.name, len(self._wake_at)) for pod in pods)
 
     def _tell(self) -> None:
         """The leader reports each setting that is not used, and its mode, when its term begins and after changes."""
-        if not self._parts.gate.is_open or self._configured is None:
+        if not self._gate.is_open or self._configured is None:
             return
         problems = frozenset(self._configured.problems.items())
         for setting, problem in sorted(problems - self._told_problems):
@@ -412,7 +377,7 @@ class Lifecycle(Part):
 
     def _end_everything(self) -> None:
         parts = self._parts
-        parts.gate.close()  # first, so that no yes is given that is not stored; the Lease is still ours
+        self._gate.close()  # first, so that no yes is given that is not stored; the Lease is still ours
         if self._term is not None:
             parts.terms.end()
         # Whatever is known of the Lease, of the last write, which may be done although its answer never came, and of
@@ -425,6 +390,6 @@ class Lifecycle(Part):
             parts.sweeper.stop()
         for worker in self.workers[1:]:
             worker.begin_stop()  # so that none waits for another one's end
-        for one in (*parts.always, *parts.followers):
+        for one in (*parts.always, *self._followers):
             one.stop()
         log.info("stopped")

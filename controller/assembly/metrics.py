@@ -17,7 +17,7 @@ What the four mean here, where nothing waits inside a filter call:
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +28,7 @@ from prometheus_client.registry import Collector
 
 from controller.allocator.outcome import Decision, TableView
 from controller.allocator.plans.journal import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.assembly.certificates import CertificateWorker
 from controller.canary.proof import Finding, Wiring
 from controller.process.common_metrics import PREFIX, StoreState, certificate_metrics, store_metrics, worker_metrics
 from controller.process.worker import Worker
@@ -38,31 +39,11 @@ _WAIT_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 
 _ENDED: Final = "holds_ended_"
 _HOWS: Final = ("answer_lost", "expired", "filtered_again", "pod_gone")
 _TOTALS: Final = (  # metric, the allocator's counter, help
-    (
-        "plans_expired",
-        "plans_expired",
-        "Plans that ended by time although a node had been chosen.",
-    ),
-    (
-        "kept_rooms_expired",
-        "ended_kept-room",
-        "Rooms kept for a waiting pod that ended by time.",
-    ),
-    (
-        "nominations_expired",
-        "ended_nomination",
-        "Holds of pods nominated by preemption that ended by time.",
-    ),
-    (
-        "expansion_holds_expired",
-        "expansions_expired",
-        "Admitted expansions that never appeared in the cluster.",
-    ),
-    (
-        "expansions_impossible",
-        "claims_grows-too-far",
-        "Claims found to request more than their volume can ever have.",
-    ),
+    ("plans_expired", "plans_expired", "Plans that ended by time although a node had been chosen."),
+    ("kept_rooms_expired", "ended_kept-room", "Rooms kept for a waiting pod that ended by time."),
+    ("nominations_expired", "ended_nomination", "Holds of pods nominated by preemption that ended by time."),
+    ("expansion_holds_expired", "expansions_expired", "Admitted expansions that never appeared in the cluster."),
+    ("expansions_impossible", "claims_grows-too-far", "Claims found to request more than their volume can ever have."),
     (
         "expansions_put_off",
         "expansions_put_off",
@@ -78,21 +59,13 @@ _TOTALS: Final = (  # metric, the allocator's counter, help
         "foreign_placements_left",
         "Replicas that Longhorn was free to place, because the leader left them to it or had only just begun.",
     ),
-    (
-        "holds_given_up",
-        "holds_given_up",
-        "Replicas without room that were left to Longhorn after five minutes.",
-    ),
+    ("holds_given_up", "holds_given_up", "Replicas without room that were left to Longhorn after five minutes."),
     (
         "plans_moved",
         "plans_moved",
         "Planned copies that were planned on another disk, because theirs took them no more.",
     ),
-    (
-        "plans_lost",
-        "plans_lost",
-        "Times that a planned copy lost its disk, and no other one took it.",
-    ),
+    ("plans_lost", "plans_lost", "Times that a planned copy lost its disk, and no other one took it."),
     (
         "places_illegal",
         "places_illegal",
@@ -113,8 +86,7 @@ class LeaderSources:
     wakeups: Callable[[], tuple[int, int]]  # sent, failed
     settings_problems: Callable[[], int]
     workers: Callable[[], Iterable[Worker]] = tuple
-    certificates: Callable[[], Mapping[str, float]] = dict  # name -> seconds until it ends
-    certificate_problems: Callable[[], int] = int
+    certificates: Sequence[CertificateWorker] = ()
     handshakes: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
     wiring: Callable[[], Iterable[Finding]] = tuple
     canaries: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
@@ -122,7 +94,7 @@ class LeaderSources:
     admission: Callable[[], Mapping[str, float]] = dict  # figure of the webhook configurations -> its value
 
 
-class LeaderMetrics:
+class LeaderMetrics(Collector):
     """The instruments for events, and the collector of everything else.
 
     Threads: any. Blocks: never. I/O: none.
@@ -131,8 +103,8 @@ class LeaderMetrics:
     def __init__(self, registry: CollectorRegistry, node: str, version: str) -> None:
         self.registry = registry
         self._node = node
-        self._drain: Callable[[], Iterable[tuple[str, float, bool]]] = tuple
-        registry.register(_Before(self))  # first, so that a scrape shows what it takes
+        self._sources: LeaderSources | None = None
+        registry.register(self)  # first, so that a scrape shows in the histograms what it takes
         self._filter = Histogram(
             f"{PREFIX}_filter_duration_seconds",
             "Time from the decoding of a request to the end of its answer.",
@@ -226,39 +198,22 @@ class LeaderMetrics:
 
     def drain(self) -> None:
         """Takes what the allocator has recorded since the last call."""
-        self.take_records(self._drain())
+        if self._sources is not None:
+            self.take_records(self._sources.drain_records())
+
+    # A scrape
 
     def read_from(self, sources: LeaderSources) -> None:
         """Has scrapes also show what `sources` tell, from now on."""
-        self._drain = sources.drain_records
-        self.registry.register(_State(self._node, sources))
-
-
-class _Before(Collector):
-    """Brings the histograms up to date before they are read."""
-
-    def __init__(self, metrics: LeaderMetrics) -> None:
-        self._metrics = metrics
-
-    def describe(self) -> Iterable[Metric]:
-        return ()
-
-    def collect(self) -> Iterable[Metric]:
-        self._metrics.drain()
-        return ()
-
-
-class _State(Collector):
-    """Everything that is read at the moment of a scrape."""
-
-    def __init__(self, node: str, sources: LeaderSources) -> None:
-        self._node, self._sources = node, sources
+        self._sources = sources
 
     def describe(self) -> Iterable[Metric]:
         return ()  # registering must not read anything
 
     def collect(self) -> Iterator[Metric]:
-        sources = self._sources
+        self.drain()
+        if (sources := self._sources) is None:
+            return
         heartbeat = GaugeMetricFamily(
             f"{PREFIX}_heartbeat",
             "1 on the leader, 0 on the other controllers; the label names the node.",
@@ -277,9 +232,9 @@ class _State(Collector):
             "Settings that are not used because their value or name is wrong.",
             sources.settings_problems(),
         )
-        yield from certificate_metrics(
-            PREFIX, sources.certificates(), sources.certificate_problems(), sources.handshakes()
-        )
+        ends = {name: seconds for one in sources.certificates for name, seconds in one.expiries().items()}
+        problems = sum(len(one.problems) for one in sources.certificates)
+        yield from certificate_metrics(PREFIX, ends, problems, sources.handshakes())
         yield from _of_wiring(sources)
         yield from _of_admission(sources.admission())
 
@@ -342,17 +297,12 @@ def _of_wiring(sources: LeaderSources) -> Iterator[Metric]:
 
 
 def _of_admission(figures: Mapping[str, float]) -> Iterator[Metric]:
-    yield _one("opt_in", "1 while new pods opt in automatically.", figures.get("opt_in", 0.0))
-    yield _one(
-        "stuck_pods",
-        "Pending pods whose scheduler looks for the extender's resource on the nodes.",
-        figures.get("stuck", 0.0),
-    )
-    yield _one(
-        "missed_pods",
-        "Pods with Longhorn volumes that bypassed the webhook and did not opt in.",
-        figures.get("missed", 0.0),
-    )
+    for name, text in (
+        ("opt_in", "1 while new pods opt in automatically."),
+        ("stuck_pods", "Pending pods whose scheduler looks for the extender's resource on the nodes."),
+        ("missed_pods", "Pods with Longhorn volumes that bypassed the webhook and did not opt in."),
+    ):
+        yield _one(name, text, figures.get(name, 0.0))
     for name, text in (
         ("writes", "Writes of webhook configurations."),
         ("repairs", "Writes of webhook configurations that undid another writer's change."),

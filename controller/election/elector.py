@@ -78,8 +78,9 @@ def step(view: View, lease: LeaseRecord, me: str, now: float, least_seconds: flo
 class Elector(Part):
     """Runs for the Lease until it is stopped; losing it only ends a term.
 
-    `on_started(term)` and `on_stopped()` run in the elector's thread and must not block: renewals wait for them. The
-    gate is closed before `on_stopped` is called. `me` is one process's own name: two that share one would both lead.
+    `on_started` takes the term, and whether it had a predecessor, which may have caused changes that cannot be seen
+    yet. It and `on_stopped` run in the elector's thread and must not block: renewals wait for them. The gate is closed
+    before `on_stopped` is called. `me` is one process's own name: two that share one would both lead.
     Threads: `worker`'s. Blocks: `stop`. I/O: the Lease.
     """
 
@@ -91,7 +92,7 @@ class Elector(Part):
         me: str,
         timing: Timing,
         *,
-        on_started: Callable[[int], None],
+        on_started: Callable[[int, bool], None],
         on_stopped: Callable[[], None],
     ) -> None:
         self._leases, self._gate, self._clock = leases, gate, clock
@@ -100,7 +101,6 @@ class Elector(Part):
         self._view = View()
         self._holder = ""
         self._is_leading = False
-        self._had_predecessor = True
         self._has_led = False
         self._term = 0
         self._renewed_at = 0.0
@@ -113,15 +113,6 @@ class Elector(Part):
     def holder(self) -> str:
         """Who held the Lease when it was last read; "" when nobody did."""
         return self._holder
-
-    @property
-    def had_predecessor(self) -> bool:
-        """Whether this term had a predecessor, which may have caused changes that cannot be seen yet."""
-        return self._had_predecessor
-
-    @property
-    def is_leading(self) -> bool:
-        return self._is_leading
 
     def stop(self) -> None:
         """End the term, let go of the Lease, end the thread."""
@@ -176,14 +167,9 @@ class Elector(Part):
         self._gate.renewed(sent_at, sent_at_utc, self._timing.renew_deadline)
         if is_new:
             is_known = bool(lease.resource_version) or self._has_led  # a Lease that was deleted had a holder, too
-            self._had_predecessor = is_known and not (not lease.holder and lease.is_settled)
-            self._has_led = True
-            self._begin_term(transitions)
-
-    def _begin_term(self, term: int) -> None:
-        self._is_leading, self._term = True, term
-        _log.info("leading term=%d", term)
-        self._on_started(term)
+            self._is_leading, self._has_led, self._term = True, True, transitions
+            _log.info("leading term=%d", transitions)
+            self._on_started(transitions, is_known and not (not lease.holder and lease.is_settled))
 
     def _end_term(self, why: str) -> None:
         if not self._is_leading:

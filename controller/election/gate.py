@@ -19,15 +19,16 @@ class Gate:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()  # guards the fields below
-        self._term = 0
+        self._openings = 0
         self._is_open = False
         self._renewed = 0.0
         self._renewed_utc = 0.0
         self._valid_seconds = 0.0
 
-    def open(self, term: int) -> None:
+    def open(self) -> None:
         with self._lock:
-            self._term, self._is_open = term, True
+            self._openings += 1
+            self._is_open = True
 
     def close(self) -> None:
         with self._lock:
@@ -39,9 +40,15 @@ class Gate:
             self._renewed, self._renewed_utc, self._valid_seconds = sent_at, sent_at_utc, valid_seconds
 
     @property
-    def term(self) -> int:
+    def openings(self) -> int:
+        """How many times it was opened: an answer belongs to the opening in which it was decided, even when a term is
+        taken up twice."""
         with self._lock:
-            return self._term
+            return self._openings
+
+    def opening(self) -> int | None:
+        """The number of this opening; None while it is closed."""
+        return self.openings if self.is_open else None
 
     @property
     def is_open(self) -> bool:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from controller.errors import ClusterError, NotFoundError
+from controller.kube.api import KubeApi
+from controller.kube.resources import CRDS
+from controller.kube.store import Store
+from controller.model.configured import by_name
 from controller.model.versions import OWN_SCHEDULER_CRDS, VERSION_SETTING, Support, support_of
 from controller.process.worker import Part, Worker
 
+CALL_SECONDS: Final = 5.0
 EVERY_SECONDS: Final = 60.0
 UNKNOWN_EVERY_SECONDS: Final = 1.0  # while the settings are not known
 
@@ -28,38 +33,32 @@ class LonghornRelease:
 class SupportWatch(Part):
     """Looks at the version and the settings whenever they change, and at the CRDs every minute as well.
 
-    `settings` are the values of Longhorn's Setting objects by name, None while they are not known. `read_crd` asks for
-    a CRD by name, and raises NotFoundError or another ClusterError.
+    `settings`: the values of Longhorn's Setting objects, before their informer starts.
 
     Threads: `worker`'s; `current` is for any. Blocks: never. I/O: one read for each CRD.
     """
 
-    def __init__(self, settings: Callable[[], Mapping[str, str] | None], read_crd: Callable[[str], object]) -> None:
-        self._settings, self._read_crd = settings, read_crd
+    def __init__(self, api: KubeApi, settings: Store[str]) -> None:
+        self._api, self._settings = api, settings
         self._crds: frozenset[str] = frozenset()
         self._unreadable = ""
-        self._current: LonghornRelease | None = None
+        self.current: LonghornRelease | None = None  # until Longhorn's settings were read for the first time
         self.worker = Worker("support", self.run_once)
-
-    @property
-    def current(self) -> LonghornRelease | None:
-        """None until Longhorn's settings were read for the first time."""
-        return self._current
+        settings.subscribe(lambda _changes: self.worker.wake())
 
     def run_once(self) -> float:
         """One look; the seconds until the next one, unless `worker` is woken before."""
-        values = self._settings()
-        if values is not None:
-            self._look_at(values)
-        return UNKNOWN_EVERY_SECONDS if self._current is None else EVERY_SECONDS
+        if self._settings.synced.is_set():
+            self._look_at(by_name(self._settings.items()))
+        return UNKNOWN_EVERY_SECONDS if self.current is None else EVERY_SECONDS
 
     def _look_at(self, values: Mapping[str, str]) -> None:
         self._look_at_crds()
         version = values.get(VERSION_SETTING)
         found = LonghornRelease(version, support_of(version, crds=self._crds, settings=values.keys()))
-        if found == self._current:
+        if found == self.current:
             return
-        self._current = found
+        self.current = found
         if found.support.is_supported:
             log.info("Longhorn version=%s supported", version or "unknown")
         else:
@@ -67,17 +66,18 @@ class SupportWatch(Part):
 
     def _look_at_crds(self) -> None:
         """What cannot be read is as it was last seen."""
-        found = set()
         try:
-            for name in sorted(OWN_SCHEDULER_CRDS):
-                try:
-                    self._read_crd(name)
-                    found.add(name)
-                except NotFoundError:
-                    pass
+            self._crds = frozenset(filter(self._is_there, sorted(OWN_SCHEDULER_CRDS)))
         except ClusterError as error:
             if str(error) != self._unreadable:
                 log.warning("Longhorn's CRDs cannot be read: %s", error)
             self._unreadable = str(error)
-            return
-        self._crds, self._unreadable = frozenset(found), ""
+        else:
+            self._unreadable = ""
+
+    def _is_there(self, crd: str) -> bool:
+        try:
+            self._api.get(CRDS, None, crd, timeout=CALL_SECONDS)
+        except NotFoundError:
+            return False
+        return True

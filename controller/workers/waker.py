@@ -9,18 +9,22 @@ annotation, by setting.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
 
 from controller.allocator.outcome import Wakeup
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError
+from controller.kube.api import KubeApi
+from controller.kube.resources import PODS
 from controller.model import names
 from controller.model.times import rfc3339
 from controller.process.worker import Part, Worker, waiting
+from controller.settings import LiveSettings
 
 _log = logging.getLogger(__name__)
 
+CALL_SECONDS: Final = 5.0
 COALESCE_SECONDS: Final = 0.2
 SLICE_SECONDS: Final = 0.5
 PAUSE_SECONDS: Final = 0.003  # between slices of a plan, so that filter calls get the allocator's lock
@@ -38,13 +42,6 @@ class WakeSource(Protocol):
     def wait_for_change(self, version: int, timeout: float) -> bool: ...
     def wake_slices(self) -> Iterator[list[Wakeup]]: ...
     def next_wakeup_due(self) -> float | None: ...
-
-
-class PodPatcher(Protocol):
-    """Patches a pod or its status; raises ClusterError. In the product `PodPatches` of controller.assembly, which must
-    not be imported here."""
-
-    def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any], subresource: str) -> None: ...
 
 
 def condition_patch(wakes: int, now_utc: str) -> dict[str, Any]:
@@ -78,14 +75,14 @@ class Waker(Part):
     def __init__(
         self,
         source: WakeSource,
-        patcher: PodPatcher,
+        api: KubeApi,
         clock: Clock,
         *,
-        with_annotation: Callable[[], bool],
+        live: Callable[[], LiveSettings],
         is_leading: Callable[[], bool],
     ) -> None:
-        self._source, self._patcher, self._clock = source, patcher, clock
-        self._with_annotation, self._is_leading = with_annotation, is_leading
+        self._source, self._api, self._clock = source, api, clock
+        self._live, self._is_leading = live, is_leading
         self._planned_on = -1  # the source's version, at the last round
         self._again: dict[str, Wakeup] = {}  # by pod uid: the API server did not take their patches
         self.woken = 0  # patches sent, read by the metrics
@@ -94,7 +91,7 @@ class Waker(Part):
 
     def run_once(self) -> float:
         """Wait for a change since the last round, let it settle, wake what fits; the seconds to rest."""
-        self._wait(self._planned_on)
+        self._wait()
         if self.worker.wait(COALESCE_SECONDS) or not self._is_leading():
             self._planned_on = self._source.version
             return 0.0
@@ -118,7 +115,7 @@ class Waker(Part):
             self.worker.wait(PAUSE_SECONDS)
         return planning
 
-    def _wait(self, version: int) -> None:
+    def _wait(self) -> None:
         """Until something changed, a back-off ended, or long enough; in slices, so that `stop` is heard."""
         due = self._source.next_wakeup_due()
         most = RETRY_SECONDS if self._again else IDLE_SECONDS
@@ -126,7 +123,7 @@ class Waker(Part):
         while not self.worker.is_stopping:
             left = end - self._clock.now()
             with waiting():
-                if left <= 0 or self._source.wait_for_change(version, min(left, SLICE_SECONDS)):
+                if left <= 0 or self._source.wait_for_change(self._planned_on, min(left, SLICE_SECONDS)):
                     return
 
     def wake(self, wakeups: Iterable[Wakeup]) -> None:
@@ -148,7 +145,10 @@ class Waker(Part):
 
     def _patch(self, wakeup: Wakeup) -> None:
         now_utc = rfc3339(self._clock.now_utc())
-        if self._with_annotation():
-            self._patcher.patch_pod(wakeup.namespace, wakeup.name, annotation_patch(wakeup.wakes, now_utc), "")
+        if self._live().wake_with_annotation:
+            patch, subresource = annotation_patch(wakeup.wakes, now_utc), ""
         else:
-            self._patcher.patch_pod(wakeup.namespace, wakeup.name, condition_patch(wakeup.wakes, now_utc), "status")
+            patch, subresource = condition_patch(wakeup.wakes, now_utc), "status"
+        self._api.patch(
+            PODS, wakeup.namespace, wakeup.name, patch, kind="strategic", subresource=subresource, timeout=CALL_SECONDS
+        )

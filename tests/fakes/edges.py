@@ -14,7 +14,7 @@ class FakeGate:
     """Open; with `checks_left`, only for so many checks more."""
 
     def __init__(self) -> None:
-        self.term = 1
+        self.openings = 1
         self.checks_left: int | None = None
 
     def check(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.admission.missed import LISTED, LOOK_SECONDS, REASON, TOLD_AT_ONCE, KnownObjects, MissedPods
+from controller.admission.missed import LISTED, LOOK_SECONDS, REASON, TOLD_AT_ONCE, MissedPods
 from controller.admission.reconciler import Standing
 from controller.kube.recorder import Target
 from controller.kube.store import Store
@@ -31,24 +31,26 @@ class Rig:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.known = KnownObjects(
-            Store("pod", parse.pod_facts),
-            Store("claim", parse.claim_facts),
-            Store("pv", parse.pv_facts),
-            Store("class", parse.class_facts),
-            Store("namespace", parse.namespace_facts),
-        )
-        self.known.namespaces.synced.set()
+        self.known: dict[str, Store[Any]] = {
+            "pod": Store("pod", parse.pod_facts),
+            "claim": Store("claim", parse.claim_facts),
+            "pv": Store("pv", parse.pv_facts),
+            "class": Store("class", parse.class_facts),
+            "namespace": Store("namespace", parse.namespace_facts),
+        }
+        self.known["namespace"].synced.set()
         self.notes: list[tuple[str, str]] = []
         self.missed = MissedPods(self.clock, self, self.known)
         self.only_marked = False
         known = self.known
         for name, labels in (("ns", {}), ("out", {MARK: "false"})):
-            known.namespaces.apply("ADDED", {"metadata": {"name": name, "labels": labels}})
+            known["namespace"].apply("ADDED", {"metadata": {"name": name, "labels": labels}})
         default = {"storageclass.kubernetes.io/is-default-class": "true"}
         for name, provisioner, notes in (("lh", "driver.longhorn.io", default), ("nfs", "nfs.example", {})):
-            known.classes.apply("ADDED", {"metadata": {"name": name, "annotations": notes}, "provisioner": provisioner})
-        known.pvs.apply("ADDED", {"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "driver.longhorn.io"}}})
+            known["class"].apply(
+                "ADDED", {"metadata": {"name": name, "annotations": notes}, "provisioner": provisioner}
+            )
+        known["pv"].apply("ADDED", {"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "driver.longhorn.io"}}})
         for namespace in ("ns", "out", "kube-system"):
             for name, spec in (
                 ("ours", {"volumeName": "pv", "storageClassName": "nfs"}),
@@ -57,7 +59,7 @@ class Rig:
                 ("theirs", {"storageClassName": "nfs"}),
                 ("odd", {"storageClassName": "odd"}),
             ):
-                known.claims.apply("ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
+                known["claim"].apply("ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
 
     def note(self, target: Target, reason: str, message: str, *, is_warning: bool = False) -> None:
         assert (REASON, True) == (reason, is_warning)
@@ -71,10 +73,10 @@ class Rig:
         status = {"phase": changes.pop("phase", "Running")}
         for key, value in changes.items():
             (spec if key.startswith("spec_") else meta)[key.removeprefix("spec_")] = value
-        self.known.pods.apply("ADDED", {"metadata": meta, "spec": spec, "status": status})
+        self.known["pod"].apply("ADDED", {"metadata": meta, "spec": spec, "status": status})
 
     def drop(self, name: str) -> None:
-        self.known.pods.apply("DELETED", {"metadata": {"namespace": "ns", "name": name}})
+        self.known["pod"].apply("DELETED", {"metadata": {"namespace": "ns", "name": name}})
 
     def look(self, rule: Standing | None = RULE) -> int:
         self.clock.advance(LOOK_SECONDS)
@@ -123,9 +125,9 @@ def test_nobody_is_missed_while_no_pod_opts_in_or_namespaces_are_not_known(rig: 
     rig.add("p")
     assert 0 == rig.look(None)
     assert 0 == rig.look(Standing((), {}, "", created_utc=RULE.created_utc))
-    rig.known.namespaces.synced.clear()
+    rig.known["namespace"].synced.clear()
     assert 0 == rig.look()
-    rig.known.namespaces.synced.set()
+    rig.known["namespace"].synced.set()
     assert 1 == rig.look()
     rig.missed.forget()
     assert 0 == len(rig.missed)

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from controller.admission import plan
 from controller.admission.configurations import WantedEntries
-from controller.admission.plan import GRACE_SECONDS, AdmissionFacts, decide
+from controller.admission.plan import GRACE_SECONDS, AdmissionFacts, AdmissionPlan
 from controller.canary.proof import NOT_PROVEN, Finding, Wiring
 from controller.model.versions import Support
-from controller.settings import LiveSettings
+from controller.settings import UNREAD, LiveSettings
 from controller.workers.support import LonghornRelease
 
 ON = LiveSettings(enabled=True)
@@ -27,6 +28,18 @@ def facts(**changed: object) -> AdmissionFacts:
     return replace(base, **changed)  # type: ignore[arg-type]
 
 
+def decide(facts: AdmissionFacts) -> AdmissionPlan:
+    """Where all is known."""
+    decision = plan.decide(facts)
+    assert decision is not None
+    return decision
+
+
+@pytest.mark.parametrize("unknown", [{"live": UNREAD}, {"longhorn": None}])
+def test_while_something_is_not_known_nothing_is_decided(unknown: dict[str, object]) -> None:
+    assert plan.decide(facts(**unknown)) is None
+
+
 def test_everything_is_wanted_where_all_is_well() -> None:
     assert WantedEntries(("default-scheduler",), True, "allow") == decide(facts()).wanted
 
@@ -36,7 +49,6 @@ def test_everything_is_wanted_where_all_is_well() -> None:
     [
         ({"live": LiveSettings(enabled=False, opt_in="always")}, "scheduler-extender-enabled is false"),
         ({"longhorn": NOT_AGREED, "live": replace(ON, opt_in="always")}, "it places disks itself"),
-        ({"longhorn": None}, "not been read yet"),
     ],
 )
 def test_switched_off_or_beside_another_longhorn_nothing_is_wanted(changed: dict[str, object], words: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -32,6 +32,7 @@ from controller.admission.reconciler import (
 )
 from controller.errors import ClusterError, ConfigError, ConflictError, UnavailableError
 from controller.installation.webhooks import remove_webhooks
+from controller.kube.recorder import Target
 from controller.kube.resources import (
     CONFIG_MAPS,
     LONGHORN_SETTINGS,
@@ -41,8 +42,8 @@ from controller.kube.resources import (
     VALIDATING_WEBHOOKS,
     Resource,
 )
+from controller.kube.store import Store
 from controller.model.names import GATE
-from controller.process.worker import Worker
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 
@@ -53,48 +54,35 @@ NAME, FORMER_NAME = "zz-longhorn-scheduler-extender", "longhorn-scheduler-extend
 
 
 class ReconcilerRig:
-    """A reconciler whose watches show the server's objects at once, unless they are frozen."""
+    """A reconciler whose stores show the server's objects at each step, unless they are frozen."""
 
     def __init__(self) -> None:
         self.server, self.clock = FakeApiServer(), VirtualClock()
         self.wanted = ALL
         self.authorities = b"PEM"
         self.opening: int | None = 1
-        self.frozen: dict[Resource, Standing | None] | None = None
-        self.synced = True
+        self.is_frozen = False
+        self.stores: dict[Resource, Store[Standing]] = {each: Store(each.kind, standing_of) for each in BOTH}
         self.told: list[tuple[str, str]] = []
         for resource in BOTH:
+            self.stores[resource].synced.set()
             self.apply(resource)
         self.asked: list[tuple[frozenset[str], float]] = []
         self.admission = Admission(
             self.server,
             self.clock,
-            self,
+            self.stores,
             PLACE,
-            self.decide,
-            lambda: self.authorities,
-            lambda: self.opening,
-            lambda resource, uid, reason, text: self.told.append((resource.kind, text)),
+            self,
+            decide=self.decide,
+            authorities=lambda: self.authorities,
+            opening=lambda: self.opening,
+            ended=lambda: None,
         )
 
-    # As the watches
-
-    workers: Sequence[Worker] = ()
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def is_synced(self, resource: Resource) -> bool:
-        return self.synced
-
-    def standing(self, resource: Resource) -> Standing | None:
-        if self.frozen is not None:
-            return self.frozen[resource]
-        raw = self.server.objects.get((resource.path(), "", OUR_CONFIGURATIONS[resource]))
-        return standing_of(raw) if raw is not None else None
-
-    def former(self, resource: Resource) -> Mapping[str, Standing]:
-        raw = self.server.objects.get((MUTATING_WEBHOOKS.path(), "", FORMER_NAME))
-        return {FORMER_NAME: standing_of(raw)} if raw is not None and resource is MUTATING_WEBHOOKS else {}
+    def note(self, target: Target, _reason: str, message: str, *, is_warning: bool = False) -> None:
+        assert is_warning
+        self.told.append((target.kind, message))
 
     # What a test does
 
@@ -107,11 +95,19 @@ class ReconcilerRig:
         self.asked.append((standing, leading_seconds))
         return AdmissionPlan(self.wanted, {})
 
-    def freeze(self) -> None:
-        self.frozen = {resource: self.standing(resource) for resource in BOTH}
+    def see(self) -> None:
+        """The watches tell of everything, unless they are frozen."""
+        if not self.is_frozen:
+            for resource, store in self.stores.items():
+                store.replace(raw for (path, _, _), raw in self.server.objects.items() if path == resource.path())
+
+    def is_pod_rule_out(self) -> bool:
+        self.see()
+        return self.admission.is_pod_rule_out()
 
     def step(self, times: int = 1, every: float = 0.0) -> None:
         for _ in range(times):
+            self.see()
             self.admission.step()
             self.clock.advance(every)
 
@@ -146,7 +142,7 @@ class ReconcilerRig:
         self.server.fail = fail
 
     def writes(self) -> int:
-        return self.admission.counts.writes
+        return self.admission.writes
 
 
 @pytest.fixture
@@ -171,7 +167,8 @@ def test_what_is_wanted_is_written_and_then_left_alone(written: ReconcilerRig) -
 def test_a_follower_and_a_process_that_has_not_seen_them_write_nothing(rig: ReconcilerRig) -> None:
     rig.opening = None
     rig.step()
-    rig.opening, rig.synced = 1, False
+    rig.opening = 1
+    rig.stores[VALIDATING_WEBHOOKS].synced.clear()
     rig.step()
     assert (0, []) == (rig.writes(), rig.asked)
 
@@ -187,15 +184,15 @@ def test_a_term_that_ends_before_the_write_writes_nothing(rig: ReconcilerRig) ->
 
 
 def test_the_rule_leaves_at_once_and_the_object_stays(written: ReconcilerRig) -> None:
-    assert not written.admission.is_pod_rule_out()
+    assert not written.is_pod_rule_out()
     written.wanted = WantedEntries(expansion="allow")
     written.step()
     assert [] == written.entries()
-    assert written.admission.is_pod_rule_out()
+    assert written.is_pod_rule_out()
     written.wanted = ALL
     written.step()
     assert PODS in written.entries()
-    assert 0 == written.admission.counts.repairs
+    assert 0 == written.admission.repairs
 
 
 def test_an_empty_object_stays_as_the_manifest_made_it(rig: ReconcilerRig) -> None:
@@ -241,7 +238,7 @@ def test_strangers_changes_are_undone_and_their_metadata_is_kept(written: Reconc
     assert [PODS, MARKED_PODS, SHARE_MANAGERS] == written.entries()
     labels = written.raw()["metadata"]["labels"]
     assert ("1", PRODUCT) == (labels["theirs"], labels["app.kubernetes.io/name"])
-    assert 1 == written.admission.counts.repairs
+    assert 1 == written.admission.repairs
 
 
 def test_a_deleted_configuration_is_told_of_never_made_and_filled_once_the_manifest_brings_it_back(
@@ -261,7 +258,7 @@ def test_a_deleted_configuration_is_told_of_never_made_and_filled_once_the_manif
 def test_two_writers_that_disagree_do_not_run_hot(written: ReconcilerRig) -> None:
     minutes = 30
     written.quarrel(minutes * 60 * 2, 0.5)
-    repairs = written.admission.counts.repairs
+    repairs = written.admission.repairs
     assert 10 + (minutes * 60 - 511) // 300 == repairs  # after 1, 2, 4, ... 256 s, then every 300 s
     assert [MUTATING_WEBHOOKS.kind] * (repairs - CONTESTED + 1) == [kind for kind, _ in written.told]
     assert "repaired 3 times" in written.told[0][1]
@@ -278,10 +275,10 @@ def test_after_a_peace_the_next_repair_comes_at_once(written: ReconcilerRig) -> 
     written.quarrel(4, REPAIR_SECONDS[1])
     written.step(every=PEACE_SECONDS)
     written.step()
-    repaired = written.admission.counts.repairs
+    repaired = written.admission.repairs
     written.told.clear()
     written.quarrel(2, REPAIR_SECONDS[0])
-    assert (repaired + 2, []) == (written.admission.counts.repairs, written.told)
+    assert (repaired + 2, []) == (written.admission.repairs, written.told)
 
 
 def test_an_event_names_who_keeps_changing_it(written: ReconcilerRig) -> None:
@@ -291,7 +288,8 @@ def test_an_event_names_who_keeps_changing_it(written: ReconcilerRig) -> None:
 
 
 def test_while_the_watch_lags_the_object_is_read_now_and_then(rig: ReconcilerRig) -> None:
-    rig.freeze()
+    rig.see()
+    rig.is_frozen = True
     reads = []
     rig.server.fail = lambda verb, resource: reads.append(resource) if verb == "get" else None
     rig.step(4 * int(LOOK_SECONDS), every=0.5)
@@ -388,7 +386,7 @@ def test_a_former_rule_stands_while_a_repair_waits_for_its_time(rig: ReconcilerR
         of_an_earlier_release(rig)
         rig.step()
     assert FORMER_NAME in mutating_names(rig), "the second repair comes later"
-    assert not rig.admission.is_pod_rule_out()
+    assert not rig.is_pod_rule_out()
     rig.clock.advance(REPAIR_SECONDS[0])
     rig.step()
     assert {NAME} == mutating_names(rig)
@@ -396,10 +394,10 @@ def test_a_former_rule_stands_while_a_repair_waits_for_its_time(rig: ReconcilerR
 
 def test_the_pod_rule_is_not_out_while_a_former_one_stands(rig: ReconcilerRig) -> None:
     of_an_earlier_release(rig)
-    assert not rig.admission.is_pod_rule_out()
+    assert not rig.is_pod_rule_out()
     rig.wanted = WantedEntries()
     rig.step()
-    assert rig.admission.is_pod_rule_out()
+    assert rig.is_pod_rule_out()
     assert {NAME} == mutating_names(rig)
 
 

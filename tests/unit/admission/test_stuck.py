@@ -34,7 +34,7 @@ class StuckRig:
         self.clock = VirtualClock()
         self.notes: list[tuple[str, str]] = []
         self.summaries: list[str] = []
-        self.stuck = StuckPods(self.clock, self, lambda _reason, text: self.summaries.append(text))
+        self.stuck = StuckPods(self.clock, self, lambda _reason, text, _is_warning: self.summaries.append(text))
 
     def note(self, target: Target, reason: str, message: str, *, is_warning: bool = False) -> None:
         assert is_warning

@@ -1,4 +1,4 @@
-"""Which certificates a process serves with, by its settings, and that nobody is led to it before it has any."""
+"""Which certificates a process serves with, by its settings."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from typing import Any
 import pytest
 
 from certs.keeper import Certificates, NoCertificates
-from controller.assembly.adapters import ServiceEndpoint
 from controller.assembly.certificates import CertificateWorker, MountedCertificates, certificate_worker
 from controller.clock import SystemClock
-from controller.errors import NotFoundError
-from controller.kube.endpoint_slice import EndpointSlices
-from controller.kube.resources import ENDPOINT_SLICES, SECRETS
+from controller.kube.resources import SECRETS
 from controller.serving.tls import ServerTls
 from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.unit.serving.tls_files import Mounted, authority, server_of
 from tests.waiting import wait_until
-
-SPACE = "longhorn-system"
 
 
 def settings(**chosen: Any) -> ProcessSettings:
@@ -68,23 +63,3 @@ def test_a_directory_is_followed_in_place_of_a_secret(tmp_path: Path) -> None:
     wait_until(lambda: tls.context is not None and not found.problems)
     assert {"server", "ca"} == found.expiries().keys()
     found.stop()
-
-
-class Later(NoCertificates):
-    """Certificates that come when the test says so."""
-
-    is_serving = False
-
-
-def test_the_service_leads_nowhere_until_there_is_a_certificate() -> None:
-    api, certificates = FakeApiServer(), Later()
-    endpoint = ServiceEndpoint(
-        EndpointSlices(api, SPACE, is_leading=lambda: True), settings(tls_mode="self"), certificates
-    )
-    with pytest.raises(NotFoundError, match="no server certificate"):
-        endpoint.point_here()
-    assert not api.objects
-
-    certificates.is_serving = True
-    endpoint.point_here()
-    assert [ENDPOINT_SLICES.path()] == [path for path, _, _ in api.objects]

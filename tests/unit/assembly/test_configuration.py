@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from controller.assembly.assemble import Controller
-from controller.assembly.configuration import SettingsReader, synced_longhorn_values
+from controller.assembly.configuration import SettingsReader
 from controller.kube import resources
 from controller.kube.store import Store
 from controller.model.configured import ConfigMapFacts, config_map_named
@@ -28,14 +28,6 @@ def stores() -> tuple[Store[ConfigMapFacts], Store[str]]:
 
 def version(text: str) -> Raw:
     return setting("current-longhorn-version", text)
-
-
-def test_settings_are_known_by_their_names_alone_and_only_when_all_were_seen() -> None:
-    _, longhorn = stores()
-    longhorn.replace([version("v1.12.1")])
-    assert synced_longhorn_values(longhorn) is None
-    longhorn.synced.set()
-    assert {"current-longhorn-version": "v1.12.1"} == synced_longhorn_values(longhorn)
 
 
 def test_an_upgrade_of_longhorn_changes_the_next_decision() -> None:

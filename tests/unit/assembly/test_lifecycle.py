@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from certs.keeper import NoCertificates
 from controller.allocator.outcome import Mode, Wakeup
-from controller.assembly.lifecycle import RULE_OUT_SECONDS, Configured, Lifecycle, Parts, mode_of
+from controller.assembly.configuration import Configured, mode_of
+from controller.assembly.lifecycle import RULE_OUT_SECONDS, Lifecycle, Parts
+from controller.clock import Clock
+from controller.election.gate import Gate
 from controller.errors import NotLeaderError, SchedulerError, UnavailableError
 from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import LonghornSettings
@@ -48,8 +52,29 @@ class Named:
         return StoreState("pods", self.is_synced, objects=0, bad=0, age_seconds=0.0)
 
 
+class SaidGate(Gate):
+    """One whose Lease is always renewed, and that writes down what it is asked."""
+
+    def __init__(self, clock: Clock, said: list[str]) -> None:
+        super().__init__(clock)
+        self.said = said
+        self.renewed(clock.now(), clock.now_utc().timestamp(), float("inf"))
+
+    def open(self) -> None:
+        self.said.append("gate open")
+        super().open()
+
+    def close(self) -> None:
+        self.said.append("gate close")
+        super().close()
+
+
+class LaterCertificates(NoCertificates):
+    is_serving = True
+
+
 class Parted:
-    """Every part writes what it was asked into one list; gate and endpoint are this object itself."""
+    """Every part writes what it was asked into one list; the endpoint is this object itself."""
 
     def __init__(self) -> None:
         self.cluster = TestCluster(live=LiveSettings(enabled=True))
@@ -62,37 +87,31 @@ class Parted:
         self.record: list[Allocation] = []
         self.record_failure: SchedulerError | None = None
         self.no_pod_opts_in = True
-        self.is_open = False
+        self.gate = SaidGate(self.cluster.clock, self.said)
+        self.certificates = LaterCertificates()
         self.follower = Named("informer", self.said)
         self.lifecycle = Lifecycle(
+            self.cluster.clock,
+            self.cluster.allocator,
+            self.gate,
+            [self.follower],
+            lambda: self.read_settings(),  # noqa: PLW0108
+            lambda: self.said.append("end"),
+        )
+        self.lifecycle.conduct(
             Parts(
-                clock=self.cluster.clock,
-                allocator=self.cluster.allocator,
-                followers=[self.follower],
-                gate=self,
                 elector=Named("elector", self.said),
                 sweeper=Named("sweeper", self.said),
                 waker=Named("waker", self.said),
                 endpoint=self,
+                certificates=self.certificates,
                 terms=self,
                 load_record=self.load_record,
                 always=[Named("recorder", self.said)],
-                read_settings=lambda: self.read_settings(),  # noqa: PLW0108
                 tell=lambda reason, text, is_warning: self.told.append((f"{reason} {text}", is_warning)),
                 no_pod_opts_in=lambda: self.no_pod_opts_in,
-                end_process=lambda: self.said.append("end"),
             )
         )
-
-    def open(self, term: int) -> None:
-        self.said.append(f"gate open {term}")
-        self.is_open = True
-
-    def close(self) -> None:
-        self.said.append("gate close")
-        self.is_open = False
-
-    is_held = True
 
     def fence(self, term: int) -> None:
         self.said.append(f"fence {term}")
@@ -142,7 +161,7 @@ class Parted:
     def elected(self) -> Parted:
         """Just now, and nothing was done about it yet."""
         self.lifecycle.step()
-        self.lifecycle.begin_term(1)
+        self.lifecycle.begin_term(1, False)
         return self
 
     def leading(self) -> Parted:
@@ -168,14 +187,14 @@ def test_a_term_begins_with_caught_up_stores_and_ends_its_beginning_with_the_end
     parted = Parted()
     parted.step()
 
-    parted.lifecycle.begin_term(7)
+    parted.lifecycle.begin_term(7, False)
 
     assert parted.step() == [
         "fence 7",
         "catch up",
         "load 7",
         "load record",
-        "gate open 7",
+        "gate open",
         "sweeper start",
         "waker start",
         "point here",
@@ -189,7 +208,7 @@ def test_the_gate_stays_closed_until_the_stores_have_caught_up() -> None:
     assert parted.step() == ["fence 1", "catch up"]
 
     parted.follower.catches_up = True
-    assert parted.step()[:5] == ["fence 1", "catch up", "load 1", "load record", "gate open 1"]
+    assert parted.step()[:5] == ["fence 1", "catch up", "load 1", "load record", "gate open"]
 
 
 @pytest.mark.parametrize("fault", [UnavailableError("away"), NotLeaderError("over")])
@@ -215,7 +234,7 @@ def test_nothing_is_decided_before_it_is_read_what_the_leader_before_gave_by_nam
     assert parted.cluster.allocator.record.waiting() == 0
 
     parted.record_failure = None
-    assert "gate open 1" in parted.step()
+    assert "gate open" in parted.step()
     assert parted.cluster.allocator.record.waiting() == 1
 
 
@@ -232,8 +251,8 @@ def test_a_fault_while_a_store_catches_up_keeps_the_gate_closed_and_is_not_swall
         broken.setattr(parted.follower, "catch_up", fail)
         with pytest.raises(ValueError) if isinstance(fault, ValueError) else nullcontext():
             parted.lifecycle.step()
-    assert not parted.is_open
-    assert parted.step()[:5] == ["fence 1", "catch up", "load 1", "load record", "gate open 1"]
+    assert not parted.gate.is_open
+    assert parted.step()[:5] == ["fence 1", "catch up", "load 1", "load record", "gate open"]
 
 
 def test_losing_the_lease_closes_the_gate_first_and_in_the_electors_own_thread() -> None:
@@ -262,8 +281,8 @@ def test_a_lease_that_is_lost_while_a_term_begins_leaves_the_gate_closed(
 
     monkeypatch.setattr(part, name, lost_meanwhile)
 
-    assert opens is ("gate open 1" in parted.step())
-    assert not parted.is_open
+    assert opens is ("gate open" in parted.step())
+    assert not parted.gate.is_open
     parted.step()
     assert parted.lifecycle.term is None
 
@@ -271,11 +290,11 @@ def test_a_lease_that_is_lost_while_a_term_begins_leaves_the_gate_closed(
 def test_a_new_term_right_after_the_old_one_is_begun_anew() -> None:
     parted = Parted().leading()
     parted.lifecycle.end_term()
-    parted.lifecycle.begin_term(2)
+    parted.lifecycle.begin_term(2, False)
 
     said = parted.step()
 
-    assert said.index("sweeper stop") < said.index("catch up") < said.index("gate open 2")
+    assert said.index("sweeper stop") < said.index("catch up") < said.index("gate open")
     assert parted.lifecycle.term == 2
 
 
@@ -289,6 +308,15 @@ def test_the_endpoint_is_asserted_again_and_tried_again_when_it_failed() -> None
     parted.endpoint_failure = None
     parted.cluster.clock.advance(1)
     assert parted.step() == ["point here"]
+
+
+def test_the_service_leads_nowhere_until_there_is_a_certificate() -> None:
+    parted = Parted()
+    parted.certificates.is_serving = False
+    assert "point here" not in parted.leading().said
+    parted.certificates.is_serving = True
+    parted.cluster.clock.advance(1)
+    assert ["point here"] == parted.step()
 
 
 def test_bypass_wakes_every_pod_that_waits_and_once_more_those_refused_meanwhile() -> None:
@@ -319,7 +347,7 @@ def test_a_term_that_begins_in_bypass_wakes_every_pod_that_waits() -> None:
     assert parted.step() == ["wake a"]
 
     parted.lifecycle.end_term()
-    parted.lifecycle.begin_term(2)
+    parted.lifecycle.begin_term(2, False)
     assert parted.step()[-1] == "wake a"
 
 
@@ -345,7 +373,7 @@ def test_the_leader_tells_of_its_mode_and_of_every_setting_that_is_not_used() ->
 
     parted.told.clear()
     parted.lifecycle.end_term()
-    parted.lifecycle.begin_term(2)
+    parted.lifecycle.begin_term(2, False)
     parted.step()
     assert 3 == len(parted.told)  # to those who look after a change of leader
 
@@ -421,11 +449,13 @@ def test_the_mode_follows_settings_and_pods(enabled: bool | None, bypass: bool, 
     if pods:
         cluster.add_pod("a")
 
-    assert mode_of(LiveSettings(enabled=enabled, bypass=bypass), cluster.allocator.pending_opted_in) is mode
+    assert (
+        mode_of(LiveSettings(enabled=enabled, bypass=bypass), cluster.allocator.pending_opted_in, lambda: True) is mode
+    )
 
 
 def run_until_it_points_here(parted: Parted) -> None:
-    parted.lifecycle.begin_term(0)
+    parted.lifecycle.begin_term(0, False)
     parted.lifecycle.start()
     wait_until(lambda: "point here" in parted.said)
 
@@ -438,7 +468,7 @@ def test_a_stop_clears_the_endpoint_that_this_pod_may_have_written(how: str) -> 
         parted.endpoint_failure = UnavailableError("no answer in time")
         run_until_it_points_here(parted)
     elif how == "its lease has run out":
-        parted.leading().is_open = False
+        parted.leading().gate.close()
         parted.lifecycle.begin_stop()
         parted.lifecycle.start()
     else:

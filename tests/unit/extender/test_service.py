@@ -99,7 +99,7 @@ def test_who_does_not_lead_answers_nobody_and_leaves_no_hold(bench: FilterBench,
 def test_an_answer_of_an_earlier_term_is_not_given(bench: FilterBench) -> None:
     pod = bench.cluster.add_pod("a")
     bench.cluster.drop_claim("a")
-    bench.live.shows[""] = lambda: setattr(bench.gate, "term", 2)
+    bench.live.shows[""] = lambda: setattr(bench.gate, "openings", 2)
     bench.fails(pod, NotReadyError)
 
 

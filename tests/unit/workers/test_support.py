@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import pytest
 
 from controller.errors import ClusterError, UnavailableError
 from controller.kube import resources
+from controller.kube.store import Store
+from controller.model.configured import setting_value
 from controller.model.versions import VERSION_SETTING
 from controller.workers.support import SupportWatch
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.saved import setting
 from tests.waiting import wait_until
 
 CRD = "diskschedules.longhorn.io"
@@ -20,9 +24,15 @@ class WatchedLonghorn:
     """Its settings and CRDs, and what looks at them."""
 
     def __init__(self, **settings: str) -> None:
-        self.settings: dict[str, str] | None = {name.replace("_", "-"): value for name, value in settings.items()}
         self.server = FakeApiServer()
-        self.watch = SupportWatch(lambda: self.settings, lambda name: self.server.get(resources.CRDS, None, name))
+        self.settings: Store[str] = Store("setting", setting_value)
+        self.watch = SupportWatch(self.server, self.settings)
+        self.set({name.replace("_", "-"): value for name, value in settings.items()})
+
+    def set(self, settings: Mapping[str, str]) -> None:
+        """As the watch shows them, all of them."""
+        self.settings.replace([setting(name, value) for name, value in settings.items()])
+        self.settings.synced.set()
 
     def problem(self) -> str:
         """After a look at it."""
@@ -36,8 +46,8 @@ class WatchedLonghorn:
 
 
 def test_nothing_is_said_before_the_settings_are_known() -> None:
-    longhorn = WatchedLonghorn()
-    longhorn.settings = None
+    longhorn = WatchedLonghorn(current_longhorn_version="v1.12.1")
+    longhorn.settings.synced.clear()
     longhorn.watch.run_once()
     assert longhorn.watch.current is None
 
@@ -46,7 +56,7 @@ def test_the_version_is_the_settings_and_follows_it() -> None:
     longhorn = WatchedLonghorn(current_longhorn_version="v1.8.1")
     assert "v1.8.1 is older" in longhorn.problem()
     for settings in ({VERSION_SETTING: "v1.12.1"}, {}):
-        longhorn.settings = settings
+        longhorn.set(settings)
         assert ("", settings.get(VERSION_SETTING)) == (longhorn.problem(), longhorn.version)
 
 
@@ -83,22 +93,20 @@ def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         longhorn.problem()
         longhorn.problem()
-        longhorn.settings = {VERSION_SETTING: "v1.8.0"}
+        longhorn.set({VERSION_SETTING: "v1.8.0"})
         longhorn.problem()
     said = [record.getMessage() for record in caplog.records]
     assert "Longhorn version=v1.12.1 supported" == said[0]
     assert said[1].startswith("Longhorn version=v1.8.0 not supported: ") and len(said) == 2
 
 
-def test_its_thread_looks_by_itself_and_at_once_when_told() -> None:
+def test_its_thread_looks_by_itself_and_at_once_when_a_setting_changes() -> None:
     longhorn = WatchedLonghorn()
-    longhorn.settings = None
+    longhorn.settings.synced.clear()
     longhorn.watch.start()
     try:
-        longhorn.settings = {VERSION_SETTING: "v1.12.1"}
-        wait_until(lambda: longhorn.version == "v1.12.1")
-        longhorn.settings = {VERSION_SETTING: "v1.11.3"}
-        longhorn.watch.worker.wake()
-        wait_until(lambda: longhorn.version == "v1.11.3")
+        for version in ("v1.12.1", "v1.11.3"):
+            longhorn.set({VERSION_SETTING: version})
+            wait_until(lambda version=version: longhorn.version == version)  # type: ignore[misc]
     finally:
         longhorn.watch.stop()

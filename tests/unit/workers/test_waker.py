@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from controller.allocator.outcome import Wakeup
 from controller.clock import Clock, SystemClock
 from controller.errors import NotFoundError, UnavailableError
+from controller.kube.api import Raw
+from controller.kube.resources import PODS, Resource
+from controller.settings import LiveSettings
 from controller.workers.waker import Waker, annotation_patch, condition_patch
+from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.waiting import wait_until
 
@@ -35,8 +39,9 @@ class Source:
         return None
 
 
-class Patcher:
+class Patcher(FakeApiServer):
     def __init__(self, **failing: Exception) -> None:
+        super().__init__()
         self.failing = failing
         self.sent: list[tuple[str, str, Any, str]] = []
 
@@ -44,18 +49,19 @@ class Patcher:
     def names(self) -> list[str]:
         return [name for _, name, _, _ in self.sent]
 
-    def patch_pod(self, namespace: str, name: str, patch: Mapping[str, Any], subresource: str) -> None:
+    def patch(self, resource: Resource, namespace: str | None, name: str, body: Any, **options: Any) -> Raw:
         if name in self.failing:
             raise self.failing[name]
-        self.sent.append((namespace, name, patch, subresource))
+        assert (PODS, "strategic") == (resource, options["kind"])
+        self.sent.append((str(namespace), name, body, options["subresource"]))
+        return {}
 
 
 def waker(
     source: Source, patcher: Patcher, *, annotation: bool = False, leading: bool = True, clock: Clock | None = None
 ) -> Waker:
-    return Waker(
-        source, patcher, clock or VirtualClock(), with_annotation=lambda: annotation, is_leading=lambda: leading
-    )
+    live = LiveSettings(wake_with_annotation=annotation)
+    return Waker(source, patcher, clock or VirtualClock(), live=lambda: live, is_leading=lambda: leading)
 
 
 def test_a_refused_pod_gets_a_condition_of_ours_through_its_status() -> None:
