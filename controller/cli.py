@@ -184,7 +184,7 @@ def _render(options: argparse.Namespace) -> int:
 
 def _remove_webhooks(options: argparse.Namespace) -> int:
     # Only `run` and this command need the client library.
-    from controller.installation.webhooks import remove_webhooks
+    from controller.installation.uninstall import remove_webhooks
     from controller.kube.api import ClientKubeApi
 
     try:

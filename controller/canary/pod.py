@@ -8,6 +8,7 @@ distinguishes it from another pod of that name.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Mapping
@@ -27,6 +28,18 @@ CALL_SECONDS: Final = 5.0
 _PLAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 _NEVER_PULLED: Final = "longhorn-scheduler-extender-canary:never-pulled"
 _NOBODY: Final = 65534
+# What the `restricted` Pod Security Standard asks of a pod, and of a container.
+POD_SECURITY: Final = {
+    "runAsNonRoot": True,
+    "runAsUser": _NOBODY,
+    "runAsGroup": _NOBODY,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_SECURITY: Final = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 
 
 def canary_name(scheduler: str) -> str:
@@ -56,23 +69,14 @@ def canary_body(scheduler: str, namespace: str, owner: Mapping[str, str]) -> Raw
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "restartPolicy": "Never",
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": _NOBODY,
-                "runAsGroup": _NOBODY,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": POD_SECURITY,
             "containers": [
                 {
                     "name": "canary",
                     "image": _NEVER_PULLED,
                     "imagePullPolicy": "Never",
                     "resources": {"requests": asked, "limits": asked},
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "readOnlyRootFilesystem": True,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
+                    "securityContext": CONTAINER_SECURITY,
                 }
             ],
         },
@@ -97,8 +101,7 @@ class Canaries:
     def _create(self, body: Raw, may_write: Callable[[], bool]) -> str:
         if not may_write():  # the fence: nothing is written outside a term
             raise ClusterError("this process no longer leads")
-        made = self._api.create(PODS, self._namespace, body, timeout=CALL_SECONDS)
-        return _uid(made)
+        return _uid(self._api.create(PODS, self._namespace, body, timeout=CALL_SECONDS))
 
     def _owner(self) -> dict[str, str]:
         lease = self._api.get(LEASES, self._namespace, self._lease, timeout=CALL_SECONDS)
@@ -126,10 +129,8 @@ class Canaries:
 
     def remove(self, name: str, uid: str) -> None:
         """Deletes it at once if it still has that uid. Like every unbound pod, it has no grace period."""
-        try:
+        with contextlib.suppress(NotFoundError, ConflictError):
             self._api.delete(PODS, self._namespace, name, uid=uid)
-        except (NotFoundError, ConflictError):
-            return
 
     def leftovers(self) -> list[tuple[str, str]]:
         """Name and uid of every canary that exists, including those of former leaders and of schedulers that are no

@@ -9,6 +9,7 @@ by itself that others are refused. What cannot be tried yet is reported as such,
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import ssl
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from controller.admission.configurations import PODS as PODS_ENTRIES
+from controller.canary.pod import CONTAINER_SECURITY, POD_SECURITY
 from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError
 from controller.kube.api import KubeApi, Raw
@@ -130,22 +132,8 @@ def _pod(target: CheckTarget) -> dict[str, Any]:
         "spec": {
             "schedulerName": target.scheduler_name,
             "automountServiceAccountToken": False,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65534,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [
-                {
-                    "name": "check",
-                    "image": f"{NAME}:never-pulled",
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "readOnlyRootFilesystem": True,
-                        "capabilities": {"drop": ["ALL"]},
-                    },
-                }
-            ],
+            "securityContext": POD_SECURITY,
+            "containers": [{"name": "check", "image": f"{NAME}:never-pulled", "securityContext": CONTAINER_SECURITY}],
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": NAME}}],
         },
     }
@@ -162,11 +150,10 @@ def _notes(api: KubeApi, target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def _data_of_settings(api: KubeApi, target: CheckTarget) -> dict[str, str] | None:
-    try:
+    with contextlib.suppress(NotFoundError):
         data: dict[str, str] | None = api.get(CONFIG_MAPS, target.namespace, target.config_map).get("data")
-    except NotFoundError:
-        return None
-    return data
+        return data
+    return None
 
 
 def _try_gate(api: KubeApi, target: CheckTarget) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from controller.admission.reconciler import (
     standing_of,
 )
 from controller.errors import ClusterError, ConfigError, ConflictError, UnavailableError
-from controller.installation.webhooks import remove_webhooks
+from controller.installation.uninstall import remove_webhooks
 from controller.kube.recorder import Target
 from controller.kube.resources import (
     CONFIG_MAPS,
