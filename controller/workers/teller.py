@@ -81,12 +81,13 @@ OF_CLAIMS: Final[Mapping[ClaimEventKind, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A pod, and the nodes that it was refused on; none: it was let through, by that decision."""
+    """A pod, and the nodes that it was refused on; none: something else is told of it, which is known already."""
 
     pod: Target
-    candidates: Sequence[str]
-    decision: Decision = Decision.REFUSED
-    is_fault: bool = False  # ours: it is answered by an error
+    candidates: Sequence[str] = ()
+    reason: str = NO_ROOM
+    text: str = ""
+    is_warning: bool = True  # what is none is told each time
 
 
 class Teller(Part):
@@ -109,17 +110,19 @@ class Teller(Part):
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
         """Never blocks, never raises. Refusals are reported at most once a minute. While a report still waits, the
         nodes of a new refusal are added to it: one attempt of kube-scheduler asks about some nodes by filter, and about
-        others by preempt.
+        others by preempt. A call that names no node is not reported.
         """
-        self._put(uid, Told(Target("Pod", namespace, name, uid), candidates))
+        if candidates:
+            self._put(uid, Told(Target("Pod", namespace, name, uid), candidates))
 
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None:
-        self._put(uid, Told(Target("Pod", namespace, name, uid), (), decision))
+        reason, text = LET_THROUGH[decision]
+        self._put(uid, Told(Target("Pod", namespace, name, uid), (), reason, text, is_warning=False))
 
     def broken(self, uid: str, namespace: str, name: str) -> None:
         """An internal rule was broken for that pod; reported at most once a minute. The details may name objects of
         others, so they only go to the log."""
-        self._put(uid, Told(Target("Pod", namespace, name, uid), (), is_fault=True))
+        self._put(uid, Told(Target("Pod", namespace, name, uid), (), FAULT, FAULT_TEXT))
 
     def tell_of_claims(self) -> None:
         """Reports what the allocator has found out about claims, each at most once a minute. The leader calls it from
@@ -162,14 +165,11 @@ class Teller(Part):
         with self._lock:
             last, earlier = self._told_at.get(uid), self._waiting.get(uid)
             if told.candidates and earlier is not None and earlier.candidates:
-                known = frozenset(earlier.candidates)
-                more = [name for name in told.candidates if name not in known]
-                self._waiting[uid] = Told(told.pod, [*earlier.candidates, *more])
+                together = tuple(dict.fromkeys((*earlier.candidates, *told.candidates)))
+                self._waiting[uid] = Told(told.pod, together)
                 return
-            is_repeatable = bool(told.candidates) or told.is_fault
-            if (is_repeatable and last is not None and now < last + EVERY_SECONDS) or (
-                uid not in self._waiting and len(self._waiting) >= QUEUE_LIMIT
-            ):
+            is_early = told.is_warning and last is not None and now < last + EVERY_SECONDS
+            if is_early or (earlier is None and len(self._waiting) >= QUEUE_LIMIT):
                 return
             self._remember(uid, now)
             self._waiting[uid] = told
@@ -179,29 +179,23 @@ class Teller(Part):
         """Reports on what has waited longest, pods first; the seconds until the next one, None if none waits."""
         began = self._clock.now()
         with self._lock:
-            uid, told = self._waiting.popitem(last=False) if self._waiting else ("", None)
+            told = self._waiting.popitem(last=False)[1] if self._waiting else None
             if told is None and not self._unplaced:
                 return None
             if told is None and began < self._rest_until:
                 return self._rest_until - began
             replica = self._unplaced.popitem(last=False)[0] if told is None else ""
         if told is not None:
-            self._tell_of_pod(uid, told)
+            self._tell_of_pod(told)
             return 0.0
         self._tell_of_replica(replica)
         self._rest_until = began + (1 + REST) * (self._clock.now() - began)
         return 0.0
 
-    def _tell_of_pod(self, uid: str, told: Told) -> None:
-        if told.is_fault:
-            self._recorder.note(told.pod, FAULT, FAULT_TEXT, is_warning=True)
-            return
-        if not told.candidates:
-            self._recorder.note(told.pod, *LET_THROUGH[told.decision])
-            return
-        text = self._allocator.account_of(uid, told.candidates)
+    def _tell_of_pod(self, told: Told) -> None:
+        text = told.text or self._allocator.account_of(told.pod.uid, told.candidates)
         if text:
-            self._recorder.note(told.pod, NO_ROOM, text, is_warning=True)
+            self._recorder.note(told.pod, told.reason, text, is_warning=told.is_warning)
 
     def _tell_of_replica(self, name: str) -> None:
         """Remembers why it finds no disk. Of a first copy its claim and pods are told, or else its Volume."""

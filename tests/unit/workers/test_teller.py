@@ -127,7 +127,11 @@ def test_a_pod_that_has_room_by_now_or_is_gone_is_not_told_of(scene: TellerBench
     scene.cluster.drop_pod("c")
     scene.cluster.drop_pod("a")
     scene.cluster.drop_claim("a")
+    assert [] == scene.tell()
 
+
+def test_a_call_that_names_no_node_is_not_told_of(scene: TellerBench) -> None:
+    scene.refuse("a")
     assert [] == scene.tell()
 
 
