@@ -97,44 +97,45 @@ def _standing_authorities(name: str, standing: Sequence[Mapping[str, Any]]) -> s
 
 def _pods(wanted: WantedEntries, place: WebhookPlace) -> Raw:
     """New pods with claims, unless their namespace's label keeps them out."""
-    return _pod_entry(
-        PODS, wanted, place, {"key": names.OPT_IN_MARK, "operator": "NotIn", "values": _SAID_NO}, [_not_opted_out()]
-    )
+    return _pod_entry(PODS, wanted, place, "NotIn", _condition("is-not-opted-out", f"{_MARK} != 'false'"))
 
 
 def _marked_pods(wanted: WantedEntries, place: WebhookPlace) -> Raw:
     """In namespaces whose label keeps pods out: pods that ask to opt in themselves."""
-    return _pod_entry(
-        MARKED_PODS, wanted, place, {"key": names.OPT_IN_MARK, "operator": "In", "values": _SAID_NO}, [_opted_in()]
-    )
+    return _pod_entry(MARKED_PODS, wanted, place, "In", _condition("is-opted-in", f"{_MARK} == 'true'"))
 
 
-def _pod_entry(name: str, wanted: WantedEntries, place: WebhookPlace, mark: Raw, conditions: Sequence[Raw]) -> Raw:
+def _pod_entry(name: str, wanted: WantedEntries, place: WebhookPlace, operator: str, condition: Raw) -> Raw:
+    """`operator`: what the namespace's label has to be to those that keep pods out."""
     left_alone = sorted({place.namespace, *place.excluded})
+    where = [
+        {"key": NAMESPACE_NAME, "operator": "NotIn", "values": left_alone},
+        {"key": names.OPT_IN_MARK, "operator": operator, "values": _SAID_NO},
+    ]
     return {
-        **_entry(name, "/mutate-pods", place, _rule("CREATE", "", "v1", "pods")),
-        "timeoutSeconds": POD_SECONDS,
-        "failurePolicy": "Ignore",
-        "sideEffects": "None",
-        "reinvocationPolicy": "IfNeeded",
-        "namespaceSelector": {
-            "matchExpressions": [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": left_alone}, mark]
-        },
-        "matchConditions": [_has_claims(), _is_unbound(), _names_scheduler(wanted.schedulers), *conditions],
+        **_mutating(name, "/mutate-pods", POD_SECONDS, place),
+        "namespaceSelector": {"matchExpressions": where},
+        "matchConditions": [_HAS_CLAIMS, _IS_UNBOUND, _names_scheduler(wanted.schedulers), condition],
     }
 
 
 def _share_managers(place: WebhookPlace) -> Raw:
     """Longhorn's share-manager pods as it creates them: without claims, in a namespace whose pods are left alone."""
     return {
-        **_entry(SHARE_MANAGERS, "/mutate-share-managers", place, _rule("CREATE", "", "v1", "pods")),
-        "timeoutSeconds": SHARE_MANAGER_SECONDS,
+        **_mutating(SHARE_MANAGERS, "/mutate-share-managers", SHARE_MANAGER_SECONDS, place),
+        "namespaceSelector": {"matchLabels": {NAMESPACE_NAME: place.namespace}},
+        "objectSelector": {"matchLabels": dict(SHARE_MANAGER_LABELS)},
+        "matchConditions": [_IS_UNBOUND],
+    }
+
+
+def _mutating(name: str, path: str, seconds: int, place: WebhookPlace) -> Raw:
+    return {
+        **_entry(name, path, place, _rule("CREATE", "", "v1", "pods")),
+        "timeoutSeconds": seconds,
         "failurePolicy": "Ignore",
         "sideEffects": "None",
         "reinvocationPolicy": "IfNeeded",
-        "namespaceSelector": {"matchLabels": {NAMESPACE_NAME: place.namespace}},
-        "objectSelector": {"matchLabels": dict(SHARE_MANAGER_LABELS)},
-        "matchConditions": [_is_unbound()],
     }
 
 
@@ -199,41 +200,12 @@ def _condition(name: str, expression: str) -> Raw:
     return {"name": name, "expression": expression}
 
 
-def _has_claims() -> Raw:
-    return _condition(
-        "has-claims",
-        "has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))",
-    )
-
-
-def _is_unbound() -> Raw:
-    return _condition("is-unbound", "!has(object.spec.nodeName) || object.spec.nodeName == ''")
-
-
 def _names_scheduler(schedulers: Sequence[str]) -> Raw:
     listed = ", ".join(map(_text, sorted(schedulers)))
     return _condition(
         "asks-a-wired-scheduler",
         "(has(object.spec.schedulerName) && object.spec.schedulerName != '' "
         f"? object.spec.schedulerName : 'default-scheduler') in [{listed}]",
-    )
-
-
-def _not_opted_out() -> Raw:
-    return _condition("is-not-opted-out", f"{_mark()} != 'false'")
-
-
-def _opted_in() -> Raw:
-    return _condition("is-opted-in", f"{_mark()} == 'true'")
-
-
-def _mark() -> str:
-    """The pod's own mark for opting in, in lower case: its annotation, or else its label."""
-    key = _text(names.OPT_IN_MARK)
-    said = [f"has(object.metadata.{place}) && {key} in object.metadata.{place}" for place in ("annotations", "labels")]
-    return (
-        f"({said[0]} ? object.metadata.annotations[{key}].lowerAscii() "
-        f": {said[1]} ? object.metadata.labels[{key}].lowerAscii() : '')"
     )
 
 
@@ -255,3 +227,17 @@ def _has(root: str, field: str) -> str:
 def _text(value: str) -> str:
     """A CEL string; JSON's escapes are among CEL's."""
     return json.dumps(value, ensure_ascii=True)
+
+
+def _mark_in(place: str, otherwise: str) -> str:
+    """The pod's mark for opting in, in lower case."""
+    marks, key = f"object.metadata.{place}", _text(names.OPT_IN_MARK)
+    return f"has({marks}) && {key} in {marks} ? {marks}[{key}].lowerAscii() : {otherwise}"
+
+
+_MARK: Final = "(" + _mark_in("annotations", _mark_in("labels", "''")) + ")"  # its annotation, or else its label
+_IS_UNBOUND: Final = _condition("is-unbound", "!has(object.spec.nodeName) || object.spec.nodeName == ''")
+_HAS_CLAIMS: Final = _condition(
+    "has-claims",
+    "has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))",
+)
