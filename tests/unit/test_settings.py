@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from controller.errors import ConfigError
+from controller.process.flags import split_names
 from controller.settings import (
     AUTHORITY,
     ENABLED,
@@ -30,6 +31,10 @@ def test_the_enhancements_settings_have_its_names_and_defaults() -> None:
     assert (False, 5, 5) == (live.enabled, live.pod_scheduling_timeout_seconds, live.node_reservation_timeout_seconds)
     live, _ = live_settings({**ON, NAME: "0", "scheduler-extender-node-reservation-timeout": "7"}, {})
     assert (True, 0, 7) == (live.enabled, live.pod_scheduling_timeout_seconds, live.node_reservation_timeout_seconds)
+
+
+def test_scheduler_names_are_split_at_commas_and_named_once() -> None:
+    assert ["a", "b"] == split_names(" a, b,,a ")
 
 
 def test_a_longhorn_setting_of_the_same_name_wins() -> None:

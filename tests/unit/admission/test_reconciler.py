@@ -369,7 +369,6 @@ def test_former_names_are_removed(rig: ReconcilerRig) -> None:
 def test_a_former_rule_stands_until_the_new_one_does(rig: ReconcilerRig) -> None:
     of_an_earlier_release(rig)
     rig.authorities = b""  # not known yet: those that the former one stands with
-
     rig.fail(UnavailableError("503"), "replace")
     rig.step()
     assert FORMER_NAME in mutating_names(rig)

@@ -58,7 +58,6 @@ def test_a_directory_is_followed_in_place_of_a_secret(tmp_path: Path) -> None:
     found.start()
     assert not found.is_serving
     assert "tls.crt" in found.problems[0]
-
     files.put(server_of(ca), ca.certificate)
     wait_until(lambda: tls.context is not None and not found.problems)
     assert {"server", "ca"} == found.expiries().keys()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,7 +15,7 @@ from controller.assembly.configuration import Configured, mode_of
 from controller.assembly.lifecycle import RULE_OUT_SECONDS, Lifecycle, Parts
 from controller.clock import Clock
 from controller.election.gate import Gate
-from controller.errors import NotLeaderError, SchedulerError, UnavailableError
+from controller.errors import NotLeaderError, UnavailableError
 from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import LonghornSettings
 from controller.placement.plan_objects import Loaded
@@ -26,26 +26,40 @@ from tests.fakes.builders import GIB, TestCluster, replica, volume
 from tests.waiting import wait_until
 
 
+class Said(list[str]):
+    """What the parts were asked, in order; `fails`: what is raised at a line that begins so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails: dict[str, Exception] = {}
+
+    def note(self, line: str) -> None:
+        self.append(line)
+        for start, failure in self.fails.items():
+            if line.startswith(start):
+                raise failure
+
+
 class Named:
     """A part that writes down what it is asked."""
 
     workers: Sequence[Worker] = ()
     is_synced = catches_up = True
 
-    def __init__(self, name: str, said: list[str]) -> None:
+    def __init__(self, name: str, said: Said) -> None:
         self.name, self.said = name, said
 
     def start(self) -> None:
-        self.said.append(f"{self.name} start")
+        self.said.note(f"{self.name} start")
 
     def stop(self) -> None:
-        self.said.append(f"{self.name} stop")
+        self.said.note(f"{self.name} stop")
 
     def wake(self, wakeups: Iterable[Wakeup]) -> None:
-        self.said.append("wake " + ",".join(sorted(wakeup.name for wakeup in wakeups)))
+        self.said.note("wake " + ",".join(sorted(wakeup.name for wakeup in wakeups)))
 
     def catch_up(self, timeout: float) -> bool:
-        self.said.append("catch up")
+        self.said.note("catch up")
         return self.catches_up
 
     def state(self) -> StoreState:
@@ -55,17 +69,17 @@ class Named:
 class SaidGate(Gate):
     """One whose Lease is always renewed, and that writes down what it is asked."""
 
-    def __init__(self, clock: Clock, said: list[str]) -> None:
+    def __init__(self, clock: Clock, said: Said) -> None:
         super().__init__(clock)
         self.said = said
         self.renewed(clock.now(), clock.now_utc().timestamp(), float("inf"))
 
     def open(self) -> None:
-        self.said.append("gate open")
+        self.said.note("gate open")
         super().open()
 
     def close(self) -> None:
-        self.said.append("gate close")
+        self.said.note("gate close")
         super().close()
 
 
@@ -78,14 +92,11 @@ class Parted:
 
     def __init__(self) -> None:
         self.cluster = TestCluster(live=LiveSettings(enabled=True))
-        self.said: list[str] = []
+        self.said = Said()
         self.told: list[tuple[str, bool]] = []
         self.live = LiveSettings(enabled=True)
         self.problems: dict[str, str] = {}
-        self.endpoint_failure: UnavailableError | None = None
-        self.fence_failure: SchedulerError | None = None
         self.record: list[Allocation] = []
-        self.record_failure: SchedulerError | None = None
         self.no_pod_opts_in = True
         self.gate = SaidGate(self.cluster.clock, self.said)
         self.certificates = LaterCertificates()
@@ -95,8 +106,8 @@ class Parted:
             self.cluster.allocator,
             self.gate,
             [self.follower],
-            lambda: self.read_settings(),  # noqa: PLW0108
-            lambda: self.said.append("end"),
+            self.read_settings,
+            lambda: self.said.note("end"),
         )
         self.lifecycle.conduct(
             Parts(
@@ -114,37 +125,31 @@ class Parted:
         )
 
     def fence(self, term: int) -> None:
-        self.said.append(f"fence {term}")
-        if self.fence_failure is not None:
-            raise self.fence_failure
+        self.said.note(f"fence {term}")
 
     def load(self, term: int) -> Loaded:
-        self.said.append(f"load {term}")
+        self.said.note(f"load {term}")
         return Loaded()
 
     def load_record(self) -> list[Allocation]:
-        self.said.append("load record")
-        if self.record_failure is not None:
-            raise self.record_failure
+        self.said.note("load record")
         return self.record
 
     def changed(self) -> None:
         """The gate looks again."""
 
     def end(self) -> None:
-        self.said.append("store plans and holds")
+        self.said.note("store plans and holds")
 
     def point_here(self) -> None:
-        self.said.append("point here")
-        if self.endpoint_failure is not None:
-            raise self.endpoint_failure
+        self.said.note("point here")
 
     def clear(self) -> None:
-        self.said.append("clear")
-        if self.endpoint_failure is not None:
-            raise self.endpoint_failure
+        self.said.note("clear")
 
     def read_settings(self) -> Configured:
+        if "settings" in self.said.fails:
+            raise self.said.fails["settings"]
         return Configured(self.live, LonghornSettings(), dict(self.problems))
 
     def step(self) -> list[str]:
@@ -168,100 +173,80 @@ class Parted:
         self.elected().lifecycle.step()
         return self
 
+    def lead_again(self) -> Parted:
+        """The Lease was lost and won in the next term, and nothing was done about either yet."""
+        self.lifecycle.end_term()
+        self.lifecycle.begin_term(2, False)
+        return self
+
     def set_live(self, **fields: object) -> None:
         self.live = replace(self.live, **fields)  # type: ignore[arg-type]
         self.lifecycle.settings_changed()
+
+
+BEGINNING = ["fence 1", "catch up", "load 1", "load record", "gate open", "sweeper start", "waker start", "point here"]
+AWAY = UnavailableError("away")
 
 
 def test_nobody_stands_for_election_before_the_stores_are_synced() -> None:
     parted = Parted()
     parted.follower.is_synced = False
     assert parted.step() == []
-
     parted.follower.is_synced = True
-    assert parted.step() == ["elector start"]
-    assert parted.step() == []
+    assert [parted.step(), parted.step()] == [["elector start"], []]
 
 
 def test_a_term_begins_with_caught_up_stores_and_ends_its_beginning_with_the_endpoint() -> None:
-    parted = Parted()
-    parted.step()
-
-    parted.lifecycle.begin_term(7, False)
-
-    assert parted.step() == [
-        "fence 7",
-        "catch up",
-        "load 7",
-        "load record",
-        "gate open",
-        "sweeper start",
-        "waker start",
-        "point here",
-    ]
-    assert parted.lifecycle.term == 7
-
-
-def test_the_gate_stays_closed_until_the_stores_have_caught_up() -> None:
     parted = Parted().elected()
-    parted.follower.catches_up = False
-    assert parted.step() == ["fence 1", "catch up"]
-
-    parted.follower.catches_up = True
-    assert parted.step()[:5] == ["fence 1", "catch up", "load 1", "load record", "gate open"]
+    assert parted.step() == BEGINNING
+    assert parted.lifecycle.term == 1
 
 
-@pytest.mark.parametrize("fault", [UnavailableError("away"), NotLeaderError("over")])
-def test_nothing_is_decided_before_a_former_leader_is_fenced_off(fault: SchedulerError) -> None:
+@pytest.mark.parametrize(
+    ("what", "fault"),
+    [("fence", AWAY), ("fence", NotLeaderError("over")), ("catch up", AWAY), ("catch up", None), ("load record", AWAY)],
+)
+def test_the_gate_stays_closed_until_the_former_leader_is_fenced_off_and_all_it_left_is_known(
+    what: str, fault: Exception | None
+) -> None:
     parted = Parted().elected()
-    parted.fence_failure = fault
-    assert parted.step() == ["fence 1"]
+    parted.follower.catches_up = fault is not None
+    parted.said.fails = {what: fault} if fault is not None else {}
+    said = parted.step()
+    assert said == BEGINNING[: len(said)]
+    assert said[-1].startswith(what) and not parted.gate.is_open
+    parted.said.fails, parted.follower.catches_up = {}, True
+    assert parted.step() == BEGINNING
 
-    parted.fence_failure = None
-    assert parted.step()[:2] == ["fence 1", "catch up"]
+
+def test_a_fault_of_ours_while_a_store_catches_up_is_not_swallowed() -> None:
+    parted = Parted().elected()
+    parted.said.fails = {"catch up": ValueError("odd")}
+    with pytest.raises(ValueError, match="odd"):
+        parted.lifecycle.step()
+    assert not parted.gate.is_open
+    parted.said.fails = {}
+    assert parted.step() == BEGINNING
 
 
-def test_nothing_is_decided_before_it_is_read_what_the_leader_before_gave_by_name() -> None:
+def test_what_the_leader_before_gave_by_name_is_known_when_the_term_begins() -> None:
     parted = Parted()
     parted.live = replace(parted.live, allocation_authority="disk-scheduler")
     parted.elected()
     parted.cluster.add_node("n1")
     parted.cluster.allocator.observe_volume("v", volume("v"))
     parted.cluster.allocator.observe_replica("r", replica("r", "v"))
-    parted.record_failure = UnavailableError("away")
     parted.record = [Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", GIB)]
-    assert parted.step() == ["fence 1", "catch up", "load 1", "load record"]
     assert parted.cluster.allocator.record.waiting() == 0
-
-    parted.record_failure = None
-    assert "gate open" in parted.step()
+    assert parted.step() == BEGINNING
     assert parted.cluster.allocator.record.waiting() == 1
-
-
-@pytest.mark.parametrize("fault", [UnavailableError("away"), ValueError("odd")], ids=["expected", "not expected"])
-def test_a_fault_while_a_store_catches_up_keeps_the_gate_closed_and_is_not_swallowed(
-    fault: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parted = Parted().elected()
-
-    def fail(_timeout: float) -> bool:
-        raise fault
-
-    with monkeypatch.context() as broken:
-        broken.setattr(parted.follower, "catch_up", fail)
-        with pytest.raises(ValueError) if isinstance(fault, ValueError) else nullcontext():
-            parted.lifecycle.step()
-    assert not parted.gate.is_open
-    assert parted.step()[:5] == ["fence 1", "catch up", "load 1", "load record", "gate open"]
 
 
 def test_losing_the_lease_closes_the_gate_first_and_in_the_electors_own_thread() -> None:
     parted = Parted().leading()
     parted.said.clear()
-
     parted.lifecycle.end_term()
     assert parted.said == ["gate close"]
-
     assert parted.step() == ["gate close", "waker stop", "sweeper stop"]
     assert parted.lifecycle.term is None
 
@@ -280,7 +265,6 @@ def test_a_lease_that_is_lost_while_a_term_begins_leaves_the_gate_closed(
         return answer
 
     monkeypatch.setattr(part, name, lost_meanwhile)
-
     assert opens is ("gate open" in parted.step())
     assert not parted.gate.is_open
     parted.step()
@@ -288,12 +272,8 @@ def test_a_lease_that_is_lost_while_a_term_begins_leaves_the_gate_closed(
 
 
 def test_a_new_term_right_after_the_old_one_is_begun_anew() -> None:
-    parted = Parted().leading()
-    parted.lifecycle.end_term()
-    parted.lifecycle.begin_term(2, False)
-
+    parted = Parted().leading().lead_again()
     said = parted.step()
-
     assert said.index("sweeper stop") < said.index("catch up") < said.index("gate open")
     assert parted.lifecycle.term == 2
 
@@ -302,10 +282,9 @@ def test_the_endpoint_is_asserted_again_and_tried_again_when_it_failed() -> None
     parted = Parted().leading()
     assert parted.step() == []
     parted.cluster.clock.advance(10)
-    parted.endpoint_failure = UnavailableError("503")
-    assert parted.step() == ["point here"]
-    assert parted.step() == []
-    parted.endpoint_failure = None
+    parted.said.fails = {"point here": AWAY}
+    assert [parted.step(), parted.step()] == [["point here"], []]
+    parted.said.fails = {}
     parted.cluster.clock.advance(1)
     assert parted.step() == ["point here"]
 
@@ -323,9 +302,8 @@ def test_bypass_wakes_every_pod_that_waits_and_once_more_those_refused_meanwhile
     parted = Parted().leading()
     parted.cluster.add_pod("a")
     parted.cluster.add_pod("b")
-
+    parted.no_pod_opts_in = False  # which bypass does not wait for
     parted.set_live(bypass=True)
-
     assert parted.step() == ["point here", "wake a,b"]
     assert parted.lifecycle.mode is Mode.BYPASS
     assert parted.step() == []
@@ -341,14 +319,10 @@ def test_a_term_that_begins_in_bypass_wakes_every_pod_that_waits() -> None:
     parted.cluster.add_pod("a")
     parted.set_live(bypass=True)
     parted.elected()
-
     assert parted.step()[-2:] == ["point here", "wake a"]
     parted.cluster.clock.advance(2)
     assert parted.step() == ["wake a"]
-
-    parted.lifecycle.end_term()
-    parted.lifecycle.begin_term(2, False)
-    assert parted.step()[-1] == "wake a"
+    assert parted.lead_again().step()[-1] == "wake a"
 
 
 def test_the_leader_tells_of_its_mode_and_of_every_setting_that_is_not_used() -> None:
@@ -372,27 +346,11 @@ def test_the_leader_tells_of_its_mode_and_of_every_setting_that_is_not_used() ->
     assert (mode[0].startswith("SchedulerExtenderMode Mode bypass: "), mode[1]) == (True, True)
 
     parted.told.clear()
-    parted.lifecycle.end_term()
-    parted.lifecycle.begin_term(2, False)
-    parted.step()
+    parted.lead_again().step()
     assert 3 == len(parted.told)  # to those who look after a change of leader
 
 
-def test_switched_off_it_lets_pods_pass_that_still_carry_the_resource_and_then_closes() -> None:
-    parted = Parted().leading()
-    parted.cluster.add_pod("a")
-
-    parted.set_live(enabled=False)
-    assert parted.next_mode() == "bypass"
-
-    parted.cluster.change_pod("a", node_name="n1")
-    assert (parted.step(), parted.lifecycle.mode) == (["clear"], Mode.CLOSED)
-
-    parted.cluster.add_pod("late")
-    assert (parted.step(), parted.lifecycle.mode) == (["point here", "wake late"], Mode.BYPASS)
-
-
-def test_switched_off_pods_stop_opting_in_first_then_it_lets_pods_pass_and_then_it_closes() -> None:
+def test_switched_off_pods_stop_opting_in_first_then_those_that_ask_are_let_through_and_then_it_closes() -> None:
     parted = Parted().leading()
     parted.no_pod_opts_in = False
     parted.cluster.add_pod("a")
@@ -401,7 +359,11 @@ def test_switched_off_pods_stop_opting_in_first_then_it_lets_pods_pass_and_then_
     parted.no_pod_opts_in = True
     assert parted.next_mode() == "bypass"
     parted.cluster.change_pod("a", node_name="n1")
-    assert parted.next_mode() == "closed"
+    assert (parted.step(), parted.lifecycle.mode) == (["clear"], Mode.CLOSED)
+    parted.cluster.add_pod("late")
+    assert (parted.step(), parted.lifecycle.mode) == (["point here", "wake late"], Mode.BYPASS)
+    parted.set_live(enabled=True)
+    assert (parted.step(), parted.lifecycle.mode) == (["point here"], Mode.ACTIVE)
 
 
 def test_a_rule_that_cannot_be_taken_out_delays_bypass_for_seconds_and_closing_for_ever() -> None:
@@ -412,24 +374,6 @@ def test_a_rule_that_cannot_be_taken_out_delays_bypass_for_seconds_and_closing_f
     for seconds, mode in ((RULE_OUT_SECONDS - 0.1, "active"), (0.1, "bypass"), (3_600, "bypass")):
         parted.cluster.clock.advance(seconds)
         assert parted.next_mode() == mode
-
-
-def test_bypass_waits_for_no_rule() -> None:
-    parted = Parted().leading()
-    parted.no_pod_opts_in = False
-    parted.set_live(bypass=True)
-    assert parted.next_mode() == "bypass"
-
-
-def test_switched_on_again_it_decides_again() -> None:
-    parted = Parted().leading()
-    parted.set_live(enabled=False)
-    parted.step()
-
-    parted.set_live(enabled=True)
-
-    assert parted.step() == ["point here"]
-    assert parted.lifecycle.mode is Mode.ACTIVE
 
 
 @pytest.mark.parametrize(
@@ -445,13 +389,10 @@ def test_switched_on_again_it_decides_again() -> None:
     ],
 )
 def test_the_mode_follows_settings_and_pods(enabled: bool | None, bypass: bool, pods: bool, mode: Mode) -> None:
-    cluster = TestCluster()
+    cluster, live = TestCluster(), LiveSettings(enabled=enabled, bypass=bypass)
     if pods:
         cluster.add_pod("a")
-
-    assert (
-        mode_of(LiveSettings(enabled=enabled, bypass=bypass), cluster.allocator.pending_opted_in, lambda: True) is mode
-    )
+    assert mode_of(live, cluster.allocator.pending_opted_in, lambda: True) is mode
 
 
 def run_until_it_points_here(parted: Parted) -> None:
@@ -465,7 +406,7 @@ def test_a_stop_clears_the_endpoint_that_this_pod_may_have_written(how: str) -> 
     """Also when another worker in it did, and died."""
     parted = Parted()
     if how == "its answer to the write was lost":
-        parted.endpoint_failure = UnavailableError("no answer in time")
+        parted.said.fails = {"point here": AWAY}
         run_until_it_points_here(parted)
     elif how == "its lease has run out":
         parted.leading().gate.close()
@@ -479,34 +420,15 @@ def test_a_stop_clears_the_endpoint_that_this_pod_may_have_written(how: str) -> 
     assert "clear" in parted.said
 
 
-def test_a_stop_goes_on_where_the_endpoint_cannot_be_cleared() -> None:
+@pytest.mark.parametrize("fails", [{}, {"clear": AWAY}], ids=["done", "not done"])
+def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours(fails: dict[str, Exception]) -> None:
     parted = Parted()
     run_until_it_points_here(parted)
-    parted.endpoint_failure = UnavailableError("no answer in time")
-
+    parted.said.fails = fails
     parted.lifecycle.stop()
-
-    assert ["clear", "elector stop"] == [line for line in parted.said if line in ("clear", "elector stop")]
-
-
-def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours() -> None:
-    parted = Parted()
-    run_until_it_points_here(parted)
-
-    parted.lifecycle.stop()
-
-    ending = parted.said[parted.said.index("waker start") :]
-    assert [line for line in ending if line != "point here"] == [
-        "waker start",
-        "gate close",
-        "store plans and holds",
-        "clear",
-        "elector stop",
-        "waker stop",
-        "sweeper stop",
-        "recorder stop",
-        "informer stop",
-    ]
+    ending = [line for line in parted.said[parted.said.index("waker start") :] if line != "point here"]
+    closing = ["waker start", "gate close", "store plans and holds", "clear", "elector stop"]
+    assert ending == [*closing, "waker stop", "sweeper stop", "recorder stop", "informer stop"]
 
 
 def test_a_table_that_could_not_be_rebuilt_ends_the_process() -> None:
@@ -525,18 +447,14 @@ def test_a_stop_that_is_asked_for_while_the_parts_start_is_heard(monkeypatch: py
 @pytest.mark.parametrize("part", ["settings", "allocator"])
 def test_settings_that_could_not_be_applied_are_applied_again(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parted = Parted()
-
-    def fail(*_: object) -> None:
-        raise UnavailableError("odd")
-
-    with monkeypatch.context() as broken:
-        if part == "settings":
-            broken.setattr(parted, "read_settings", fail)
-        else:
-            broken.setattr(parted.cluster.allocator, "configure", fail)
-        with pytest.raises(UnavailableError):
-            parted.lifecycle.step()
+    if part == "settings":
+        parted.said.fails = {"settings": AWAY}
+    else:
+        monkeypatch.setattr(parted.cluster.allocator, "configure", Mock(side_effect=[AWAY, None]))
+    with pytest.raises(UnavailableError):
+        parted.lifecycle.step()
     assert parted.lifecycle.configured is None
+    parted.said.fails = {}
     parted.lifecycle.step()
     assert parted.lifecycle.configured is not None
 
@@ -552,5 +470,4 @@ def test_a_stop_that_is_asked_for_twice_at_once_is_begun_once(monkeypatch: pytes
 
     monkeypatch.setattr(parted.lifecycle.worker, "begin_stop", begin)
     parted.lifecycle.begin_stop()
-
     assert begun == ["begun"]

@@ -89,7 +89,6 @@ def page() -> Iterator[Page]:
 
 def test_the_four_metrics_of_the_enhancement_have_their_names_types_and_labels(page: Page) -> None:
     families = page.families()
-
     for name, (kind, labels) in PROPOSAL.items():
         assert families[name].type == kind
         assert {label for sample in families[name].samples for label in sample.labels} - {"le"} == labels
@@ -115,13 +114,10 @@ def test_holds_are_counted_with_their_bytes_and_their_age(page: Page) -> None:
     page.cluster.add_pod("a", gib=100)
     page.cluster.filter("a", "n1")
     page.cluster.clock.advance(1.5)
-
     assert page.value("holds", state="held") == 1
     assert page.value("hold_bytes", state="held") == 100 * GIB
     assert page.value("oldest_hold_seconds") == 1.5
-
     page.cluster.change_pod("a", node_name="n1")
-
     assert page.value("holds", state="held") == 0
     assert page.value("hold_bytes", state="planned") == 100 * GIB
     assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="true") == 1
@@ -140,7 +136,6 @@ def test_an_expired_hold_counts_as_not_scheduled(page: Page) -> None:
     page.cluster.clock.advance(6)
     (due,) = page.cluster.allocator.due()
     page.cluster.allocator.expire(due)
-
     assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="false") == 1
     assert page.value("holds_ended_total", how="expired") == 1
 
@@ -149,7 +144,6 @@ def test_an_expansion_that_was_never_seen_is_counted(page: Page) -> None:
     name = page.cluster.add_volume("a")
     page.cluster.allocator.expansions.hold(GrowthRequest(name, 200 * GIB))
     assert page.value("expansion_holds_expired_total") == 0
-
     page.cluster.clock.advance(HOLD_SECONDS)
     page.cluster.expire_growth(name)
     assert page.value("expansion_holds_expired_total") == 1
@@ -188,7 +182,6 @@ def test_a_nomination_that_came_to_nothing_is_counted(page: Page) -> None:
     page.cluster.allocator.nodes_with_room(page.cluster.pods["p"].uid, ["n1"])
     page.cluster.change_pod("p", nominated_node="n1")
     assert page.value("nominations_expired_total") == 0
-
     page.cluster.clock.advance(APPROVAL_SECONDS)
     page.cluster.allocator.sweep()
     assert page.value("nominations_expired_total") == 1
@@ -198,7 +191,6 @@ def test_durations_are_counted_once_however_they_are_taken(page: Page) -> None:
     page.metrics.take_records(
         [(NODE_RESERVATION, 2.0, True), (NODE_RESERVATION, 9.0, False), (SCHEDULING_WAIT, 1, False)]
     )
-
     assert page.value("node_reservation_duration_seconds_sum", replicas_scheduled="true") == 2
     assert page.value("node_reservation_duration_seconds_sum", replicas_scheduled="false") == 9
     assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="false") == 1
@@ -233,7 +225,6 @@ def test_stores_wakeups_and_settings_are_shown(page: Page) -> None:
 def test_no_label_names_a_pod_or_a_volume(page: Page) -> None:
     page.cluster.add_pod("very-special-name")
     page.cluster.filter("very-special-name", "n1")
-
     assert "very-special-name" not in page.get("/metrics")[1]
 
 

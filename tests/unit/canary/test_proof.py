@@ -12,16 +12,16 @@ import pytest
 from controller.canary import proof as wired
 from controller.canary.build import LeaseEvents, LeaseWatch
 from controller.canary.pod import NAME_PREFIX, Canaries, canary_body, canary_name
-from controller.canary.proof import Finding, Recognition, Wiring, WiringProof
+from controller.canary.proof import Finding, Outcome, Recognition, Wiring, WiringProof
 from controller.canary.prover import VERDICT_SECONDS, WiringProver
 from controller.errors import ClusterError, UnavailableError
 from controller.follow.kinds import interesting_pod
 from controller.kube import resources
-from controller.kube.resources import LEASES, PODS
+from controller.kube.recorder import Recorder
+from controller.kube.resources import EVENTS, LEASES, PODS
 from controller.kube.store import Change, Store
 from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE, SECOND_SCHEDULER
 from controller.model.workload import Pod
-from controller.process.flags import split_names
 from controller.settings import LiveSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
@@ -111,10 +111,10 @@ def with_condition(raw: Raw, message: str) -> Raw:
     return {**raw, "status": {"phase": "Pending", "conditions": [condition]}}
 
 
-def real_pod(name: str = "web-0", *, scheduler: str = SCHEDULER, uid: str = "") -> Raw:
+def real_pod(name: str = "web-0", *, scheduler: str = SCHEDULER) -> Raw:
     asked = {"requests": {EXTENDER_RESOURCE: "1"}}
     return {
-        "metadata": {"name": name, "namespace": "ns", "uid": uid or f"uid-{name}"},
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
         "spec": {"schedulerName": scheduler, "containers": [{"name": "c", "resources": asked}]},
     }
 
@@ -174,40 +174,51 @@ def test_a_canarys_name_is_a_pods_name_whatever_the_schedulers_is(scheduler: str
     assert rest and rest[0].isalnum() and rest[-1].isalnum() and rest == rest.lower() and "_" not in rest
 
 
-def test_a_canary_is_owned_by_our_lease(sent: ProofBench) -> None:
-    (owner,) = sent.canary()["metadata"]["ownerReferences"]
-    assert ("Lease", LEASE) == (owner["kind"], owner["name"])
-    assert sent.api.get(LEASES, NAMESPACE, LEASE)["metadata"]["uid"] == owner["uid"]
-
-
-def test_each_scheduler_name_has_a_canary_of_its_own() -> None:
+def test_each_scheduler_has_a_canary_of_its_own_that_our_lease_owns() -> None:
     bench = ProofBench("one", "two")
     bench.proof.leases_changed([Change(f"{NAMESPACE}/{name}", None, "holder") for name in ("one", "two")])
     bench.step()
-    assert {"one", "two"} == {raw["spec"]["schedulerName"] for raw in bench.api.canaries()}
-    assert 2 == len({raw["metadata"]["name"] for raw in bench.api.canaries()})
+    canaries = bench.api.canaries()
+    assert {"one", "two"} == {raw["spec"]["schedulerName"] for raw in canaries}
+    assert 2 == len({raw["metadata"]["name"] for raw in canaries})
+    uid = bench.api.get(LEASES, NAMESPACE, LEASE)["metadata"]["uid"]
+    owners = [owner for raw in canaries for owner in raw["metadata"]["ownerReferences"]]
+    assert [("Lease", LEASE, uid)] * 2 == [(owner["kind"], owner["name"], owner["uid"]) for owner in owners]
 
 
 # Verdicts
 
 
-def test_a_canary_that_the_extender_is_asked_about_shows_a_wired_scheduler_and_goes_at_once(sent: ProofBench) -> None:
+def place(bench: ProofBench) -> None:
+    bound = bench.canary()
+    bench.show({**bound, "spec": {**bound["spec"], "nodeName": "n1"}})
+
+
+@pytest.mark.parametrize(
+    ("what_happens", "state", "cause", "outcome", "reason"),
+    [
+        (ProofBench.filter_canary, Wiring.WIRED, wired.ASKED_ABOUT_CANARY, Outcome.SEEN, "SchedulerWired"),
+        (lambda it: it.refuse(it.canary()), Wiring.UNWIRED, wired.LACKS, Outcome.LACKING, "SchedulerNotWired"),
+        (place, Wiring.UNWIRED, wired.PLACED, Outcome.PLACED, "SchedulerNotWired"),
+    ],
+    ids=["asked about", "lacks the resource", "placed"],
+)
+def test_what_a_canary_shows_is_known_at_once_told_and_the_canary_goes(
+    sent: ProofBench,
+    what_happens: Callable[[ProofBench], object],
+    state: Wiring,
+    cause: str,
+    outcome: Outcome,
+    reason: str,
+) -> None:
     assert Wiring.UNKNOWN is sent.state()
-    assert Recognition.OURS is sent.filter_canary()
-    assert Wiring.WIRED is sent.state()  # at once, before any step
+    what_happens(sent)
+    assert (state, cause) == (sent.state(), sent.finding.cause)  # before any step
     sent.step()
-    assert [] == sent.api.canaries()
-    assert 1 == sent.prover.outcomes["seen"]
-    text = f"Scheduler 'default-scheduler' is wired: {wired.ASKED_ABOUT_CANARY}"
-    assert [("SchedulerWired", text, False)] == sent.told
-
-
-def test_a_canary_that_lacks_the_resource_shows_an_unwired_scheduler_and_goes_at_once(sent: ProofBench) -> None:
-    sent.refuse(sent.canary())
-    assert Wiring.UNWIRED is sent.state()
-    sent.step()
-    assert [] == sent.api.canaries()
-    assert [("SchedulerNotWired", True)] == [(reason, is_bad) for reason, _, is_bad in sent.told]
+    assert ([], 1) == (sent.api.canaries(), sent.prover.outcomes[outcome])
+    words = "is wired" if state is Wiring.WIRED else "is not wired"
+    text = f"Scheduler 'default-scheduler' {words}: {cause}"
+    assert [(reason, text, state is not Wiring.WIRED)] == sent.told
 
 
 @pytest.mark.parametrize("message", ["0/2 nodes are available: 2 Too many pods.", "no nodes available", ""])
@@ -218,21 +229,21 @@ def test_other_words_of_the_scheduler_decide_nothing(sent: ProofBench, message: 
     assert 1 == len(sent.api.canaries())
 
 
-def test_a_canary_that_nobody_looks_at_tells_nothing_and_goes(sent: ProofBench) -> None:
-    sent.step(VERDICT_SECONDS - 1)
-    assert 1 == len(sent.api.canaries())
-    sent.step(1)
-    assert (Wiring.UNKNOWN, []) == (sent.state(), sent.api.canaries())
-    assert "has not considered" in sent.finding.cause
-    assert ["SchedulerWiringUnknown"] == [reason for reason, _, _ in sent.told]
-
-
-def test_a_silent_canary_takes_a_former_finding_back_and_repeats_the_schedulers_words(proven: ProofBench) -> None:
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [("", "it has not considered the canary within 30 s"), ("Post refused", "30 s: Post refused")],
+)
+def test_a_silent_canary_takes_a_former_finding_back_and_repeats_the_schedulers_words(
+    proven: ProofBench, words: str, cause: str
+) -> None:
     proven.step(300)
-    proven.api.patch(PODS, NAMESPACE, CANARY, with_condition({}, "Post refused"))
-    proven.step(VERDICT_SECONDS)
-    assert Wiring.UNKNOWN is proven.state()
-    assert proven.finding.cause.endswith("Post refused")
+    proven.api.patch(PODS, NAMESPACE, CANARY, with_condition({}, words))
+    proven.step(VERDICT_SECONDS - 1)
+    assert (Wiring.WIRED, 1) == (proven.state(), len(proven.api.canaries()))
+    proven.step(1)
+    assert (Wiring.UNKNOWN, []) == (proven.state(), proven.api.canaries())
+    assert proven.finding.cause.endswith(cause)
+    assert ["SchedulerWired", "SchedulerWiringUnknown"] == [reason for reason, _, _ in proven.told]
 
 
 def test_a_silent_canary_of_a_scheduler_that_asked_about_other_pods_meanwhile_changes_nothing(
@@ -245,28 +256,14 @@ def test_a_silent_canary_of_a_scheduler_that_asked_about_other_pods_meanwhile_ch
     assert (Wiring.WIRED, []) == (bench.state(), bench.api.canaries())
 
 
-def test_the_last_look_finds_what_the_watch_has_not_told(sent: ProofBench) -> None:
+def test_the_last_look_finds_what_the_watch_has_not_told_and_is_taken_again_where_it_fails(sent: ProofBench) -> None:
     sent.api.patch(PODS, NAMESPACE, CANARY, with_condition({}, MESSAGE))
-    sent.step(VERDICT_SECONDS)
-    assert (Wiring.UNWIRED, []) == (sent.state(), sent.api.canaries())
-
-
-def test_a_last_look_that_fails_is_taken_again(sent: ProofBench) -> None:
     sent.api.fail_with(UnavailableError("503: later"), "get", about=PODS)
     sent.step(VERDICT_SECONDS)
     assert 1 == len(sent.api.canaries())
     sent.api.work()
     sent.step(1)
-    assert [] == sent.api.canaries()
-
-
-def test_a_canary_that_is_placed_is_deleted_and_told_as_not_wired(sent: ProofBench) -> None:
-    bound = sent.canary()
-    sent.show({**bound, "spec": {**bound["spec"], "nodeName": "n1"}})
-    assert Wiring.UNWIRED is sent.state()
-    assert sent.finding.cause == wired.PLACED
-    sent.step()
-    assert ([], 1) == (sent.api.canaries(), sent.prover.outcomes["placed"])
+    assert (Wiring.UNWIRED, []) == (sent.state(), sent.api.canaries())
 
 
 def test_a_canary_that_somebody_deletes_decides_nothing_and_is_not_sent_again_at_once(sent: ProofBench) -> None:
@@ -290,36 +287,20 @@ def test_only_the_uid_proves_a_canary(sent: ProofBench) -> None:
     assert Wiring.UNKNOWN is sent.state()
 
 
-def test_a_canary_that_was_removed_proves_nothing_any_more_and_late_calls_about_it_are_counted(
+def test_a_call_about_a_canary_that_was_removed_is_late_and_counted_also_while_the_next_one_is_made(
     sent: ProofBench,
 ) -> None:
-    uid = sent.canary()["metadata"]["uid"]
+    late = sent.canary()["metadata"]["uid"]
     sent.refuse(sent.canary())
     sent.step()
     assert ([], 0) == (sent.api.canaries(), sent.proof.late_calls)
-    assert Recognition.LATE is sent.proof.recognise(uid, NAMESPACE, CANARY)
+    assert Recognition.LATE is sent.proof.recognise(late, NAMESPACE, CANARY)
     assert (Wiring.UNWIRED, 1) == (sent.state(), sent.proof.late_calls)
-
-
-def test_a_late_call_is_told_from_the_canary_that_is_being_made(sent: ProofBench) -> None:
-    late = sent.canary()["metadata"]["uid"]
-    sent.filter_canary()
-    sent.step()
     seen: list[Recognition] = []
     sent.api.after_create = lambda _raw: seen.append(sent.proof.recognise(late, NAMESPACE, CANARY))
     sent.step(300)
     assert [Recognition.LATE] == seen
     assert Recognition.OURS is sent.filter_canary()
-
-
-def test_calls_about_what_a_dead_leader_left_are_late_once_it_is_being_removed(bench: ProofBench) -> None:
-    left = {**canary_body(SCHEDULER, NAMESPACE, {"uid": "u"}), "metadata": {"name": CANARY, "uid": "left"}}
-    left["metadata"]["labels"] = {CANARY_LABEL: "true"}
-    FakeApiServer.create(bench.api, PODS, NAMESPACE, left)
-    assert Recognition.STRAY is bench.proof.recognise("left", NAMESPACE, CANARY)
-    bench.step()
-    assert Recognition.LATE is bench.proof.recognise("left", NAMESPACE, CANARY)
-    assert "left" != bench.canary()["metadata"]["uid"]
 
 
 def test_only_so_many_former_canaries_are_remembered(bench: ProofBench) -> None:
@@ -411,17 +392,13 @@ def test_a_call_that_anybody_may_have_made_is_evidence_once_its_pod_is_placed(
     assert state is sent.state()
 
 
-def test_a_pod_that_is_placed_without_a_call_is_no_evidence(sent: ProofBench) -> None:
-    placed = real_pod()
-    placed["spec"] |= {"nodeName": "n1"}
-    sent.show(placed, "ADDED")
-    assert Wiring.UNKNOWN is sent.state()
-
-
-def test_pods_of_schedulers_that_are_not_looked_at_are_no_evidence(sent: ProofBench) -> None:
-    sent.refuse(real_pod(scheduler="another"))
-    bound = with_condition(real_pod("bound"), MESSAGE)
-    sent.show({**bound, "spec": {**bound["spec"], "nodeName": "n1"}})
+def test_pods_that_are_placed_without_a_call_or_by_schedulers_that_are_not_looked_at_are_no_evidence(
+    sent: ProofBench,
+) -> None:
+    bound = with_condition(real_pod(), MESSAGE)
+    for raw in (real_pod("asked-nothing"), bound):
+        sent.show({**raw, "spec": {**raw["spec"], "nodeName": "n1"}})
+    sent.refuse(real_pod("other", scheduler="another"))
     assert Wiring.UNKNOWN is sent.state()
 
 
@@ -473,7 +450,7 @@ def test_a_name_whose_scheduler_was_never_seen_gets_no_canary_and_no_finding() -
 def test_a_second_scheduler_is_looked_at_once_its_lease_or_a_pod_of_it_is_seen(sign: str) -> None:
     bench = ProofBench(SECOND_SCHEDULER)
     bench.step()
-    if sign == "lease":
+    if sign == "lease":  # one of its name, beside us
         bench.proof.leases_changed([Change(f"{NAMESPACE}/{SECOND_SCHEDULER}", None, "holder")])
     else:
         bench.show(real_pod(scheduler=SECOND_SCHEDULER), "ADDED")
@@ -512,45 +489,32 @@ def test_a_lease_that_changes_hands_brings_a_canary(bench: ProofBench) -> None:
     assert (3, 1) == (len(bench.api.alive), max(bench.api.alive))
 
 
-def test_the_lease_of_another_scheduler_is_one_of_its_name_beside_us() -> None:
-    assert "kube-system/kube-scheduler" == wired.lease_of(SCHEDULER, NAMESPACE)
-    assert "longhorn-system/second" == wired.lease_of("second", NAMESPACE)
-
-
-def test_no_canary_goes_out_while_this_process_does_not_lead(bench: ProofBench) -> None:
-    bench.term = None
-    bench.step()
-    bench.step(1000)
-    assert ([], Wiring.UNKNOWN, []) == (bench.api.alive, bench.state(), bench.proof.findings())
-
-
-def test_a_term_that_ends_takes_its_canary_and_its_findings_with_it(proven: ProofBench) -> None:
+def test_a_follower_sends_no_canary_and_knows_nothing(proven: ProofBench) -> None:
     proven.step(300)
     assert 1 == len(proven.api.canaries())
     proven.term = None
     proven.step()
-    assert ([], Wiring.UNKNOWN, []) == (proven.api.canaries(), proven.state(), proven.proof.findings())
     proven.proof.heard(SCHEDULER, "uid-web-0", "ns/web-0", is_sure=True)
     proven.refuse(real_pod())
-    assert Wiring.UNKNOWN is proven.state()
-
-
-def test_a_new_term_knows_nothing_of_the_one_before(proven: ProofBench) -> None:
+    proven.step(1000)
+    assert ([], []) == (proven.api.canaries(), proven.proof.findings())
     proven.term = 2
     proven.step()
-    assert (Wiring.UNKNOWN, 1) == (proven.state(), len(proven.api.canaries()))
+    assert (Wiring.UNKNOWN, 1) == (proven.state(), len(proven.api.canaries())), "nor of the term before"
 
 
-def test_what_a_dead_leader_left_is_removed_before_another_canary_is_made(bench: ProofBench) -> None:
-    dead = ProofBench()
-    dead.step()
-    left = dead.canary()
-    stray = canary_body("no-longer-named", NAMESPACE, {"uid": "u"})
-    bench.api.create(PODS, NAMESPACE, left)
-    bench.api.create(PODS, NAMESPACE, stray)
+def test_what_a_dead_leader_left_is_removed_before_another_canary_is_made_and_calls_about_it_are_late(
+    bench: ProofBench,
+) -> None:
+    for scheduler in (SCHEDULER, "no-longer-named"):
+        bench.api.create(PODS, NAMESPACE, canary_body(scheduler, NAMESPACE, {"uid": "u"}))
     bench.api.alive.clear()
+    left = bench.api.get(PODS, NAMESPACE, CANARY)["metadata"]["uid"]
+    assert Recognition.STRAY is bench.proof.recognise(left, NAMESPACE, CANARY)
     bench.step()
-    assert ([1], [SCHEDULER]) == (bench.api.alive, [raw["spec"]["schedulerName"] for raw in bench.api.canaries()])
+    assert Recognition.LATE is bench.proof.recognise(left, NAMESPACE, CANARY)
+    assert ([1], SCHEDULER) == (bench.api.alive, bench.canary()["spec"]["schedulerName"])
+    assert left != bench.canary()["metadata"]["uid"]
 
 
 def test_a_canary_of_which_the_leader_does_not_know_makes_place_for_its_own(bench: ProofBench) -> None:
@@ -635,22 +599,13 @@ def test_the_status_page_shows_state_cause_and_since_when(asked: ProofBench) -> 
     assert {SCHEDULER: shown} == asked.proof.status()
 
 
-class Notes:
-    def __init__(self) -> None:
-        self.notes: list[tuple[str, str, str, bool]] = []
-
-    def note(self, target: Any, reason: str, message: str, *, is_warning: bool = False) -> None:
-        self.notes.append((target.kind, target.uid, reason, is_warning))
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_events_are_about_our_lease_with_its_uid_if_it_can_be_read(bench: ProofBench, is_there: bool) -> None:
-    notes: Any = Notes()
-    uid = bench.api.get(LEASES, NAMESPACE, LEASE)["metadata"]["uid"] if is_there else ""
-    events = LeaseEvents(bench.api, notes, NAMESPACE, LEASE if is_there else "gone")
-    events.tell("SchedulerNotWired", "text", True)
-    assert [("Lease", uid, "SchedulerNotWired", True)] == notes.notes
-
-
-def test_scheduler_names_are_split_at_commas_and_named_once() -> None:
-    assert ["a", "b"] == split_names(" a, b,,a ")
+@pytest.mark.parametrize("lease", [LEASE, "gone"])
+def test_events_are_about_our_lease_with_its_uid_if_it_can_be_read(bench: ProofBench, lease: str) -> None:
+    uid = bench.api.get(LEASES, NAMESPACE, LEASE)["metadata"]["uid"] if lease == LEASE else ""
+    recorder = Recorder(bench.api, bench.clock, component="t", instance="t")
+    LeaseEvents(bench.api, recorder, NAMESPACE, lease).tell("SchedulerNotWired", "text", True)
+    while recorder.run_once() is not None:
+        bench.clock.advance(0.1)
+    (event,) = bench.api.list_page(EVENTS).items
+    about = event["involvedObject"]
+    assert ("Lease", lease, uid, "Warning") == (about["kind"], about["name"], about.get("uid", ""), event["type"])

@@ -113,7 +113,6 @@ def scene() -> ThreeCandidates:
 
 def test_a_free_lease_is_taken_and_renewed(scene: ThreeCandidates) -> None:
     scene.a.run(after=2, times=30)
-
     assert scene.a.gate.is_open
     assert [0] == scene.a.terms
 
@@ -122,9 +121,7 @@ def test_a_foreign_lease_is_taken_only_after_it_stood_still_for_its_duration(sce
     scene.b.run()
     scene.b.run(after=15)
     assert [] == scene.b.terms
-
     scene.b.run(after=0.1)
-
     assert [1] == scene.b.terms
     assert (False, True) == (scene.a.gate.is_open, scene.b.gate.is_open)
 
@@ -132,9 +129,7 @@ def test_a_foreign_lease_is_taken_only_after_it_stood_still_for_its_duration(sce
 def test_the_gate_closes_by_itself_when_the_elector_is_stuck(scene: ThreeCandidates) -> None:
     scene.clock.advance(9.9)
     scene.a.gate.check()
-
     scene.clock.advance(0.1)
-
     with pytest.raises(NotLeaderError):
         scene.a.gate.check()
 
@@ -142,7 +137,6 @@ def test_the_gate_closes_by_itself_when_the_elector_is_stuck(scene: ThreeCandida
 def test_a_renewal_whose_answer_was_lost_does_not_extend_the_term(scene: ThreeCandidates) -> None:
     scene.a.leases.fault = "lost"
     scene.a.run(after=2, times=5)
-
     assert not scene.a.gate.is_open
     assert 1 == scene.a.ends
 
@@ -152,9 +146,7 @@ def test_a_lease_that_was_lost_and_won_again_begins_a_new_term(scene: ThreeCandi
     scene.a.run(after=2, times=6)
     assert not scene.a.gate.is_open
     scene.a.leases.fault = ""
-
     scene.a.run()
-
     assert [0, 1] == scene.a.terms
     scene.a.gate.check()
 
@@ -162,9 +154,7 @@ def test_a_lease_that_was_lost_and_won_again_begins_a_new_term(scene: ThreeCandi
 def test_a_released_lease_is_taken_at_once(scene: ThreeCandidates) -> None:
     scene.a.elector.let_go()
     assert not scene.a.gate.is_open
-
     scene.b.run()
-
     assert scene.b.gate.is_open
 
 
@@ -179,16 +169,13 @@ def test_a_process_that_slept_through_a_foreign_term_begins_a_new_one(scene: Thr
     scene.b.run()
     scene.b.run(after=16)
     scene.b.elector.let_go()
-
     scene.a.run()  # finds a Lease that nobody holds, and last knew it as its own
-
     assert [0, 2] == scene.a.terms
     assert 2 == scene.a.gate.opening()
 
 
 def test_a_process_that_slept_for_longer_than_its_deadline_begins_a_new_term(scene: ThreeCandidates) -> None:
     scene.a.run(after=10)
-
     assert [0, 1] == scene.a.terms
     scene.a.gate.check()
 
@@ -219,7 +206,6 @@ def test_the_elector_goes_on_after_a_failure_that_nobody_foresaw() -> None:
 def test_the_step_is_pure_and_judges_by_what_it_saw_change() -> None:
     lease = LeaseRecord("b", 3, 15, "7", renewed_utc="2001-01-01T00:00:00.000000Z")
     view = observe(View(), lease, 100.0)
-
     assert LeaseMove.WAIT is step(view, lease, "a", 115.0)
     assert LeaseMove.ACQUIRE is step(view, lease, "a", 115.1)
     assert LeaseMove.RENEW is step(view, lease, "b", 100.0)
@@ -299,6 +285,5 @@ TestElection.settings = settings(max_examples=100, stateful_step_count=60, deadl
 def test_it_tells_whether_a_predecessor_may_have_left_anything_behind(record: LeaseRecord, had_one: bool) -> None:
     a = ThreeCandidates(record).a
     a.run()
-
     assert a.gate.is_open
     assert had_one is a.had_predecessor

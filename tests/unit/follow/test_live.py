@@ -87,7 +87,6 @@ def raw(version: int, text: str) -> dict[str, Any]:
 )
 def test_a_store(scene: LiveReading, version: str, items: dict[str, Any], facts: str | None) -> None:
     scene.store.resource_version, scene.store.items = version, items
-
     assert scene.refresh("claim", raw(9, "read"))
     assert scene.told == [("claim", "ns/o", facts)]
 
@@ -96,17 +95,13 @@ def test_a_store_that_moves_in_between_has_the_last_word(scene: LiveReading) -> 
     store = scene.store
     store.resource_version, store.items["ns/o"] = "10", "first"
     store.on_get = [lambda: None, lambda: store.items.update({"ns/o": "second"})]
-
     scene.refresh("claim", raw(9, "old"))
-
     assert scene.told[-1] == ("claim", "ns/o", "second")
 
 
 def test_longhorns_objects_are_known_by_name_and_stored_with_their_namespace(scene: LiveReading) -> None:
     scene.store.resource_version, scene.store.items["longhorn-system/v"] = "20", "stored"
-
     scene.refresh("volume", raw(9, "read"), "", "v", in_namespace="longhorn-system")
-
     assert scene.told == [("volume", "v", "stored")]
 
 

@@ -62,16 +62,13 @@ def bound_to_an_unseen_volume() -> SweeperBench:
 def test_a_hold_ends_when_what_its_claim_is_bound_to_does_not_exist() -> None:
     bench = bound_to_an_unseen_volume()
     bench.reads.absent = {("pv", "pvc-uid-a")}
-
     bench.sweeper.run_once()
-
     assert bench.reads.reads[-1] == ("pv", "pvc-uid-a")
     assert bench.held == 0
 
 
 def test_a_hold_outlives_its_cap_while_what_its_claim_is_bound_to_cannot_be_read() -> None:
     bench = bound_to_an_unseen_volume()
-
     bench.reads.fails["pv"] = ClusterError("pv cannot be read: spec.capacity: is missing")
     for _ in range(2):
         bench.sweeper.run_once()
@@ -81,28 +78,22 @@ def test_a_hold_outlives_its_cap_while_what_its_claim_is_bound_to_cannot_be_read
 
 def test_what_is_read_last_may_show_that_a_choice_was_made() -> None:
     bench = bound_to_an_unseen_volume()
-
     bench.reads.shows["pv"] = lambda: bench.cluster.provision("a")
     bench.sweeper.run_once()
-
     assert bench.cluster.pending() == {"n1": 100}
     assert bench.held == 0  # it is planned
 
 
 def test_a_hold_stays_before_its_time() -> None:
     bench = held_and_due(seconds=4)
-
     bench.sweeper.run_once()
-
     assert (bench.held, bench.reads.reads) == (1, [])
 
 
 def test_a_pod_that_is_filtered_again_during_the_read_keeps_its_new_hold() -> None:
     bench = held_and_due()
-
     bench.reads.shows[""] = lambda: bench.cluster.filter("a", "n1")
     bench.sweeper.run_once()
-
     assert bench.held == 1
 
 
@@ -131,9 +122,7 @@ def test_what_was_never_seen_ends_after_its_time_and_a_live_read(
 ) -> None:
     bench = make()
     assert bench.held == 1
-
     bench.sweeper.run_once()
-
     assert (bench.held, bench.reads.reads, len(bench.rounds)) == (0, reads, 1)
 
 
@@ -147,9 +136,7 @@ def test_what_was_never_seen_ends_after_its_time_and_a_live_read(
 def test_what_only_the_live_read_shows_keeps_the_room(make: Callable[[], SweeperBench], shown: dict[str, Any]) -> None:
     bench = make()
     bench.reads.shows["claim"] = lambda: bench.cluster.set_claim(replace(bench.cluster.claims["a"], **shown))
-
     bench.sweeper.run_once()
-
     snapshot = bench.cluster.allocator.snapshot()
     assert (snapshot.held_count, snapshot.planned_count) == (0, 1)
 
@@ -164,7 +151,6 @@ def test_a_read_that_fails_keeps_it_up_to_the_cap(make: Callable[[], SweeperBenc
     bench.cluster.clock.advance(stays)
     bench.sweeper.run_once()
     assert bench.held == 1
-
     bench.cluster.clock.advance(cap - stays)
     bench.sweeper.run_once()
     assert bench.held == 0
@@ -174,9 +160,7 @@ def test_a_read_that_fails_keeps_it_up_to_the_cap(make: Callable[[], SweeperBenc
 def test_a_follower_ends_nothing(make: Callable[[], SweeperBench]) -> None:
     bench = make()
     bench.is_leading = False
-
     bench.sweeper.run_once()
-
     assert (bench.held, bench.reads.reads) == (1, [])
 
 
@@ -194,7 +178,6 @@ def test_an_expansion_whose_objects_cannot_be_parsed_keeps_no_other_one(caplog: 
 def test_an_object_that_cannot_be_parsed_keeps_nobody_from_reading_the_others() -> None:
     bench = bound_to_an_unseen_volume()
     bench.reads.absent = {("pv", "pvc-uid-a")}
-
     bench.reads.fails["pod"] = ClusterError("pod cannot be read: spec.volumes: is no list")
     bench.cluster.clock.advance(1000)
     bench.sweeper.run_once()

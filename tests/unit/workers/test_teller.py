@@ -64,7 +64,6 @@ def scene() -> TellerBench:
 def test_the_event_has_the_numbers_and_whose_promise_stands_in_the_way(scene: TellerBench) -> None:
     scene.cluster.add_pod("b", gib=50)
     scene.refuse("b", "n1")
-
     (event,) = scene.tell()
     assert (event["type"], event["reason"]) == ("Warning", "LonghornNoRoom")
     assert event["involvedObject"]["name"] == "b"
@@ -91,7 +90,6 @@ def test_reasons_are_counted_with_the_numbers_of_one_node_each(scene: TellerBenc
     scene.cluster.add_node("n3", free_gib=40)
     scene.cluster.add_pod("b", gib=50)
     scene.refuse("b", "n1", "n2", "n3", "n4")
-
     (event,) = scene.tell()
     assert event["message"].startswith("No Longhorn room for ns/b 50 GiB: 2 nodes InsufficientStorage (pvc-uid-b: d1: ")
     assert "50 GiB + 0 bytes scheduled exceeds the disk's limit of 40 GiB by 10 GiB " in event["message"]
@@ -104,7 +102,6 @@ def test_a_refusal_by_preempt_is_told_together_with_that_by_filter_which_still_w
     scene.cluster.add_pod("b", gib=50)
     scene.refuse("b", "n1")
     scene.refuse("b", "n2", "n1")
-
     (event,) = scene.tell()
     assert event["count"] == 1
     assert "1 node InsufficientStorage (pvc-uid-b: " in event["message"]
@@ -139,7 +136,6 @@ def test_a_pod_that_is_let_through_all_the_same_is_told_why(scene: TellerBench) 
     pod = scene.cluster.pods["a"]
     scene.refuse("a", "n1")  # told just before
     scene.teller.let_through(pod.uid, "ns", "a", Decision.REMOTE)
-
     (event,) = scene.tell()
     assert ("Normal", "LonghornRemoteFallback") == (event["type"], event["reason"])
 
@@ -171,10 +167,8 @@ def test_the_thread_tells_and_ends(scene: TellerBench) -> None:
 def test_why_no_disk_takes_a_first_copy_is_told_of_its_claim_and_its_pods(scene: TellerBench) -> None:
     scene.cluster.add_pod("b", gib=200)
     name = scene.cluster.provision("b", locality="disabled")
-
     assert {} == scene.reasons(f"{name}-r-1")
     events = scene.tell_unplaced(f"{name}-r-1")
-
     assert [("PersistentVolumeClaim", "b"), ("Pod", "b")] == sorted(map(about, events))
     assert {("Warning", "LonghornNoPlace")} == {(event["type"], event["reason"]) for event in events}
     (text,) = {event["message"] for event in events}

@@ -67,7 +67,6 @@ def waker(
 def test_a_refused_pod_gets_a_condition_of_ours_through_its_status() -> None:
     patcher = Patcher()
     waker(Source(), patcher).wake(WAKE)
-
     assert [("ns", "a", "status"), ("ns", "b", "status")] == [(ns, name, sub) for ns, name, _, sub in patcher.sent]
     (condition,) = patcher.sent[1][2]["status"]["conditions"]
     assert ("scheduling.longhorn.io/RoomAvailable", "True") == (condition["type"], condition["status"])
@@ -82,7 +81,6 @@ def test_every_patch_is_a_change() -> None:
 def test_a_scheduler_without_queueing_hints_gets_an_annotation() -> None:
     patcher = Patcher()
     waker(Source(), patcher, annotation=True).wake(WAKE[:1])
-
     assert [""] == [sub for *_, sub in patcher.sent]
     assert "metadata" in patcher.sent[0][2]
 
@@ -100,7 +98,6 @@ def test_a_follower_wakes_nobody() -> None:
     made = waker(source, patcher, leading=False)
     made.wake(WAKE)
     made.run_once()
-
     assert ([], 0) == (patcher.sent, source.planned)
 
 
@@ -120,10 +117,8 @@ def test_a_patch_that_failed_is_sent_again_in_the_next_round() -> None:
     made = waker(source, patcher)
     made.run_once()
     assert ([], 1) == (patcher.sent, made.failed)
-
     patcher.failing = {}
     for version in (2, 3):
         source.version = version
         made.run_once()
-
     assert (["a"], 1) == (patcher.names, made.woken)
