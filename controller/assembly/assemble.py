@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
 
 from certs.webhook import DEFAULT_PACE, Pace
 from controller.admission.build import AdmissionWorker
 from controller.allocator.allocator import Allocator
+from controller.assembly import metrics
 from controller.assembly.certificates import certificate_worker, tell_plain_http, transport_status, webhook_chain
 from controller.assembly.configuration import SettingsReader
 from controller.assembly.lifecycle import Lifecycle, Parts
-from controller.assembly.metrics import LeaderMetrics, LeaderSources
+from controller.assembly.metrics import LeaderMetrics
 from controller.assembly.status_listeners import status_servers
 from controller.canary.build import LeaseEvents, build_wiring
 from controller.clock import Clock, SystemClock
@@ -29,7 +31,7 @@ from controller.kube.recorder import Recorder, Target
 from controller.kube.resources import CONFIG_MAPS
 from controller.placement.build import build_placement
 from controller.process.addition import Addition
-from controller.process.common_metrics import store_entries
+from controller.process.common_metrics import PREFIX, store_entries, store_metrics, worker_metrics
 from controller.process.flags import split_names
 from controller.process.status_port import StatusServer, create_metrics_app
 from controller.process.version import PACKAGE, product_version
@@ -76,7 +78,7 @@ class Controller:
         self.clock: Clock = clock or SystemClock()
         self.allocator = Allocator(self.clock, frozenset(split_names(settings.scheduler_names)))
         self.gate = Gate(self.clock)
-        self.metrics = LeaderMetrics(CollectorRegistry(), settings.node_name, product_version())
+        self.metrics = LeaderMetrics(CollectorRegistry(), product_version(), self.allocator.drain_records)
         self.stores = Stores(api, self.clock, settings.namespace, settings.config_map)
         self.stores.feed(self.allocator)
         self.lifecycle = self._make_lifecycle(end_process)
@@ -112,7 +114,7 @@ class Controller:
             max_body_bytes=settings.body_limit_bytes,
             cluster_size=lambda: ClusterSize(len(self.stores.by_kind["kube_node"])),
         ).wsgi_app
-        self.metrics.read_from(self._sources())
+        self.metrics.show(self._scrape)
 
     # The process, as the server runs it
 
@@ -295,22 +297,17 @@ class Controller:
             BindingService(preconditions, PodBinder(api)),
         )
 
-    def _sources(self) -> LeaderSources:
-        return LeaderSources(
-            snapshot=self.allocator.snapshot,
-            drain_records=self.allocator.drain_records,
-            is_leading=self.is_leading,
-            stores=self.stores.states,
-            workers=lambda: self.workers,
-            wakeups=lambda: (self.waker.woken, self.waker.failed),
-            settings_problems=lambda: len(self.lifecycle.configured.problems) if self.lifecycle.configured else 0,
-            certificates=(self.certificates, self.webhook_chain),
-            handshakes=self.tls.counts if self.tls is not None else dict,
-            wiring=self.proof.findings,
-            canaries=lambda: self.prover.outcomes,
-            late_canary_calls=lambda: self.proof.late_calls,
-            admission=self.admission.figures,
-        )
+    def _scrape(self) -> Iterator[Metric]:
+        configured, wakeups = self.lifecycle.configured, (self.waker.woken, self.waker.failed)
+        problems = len(configured.problems) if configured is not None else 0
+        yield from metrics.of_process(self.settings.node_name, self.is_leading(), wakeups, problems)
+        yield from metrics.of_snapshot(self.allocator.snapshot())
+        yield from store_metrics(PREFIX, self.stores.states())
+        yield from worker_metrics(PREFIX, self.workers)
+        handshakes = self.tls.counts() if self.tls is not None else {}
+        yield from metrics.of_certificates((self.certificates, self.webhook_chain), handshakes)
+        yield from metrics.of_wiring(self.proof.findings(), self.prover.outcomes, self.proof.late_calls)
+        yield from metrics.of_admission(self.admission.figures())
 
     # What parts ask of the process
 

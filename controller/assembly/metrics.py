@@ -17,8 +17,7 @@ What the four mean here, where nothing waits inside a filter call:
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -30,8 +29,7 @@ from controller.allocator.outcome import Decision, TableView
 from controller.allocator.plans.journal import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.assembly.certificates import CertificateWorker
 from controller.canary.proof import Finding, Wiring
-from controller.process.common_metrics import PREFIX, StoreState, certificate_metrics, store_metrics, worker_metrics
-from controller.process.worker import Worker
+from controller.process.common_metrics import PREFIX, certificate_metrics
 from controller.rules.reasons import Reason
 
 _CALL_BUCKETS: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -75,35 +73,19 @@ _TOTALS: Final = (  # metric, the allocator's counter, help
 FAILURES: Final = ("malformed", "too-large", "not-ready", "pod", "client-gone", "internal")
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderSources:
-    """What a scrape reads. Every function is quick and takes no lock but its owner's."""
-
-    snapshot: Callable[[], TableView]
-    drain_records: Callable[[], Iterable[tuple[str, float, bool]]]
-    is_leading: Callable[[], bool]
-    stores: Callable[[], Iterable[StoreState]]
-    wakeups: Callable[[], tuple[int, int]]  # sent, failed
-    settings_problems: Callable[[], int]
-    workers: Callable[[], Iterable[Worker]] = tuple
-    certificates: Sequence[CertificateWorker] = ()
-    handshakes: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
-    wiring: Callable[[], Iterable[Finding]] = tuple
-    canaries: Callable[[], Mapping[str, int]] = dict  # outcome -> how many
-    late_canary_calls: Callable[[], int] = int
-    admission: Callable[[], Mapping[str, float]] = dict  # figure of the webhook configurations -> its value
-
-
 class LeaderMetrics(Collector):
-    """The instruments for events, and the collector of everything else.
+    """The instruments for events. What else a scrape shows is told by `show`.
 
     Threads: any. Blocks: never. I/O: none.
     """
 
-    def __init__(self, registry: CollectorRegistry, node: str, version: str) -> None:
+    def __init__(
+        self, registry: CollectorRegistry, version: str, drain_records: Callable[[], Iterable[tuple[str, float, bool]]]
+    ) -> None:
+        """`drain_records`: what the allocator has recorded since the last call."""
         self.registry = registry
-        self._node = node
-        self._sources: LeaderSources | None = None
+        self._drain_records = drain_records
+        self._shown: Callable[[], Iterable[Metric]] = tuple
         registry.register(self)  # first, so that a scrape shows in the histograms what it takes
         self._filter = Histogram(
             f"{PREFIX}_filter_duration_seconds",
@@ -185,9 +167,9 @@ class LeaderMetrics(Collector):
     def failed(self, kind: str) -> None:
         self._failures.labels(kind).inc()
 
-    def take_records(self, records: Iterable[tuple[str, float, bool]]) -> None:
-        """Takes durations that the allocator recorded under its lock; called outside of it."""
-        for name, seconds, success in records:
+    def drain(self) -> None:
+        """Takes the durations that the allocator recorded under its lock; called outside of it."""
+        for name, seconds, success in self._drain_records():
             label = "true" if success else "false"
             if name == SCHEDULING_WAIT:
                 self._waits.labels(label).observe(seconds)
@@ -196,50 +178,44 @@ class LeaderMetrics(Collector):
             elif name == NODE_RESERVATION:
                 self._reservations.labels(label).observe(seconds)
 
-    def drain(self) -> None:
-        """Takes what the allocator has recorded since the last call."""
-        if self._sources is not None:
-            self.take_records(self._sources.drain_records())
-
     # A scrape
 
-    def read_from(self, sources: LeaderSources) -> None:
-        """Has scrapes also show what `sources` tell, from now on."""
-        self._sources = sources
+    def show(self, read: Callable[[], Iterable[Metric]]) -> None:
+        """Has each scrape also show what `read` yields, which is quick and takes no lock but its owner's."""
+        self._shown = read
 
     def describe(self) -> Iterable[Metric]:
         return ()  # registering must not read anything
 
     def collect(self) -> Iterator[Metric]:
         self.drain()
-        if (sources := self._sources) is None:
-            return
-        heartbeat = GaugeMetricFamily(
-            f"{PREFIX}_heartbeat",
-            "1 on the leader, 0 on the other controllers; the label names the node.",
-            labels=("node",),
-        )
-        heartbeat.add_metric((self._node,), 1.0 if sources.is_leading() else 0.0)
-        yield heartbeat
-        yield from _of_snapshot(sources.snapshot())
-        yield from store_metrics(PREFIX, sources.stores())
-        yield from worker_metrics(PREFIX, sources.workers())
-        sent, failed = sources.wakeups()
-        yield _total("wakeups", "Refused pods that were woken, so that kube-scheduler tries them again.", sent)
-        yield _total("wakeup_failures", "Wake-ups that failed at the API server.", failed)
-        yield _one(
-            "settings_problems",
-            "Settings that are not used because their value or name is wrong.",
-            sources.settings_problems(),
-        )
-        ends = {name: seconds for one in sources.certificates for name, seconds in one.expiries().items()}
-        problems = sum(len(one.problems) for one in sources.certificates)
-        yield from certificate_metrics(PREFIX, ends, problems, sources.handshakes())
-        yield from _of_wiring(sources)
-        yield from _of_admission(sources.admission())
+        yield from self._shown()
 
 
-def _of_snapshot(snapshot: TableView) -> Iterator[Metric]:
+def of_process(node: str, is_leading: bool, wakeups: tuple[int, int], settings_problems: int) -> Iterator[Metric]:
+    """`wakeups`: sent, and failed."""
+    heartbeat = GaugeMetricFamily(
+        f"{PREFIX}_heartbeat",
+        "1 on the leader, 0 on the other controllers; the label names the node.",
+        labels=("node",),
+    )
+    heartbeat.add_metric((node,), 1.0 if is_leading else 0.0)
+    yield heartbeat
+    sent, failed = wakeups
+    yield _total("wakeups", "Refused pods that were woken, so that kube-scheduler tries them again.", sent)
+    yield _total("wakeup_failures", "Wake-ups that failed at the API server.", failed)
+    text = "Settings that are not used because their value or name is wrong."
+    yield _one("settings_problems", text, settings_problems)
+
+
+def of_certificates(certificates: Iterable[CertificateWorker], handshakes: Mapping[str, int]) -> Iterator[Metric]:
+    """`handshakes`: how many, by outcome."""
+    workers = tuple(certificates)
+    ends = {name: seconds for one in workers for name, seconds in one.expiries().items()}
+    return certificate_metrics(PREFIX, ends, sum(len(one.problems) for one in workers), handshakes)
+
+
+def of_snapshot(snapshot: TableView) -> Iterator[Metric]:
     counts = GaugeMetricFamily(
         f"{PREFIX}_holds", "Volumes by node and state: held before a node is chosen, planned after.", labels=("state",)
     )
@@ -275,40 +251,38 @@ def _of_snapshot(snapshot: TableView) -> Iterator[Metric]:
         yield _total(name, text, snapshot.counters.get(counter, 0))
 
 
-def _of_wiring(sources: LeaderSources) -> Iterator[Metric]:
+def of_wiring(findings: Iterable[Finding], canaries: Mapping[str, int], late_calls: int) -> Iterator[Metric]:
+    """`canaries`: how many, by outcome."""
     wiring = GaugeMetricFamily(
         f"{PREFIX}_wiring",
         "1 for the state of the scheduler: whether it asks the extender. Only on the leader.",
         labels=("scheduler", "state"),
     )
-    for finding in sources.wiring():
+    for finding in findings:
         for state in Wiring:
             wiring.add_metric((finding.scheduler, state.value), 1.0 if finding.state is state else 0.0)
     yield wiring
-    canaries = CounterMetricFamily(f"{PREFIX}_canaries", "Canary pods by outcome.", labels=("outcome",))
-    for outcome, count in sorted(sources.canaries().items()):
-        canaries.add_metric((outcome,), count)
-    yield canaries
-    yield CounterMetricFamily(
-        f"{PREFIX}_canary_late_calls",
-        "Filter calls about a canary that was no longer needed.",
-        value=sources.late_canary_calls(),
-    )
+    sent = CounterMetricFamily(f"{PREFIX}_canaries", "Canary pods by outcome.", labels=("outcome",))
+    for outcome, count in sorted(canaries.items()):
+        sent.add_metric((outcome,), count)
+    yield sent
+    yield _total("canary_late_calls", "Filter calls about a canary that was no longer needed.", late_calls)
 
 
-def _of_admission(figures: Mapping[str, float]) -> Iterator[Metric]:
+def of_admission(figures: Mapping[str, float]) -> Iterator[Metric]:
+    """`figures`: of the webhook configurations."""
     for name, text in (
         ("opt_in", "1 while new pods opt in automatically."),
         ("stuck_pods", "Pending pods whose scheduler looks for the extender's resource on the nodes."),
         ("missed_pods", "Pods with Longhorn volumes that bypassed the webhook and did not opt in."),
     ):
-        yield _one(name, text, figures.get(name, 0.0))
+        yield _one(name, text, figures[name])
     for name, text in (
         ("writes", "Writes of webhook configurations."),
         ("repairs", "Writes of webhook configurations that undid another writer's change."),
         ("failures", "Reads and writes of webhook configurations that failed."),
     ):
-        yield _total(f"webhook_configuration_{name}", text, figures.get(name, 0.0))
+        yield _total(f"webhook_configuration_{name}", text, figures[name])
 
 
 def _one(name: str, text: str, value: float) -> Metric:

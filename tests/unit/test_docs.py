@@ -12,27 +12,23 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import REASONS as WAITS
 from controller.allocator.outcome import Decision
 from controller.allocator.verbs.grow import GrowthVerdict
-from controller.assembly.metrics import FAILURES, LeaderMetrics, LeaderSources
+from controller.assembly.assemble import Controller
+from controller.assembly.metrics import FAILURES
 from controller.canary.proof import Outcome
 from controller.canary.prover import REPORTS
 from controller.placement.gate import GateFigures, GateState
-from controller.placement.metrics import PlacementMetrics
 from controller.placement.placer import PlacementFigures, status_of
 from controller.placement.plan_objects import PlanFigures
 from controller.process.common_metrics import PREFIX
-from controller.record.keeper import Figures
-from controller.record.metrics import RecordMetrics
 from controller.rpc.metrics import OUTCOMES as RPC_OUTCOMES
-from controller.rpc.metrics import RpcMetrics
 from controller.rules.reasons import Reason
 from controller.settings import LIVE_FIELDS, LiveSettings, ProcessSettings, live_settings
 from controller.workers.teller import FAULT, LET_THROUGH, NO_PLACE, NO_ROOM, OF_CLAIMS
 from extender.coschedule import APART
-from tests.fakes.clock import VirtualClock
+from tests.fakes.apiserver import FakeApiServer
 from tests.unit.pages import FENCE, PAGES, ROOT, anchors_of, links_of, page_id, section_of, yaml_blocks
 from webhook import metrics as webhook_metrics
 from webhook.settings import WebhookSettings
@@ -91,20 +87,8 @@ def types_against_their_names(registry: CollectorRegistry) -> list[str]:
 
 
 def test_every_metric_is_documented_and_nothing_else() -> None:
-    registry = CollectorRegistry()
-    allocator = Allocator(VirtualClock())
-    sources = LeaderSources(
-        snapshot=allocator.snapshot,
-        drain_records=allocator.drain_records,
-        is_leading=lambda: True,
-        stores=tuple,
-        wakeups=lambda: (0, 0),
-        settings_problems=lambda: 0,
-    )
-    LeaderMetrics(registry, "n1", "1").read_from(sources)
-    RpcMetrics(registry)
-    registry.register(RecordMetrics(Figures, lambda: True))
-    registry.register(PlacementMetrics(PlacementFigures, PlanFigures, lambda: GATE_OFF))
+    settings = ProcessSettings(pod_name="p", pod_ip="127.0.0.1")
+    registry = Controller(settings, "identity", FakeApiServer()).metrics.registry
     proposed = first_cells(METRICS, "## Of Longhorn's enhancement proposal")
     ours = first_cells(METRICS, OF_BOTH) + first_cells(METRICS, "## Of the controller")
     assert shown_by(registry) == {*proposed, *(f"{PREFIX}_{name}" for name in ours)}

@@ -115,6 +115,14 @@ def test_a_new_version_decides_and_is_shown_at_once(controller: Controller, serv
         wait_until(partial(shows, controller, version, is_supported))
 
 
+def test_a_setting_that_is_not_used_is_counted(controller: Controller, server: FakeApiServer) -> None:
+    name, registry = "longhorn_scheduler_extender_settings_problems", controller.metrics.registry
+    wait_until(lambda: behaves_as(controller, "v1.10.1"))
+    raw = {"metadata": {"name": controller.settings.config_map}, "data": {"scheduler-extender-bypass": "perhaps"}}
+    server.create(resources.CONFIG_MAPS, NAMESPACE, raw)
+    wait_until(lambda: registry.get_sample_value(name) == 1)
+
+
 def test_a_version_that_goes_is_not_known(controller: Controller, server: FakeApiServer) -> None:
     wait_until(lambda: behaves_as(controller, "v1.10.1"))
     server.delete(resources.LONGHORN_SETTINGS, NAMESPACE, VERSION_SETTING)

@@ -1,31 +1,38 @@
-"""The metrics page, read back with Prometheus' own text parser, over the real allocator and the real status server."""
+"""The metrics page, read back with Prometheus' own text parser, over the whole process."""
 
 from __future__ import annotations
 
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision
 from controller.allocator.plans.growths import HOLD_SECONDS
-from controller.allocator.plans.journal import NODE_RESERVATION, SCHEDULING_WAIT
+from controller.allocator.plans.journal import NODE_RESERVATION
 from controller.allocator.plans.nominations import APPROVAL_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest
 from controller.allocator.waiting.kept_room import KEPT_SECONDS
-from controller.assembly.metrics import LeaderMetrics, LeaderSources
-from controller.canary.proof import Finding, Wiring
+from controller.assembly.assemble import Controller
+from controller.assembly.metrics import LeaderMetrics
+from controller.clock import Clock
 from controller.errors import ConfigError
-from controller.process.common_metrics import PREFIX, StoreState
+from controller.process.common_metrics import PREFIX
 from controller.process.status_port import StatusServer, create_metrics_app, create_status_app
 from controller.rules.reasons import Reason
+from controller.settings import ProcessSettings
+from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, TestCluster
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
 
 PROPOSAL = {
     f"{PREFIX}_heartbeat": ("gauge", {"node"}),
@@ -36,41 +43,27 @@ PROPOSAL = {
 
 
 class Page:
-    """A process's metrics on a real port."""
+    """The metrics of a process that leads, on an allocator with an empty node."""
 
     def __init__(self) -> None:
-        self.cluster = TestCluster()
-        self.is_leading = self.is_ready = True
-        self.problem = ""
-        self.wiring: list[Finding] = []
-        self.registry = CollectorRegistry()
-        self.metrics = LeaderMetrics(self.registry, node="worker-1", version="1.2.3")
-        self.metrics.read_from(
-            LeaderSources(
-                snapshot=self.cluster.allocator.snapshot,
-                drain_records=self.cluster.allocator.drain_records,
-                is_leading=lambda: self.is_leading,
-                stores=lambda: [StoreState("pods", is_synced=True, objects=7, bad=1, age_seconds=0.5)],
-                wakeups=lambda: (3, 1),
-                settings_problems=lambda: 2,
-                wiring=lambda: self.wiring,
-                canaries=lambda: {"seen": 4, "lacking": 0},
-            )
-        )
-        app = create_metrics_app(self.registry, problem=lambda: self.problem, is_ready=lambda: self.is_ready)
-        self.server = StatusServer("metrics", app, "127.0.0.1", 0)
-        self.server.start()
+        self.cluster = TestCluster(make_allocator=self._allocator_of_a_process)
+        self.cluster.add_node("n1")
+        self.gate = self.controller.gate
+        self.gate.renewed(self.cluster.clock.now(), self.cluster.clock.now_utc().timestamp(), float("inf"))
+        self.gate.open()
 
-    def get(self, path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.server.port}{path}", timeout=20) as response:
-                return response.status, response.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+    def _allocator_of_a_process(self, clock: Clock) -> Allocator:
+        settings = ProcessSettings(pod_name="p", pod_ip="127.0.0.1", node_name="worker-1")
+        self.controller = Controller(settings, "identity", FakeApiServer(), clock)
+        self.registry, self.metrics = self.controller.metrics.registry, self.controller.metrics
+        return self.controller.allocator
+
+    def text(self) -> str:
+        return generate_latest(self.registry).decode()
 
     def families(self) -> dict[str, Metric]:
         """As Prometheus reads the page."""
-        return {family.name: family for family in text_string_to_metric_families(self.get("/metrics")[1])}
+        return {family.name: family for family in text_string_to_metric_families(self.text())}
 
     def value(self, name: str, **labels: str) -> float:
         value = self.registry.get_sample_value(f"{PREFIX}_{name}", labels)
@@ -79,12 +72,8 @@ class Page:
 
 
 @pytest.fixture
-def page() -> Iterator[Page]:
-    """With an empty node."""
-    page = Page()
-    page.cluster.add_node("n1")
-    yield page
-    page.server.stop()
+def page() -> Page:
+    return Page()
 
 
 def test_the_four_metrics_of_the_enhancement_have_their_names_types_and_labels(page: Page) -> None:
@@ -96,18 +85,19 @@ def test_the_four_metrics_of_the_enhancement_have_their_names_types_and_labels(p
 
 def test_the_heartbeat_names_the_leaders_node_and_is_zero_elsewhere(page: Page) -> None:
     assert page.value("heartbeat", node="worker-1") == 1
-    page.is_leading = False
+    page.gate.close()
     assert page.value("heartbeat", node="worker-1") == 0
 
 
 def test_the_wiring_of_a_scheduler_is_one_of_three_states_and_nothing_without_a_finding(page: Page) -> None:
     name = f"{PREFIX}_wiring"
     assert [] == page.families()[name].samples
-    page.wiring = [Finding("default-scheduler", Wiring.UNWIRED, "why", 0.0)]
+    page.controller.proof.begin()
+    page.controller.prover.outcomes["seen"] = 4
     samples = page.families()[name].samples
-    assert {"unwired": 1, "wired": 0, "unknown": 0} == {s.labels["state"]: s.value for s in samples}
+    assert {"unwired": 0, "wired": 0, "unknown": 1} == {s.labels["state"]: s.value for s in samples}
     assert {"default-scheduler"} == {sample.labels["scheduler"] for sample in samples}
-    assert 4 == page.value("canaries_total", outcome="seen")
+    assert [4, 0] == [page.value("canaries_total", outcome=outcome) for outcome in ("seen", "lacking")]
 
 
 def test_holds_are_counted_with_their_bytes_and_their_age(page: Page) -> None:
@@ -187,13 +177,13 @@ def test_a_nomination_that_came_to_nothing_is_counted(page: Page) -> None:
     assert page.value("nominations_expired_total") == 1
 
 
-def test_durations_are_counted_once_however_they_are_taken(page: Page) -> None:
-    page.metrics.take_records(
-        [(NODE_RESERVATION, 2.0, True), (NODE_RESERVATION, 9.0, False), (SCHEDULING_WAIT, 1, False)]
-    )
-    assert page.value("node_reservation_duration_seconds_sum", replicas_scheduled="true") == 2
-    assert page.value("node_reservation_duration_seconds_sum", replicas_scheduled="false") == 9
-    assert page.value("pod_scheduling_wait_duration_seconds_count", pod_scheduled="false") == 1
+def test_a_planned_copy_that_is_placed_and_one_that_is_not_are_timed(page: Page) -> None:
+    records = iter([(NODE_RESERVATION, 2.0, True), (NODE_RESERVATION, 9.0, False)])
+    registry = CollectorRegistry()
+    LeaderMetrics(registry, "1.2.3", lambda: records)
+    for label, seconds in (("true", 2.0), ("false", 9.0)):
+        name = f"{PREFIX}_node_reservation_duration_seconds_sum"
+        assert seconds == registry.get_sample_value(name, {"replicas_scheduled": label})
 
 
 def test_decisions_refusals_waits_and_failures_are_counted(page: Page) -> None:
@@ -213,37 +203,54 @@ def test_decisions_refusals_waits_and_failures_are_counted(page: Page) -> None:
     assert page.value("filter_duration_seconds_bucket", le="0.002") == 0
 
 
-def test_stores_wakeups_and_settings_are_shown(page: Page) -> None:
-    assert page.value("store_synced", kind="pods") == 1
-    assert page.value("store_objects", kind="pods") == 7
-    assert page.value("bad_objects", kind="pods") == 1
-    assert page.value("wakeups_total") == 3
-    assert page.value("wakeup_failures_total") == 1
-    assert page.value("settings_problems") == 2
+def test_stores_and_wakeups_are_shown(page: Page) -> None:
+    store = page.controller.stores.by_kind["class"]
+    store.replace([{"metadata": {"name": "c"}, "provisioner": "p"}, {"metadata": {"name": 3}}])
+    page.controller.waker.woken, page.controller.waker.failed = 3, 1
+    assert [0, 1, 1] == [page.value(name, kind="class") for name in ("store_synced", "store_objects", "bad_objects")]
+    store.synced.set()
+    assert 1 == page.value("store_synced", kind="class")
+    assert [3, 1, 0] == list(map(page.value, ("wakeups_total", "wakeup_failures_total", "settings_problems")))
 
 
 def test_no_label_names_a_pod_or_a_volume(page: Page) -> None:
     page.cluster.add_pod("very-special-name")
     page.cluster.filter("very-special-name", "n1")
-    assert "very-special-name" not in page.get("/metrics")[1]
+    assert "very-special-name" not in page.text()
+
+
+def served(app: WSGIApplication, path: str) -> tuple[int, str]:
+    """What a port of its own answers."""
+    server = StatusServer("metrics", app, "127.0.0.1", 0)
+    server.start()
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=20) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    finally:
+        server.stop()
 
 
 def test_health_and_readiness_are_for_the_network_and_the_status_document_is_not(page: Page) -> None:
-    assert page.get("/healthz") == (200, "ok\n")
-    page.problem = "thread sweeper has ended"
-    assert page.get("/healthz") == (503, "thread sweeper has ended\n")
-    assert page.get("/readyz")[0] == 200
-    page.is_ready = False
-    assert page.get("/readyz")[0] == 503
-    for path in ("/status", "/elsewhere"):
-        assert page.get(path)[0] == 404
-    page.server.stop()
-    page.server = StatusServer("status", create_status_app(lambda: {"mode": "active"}), "127.0.0.1", 0)
-    page.server.start()
-    assert json.loads(page.get("/status")[1]) == {"mode": "active"}
-    assert page.get("/metrics")[0] == 404
+    def app(problem: str = "", *, is_ready: bool = True) -> WSGIApplication:
+        return create_metrics_app(page.registry, problem=lambda: problem, is_ready=lambda: is_ready)
+
+    assert [(200, "ok\n"), (503, "sweeper has ended\n")] == [
+        served(app(problem), "/healthz") for problem in ("", "sweeper has ended")
+    ]
+    assert [200, 503] == [served(app(is_ready=is_ready), "/readyz")[0] for is_ready in (True, False)]
+    assert [200, 404, 404] == [served(app(), path)[0] for path in ("/metrics", "/status", "/elsewhere")]
+    status = create_status_app(lambda: {"mode": "active"})
+    assert {"mode": "active"} == json.loads(served(status, "/status")[1])
+    assert 404 == served(status, "/metrics")[0]
 
 
-def test_a_port_that_is_taken_is_a_configuration_error_that_names_it(page: Page) -> None:
-    with pytest.raises(ConfigError, match=f"metrics-port {page.server.port}"):
-        StatusServer("metrics", lambda _environ, _start: (), "127.0.0.1", page.server.port).start()
+def test_a_port_that_is_taken_is_a_configuration_error_that_names_it() -> None:
+    first = StatusServer("metrics", lambda _environ, _start: (), "127.0.0.1", 0)
+    first.start()
+    try:
+        with pytest.raises(ConfigError, match=f"metrics-port {first.port}"):
+            StatusServer("metrics", lambda _environ, _start: (), "127.0.0.1", first.port).start()
+    finally:
+        first.stop()
