@@ -17,7 +17,6 @@ from typing import Any, Final
 from controller.admission.configurations import (
     PODS,
     Raw,
-    WantedEntries,
     WebhookPlace,
     mutating,
     validating,
@@ -78,12 +77,9 @@ class _Track:
 
     resource: Resource
     wanted: Standing | None = None  # as last seen to be so, or written
-    seen: tuple[Standing | None, Standing] | None = None  # what stood and was wanted at the last live read
-    look_at: float = float("-inf")  # no live read before, while that is still so
-    tried: WantedEntries | None = None  # what another wish than this one does not wait for
-    retry_at: float = float("-inf")
-    stood: Standing | None = None  # at the failure; another one is looked at at once
-    failures: int = 0
+    seen: tuple[Standing | None, Standing] | None = None  # what stood and was wanted at the last call
+    look_at: float = float("-inf")  # no further call before, while that is still so
+    failures: int = 0  # in a row
     repairs: int = 0  # in a row
     repaired_at: float = float("-inf")
     problem: str = ""
@@ -185,17 +181,22 @@ class Admission(Part):
 
     def _attend(self, track: _Track, decision: AdmissionPlan) -> None:
         now, standing = self._clock.now(), self.standing(track.resource)
-        if now < track.retry_at and decision.wanted == track.tried and standing == track.stood:
+        wanted = self._wanted(track, decision, standing)
+        if track.seen == (standing, wanted) and now < track.look_at:
             return
-        track.tried = decision.wanted
         try:
             # The new one first, then the removal of the former one, so that pods are covered in between.
-            if self._bring(track, decision, now):
+            if self._is_right(standing, wanted):
+                track.wanted, track.seen = standing or track.wanted, None
                 self._prune(track)
+            else:
+                track.seen, track.look_at = (standing, wanted), now + LOOK_SECONDS
+                if self._bring(track, decision, now):
+                    self._prune(track)
         except ClusterError as error:
-            track.failures, track.seen, track.stood = track.failures + 1, None, standing
+            track.failures += 1
             self.failures += 1
-            track.retry_at = now + backoff_seconds(track.failures, RETRY_SECONDS)
+            track.seen, track.look_at = (standing, wanted), now + backoff_seconds(track.failures, RETRY_SECONDS)
             if str(error) != track.problem:
                 log.warning("webhook configuration kind=%s: %s", track.resource.kind, error)
             track.problem = str(error)
@@ -210,16 +211,7 @@ class Admission(Part):
                     log.info("former webhook configuration removed kind=%s name=%s", track.resource.kind, name)
 
     def _bring(self, track: _Track, decision: AdmissionPlan, now: float) -> bool:
-        """Whether the wanted contents are in place, as far as is known; false also while a repair waits for its
-        time."""
-        standing = self.standing(track.resource)
-        wanted = self._wanted(track, decision, standing)
-        if self._is_right(standing, wanted):
-            track.wanted, track.seen = standing or track.wanted, None
-            return True
-        if track.seen == (standing, wanted) and now < track.look_at:
-            return False
-        track.seen, track.look_at = (standing, wanted), now + LOOK_SECONDS
+        """Whether the wanted contents are in place now; false while a repair waits for its time."""
         for attempt in range(TRIES):
             raw = self._read(track.resource)
             present = standing_of(raw) if raw is not None else None

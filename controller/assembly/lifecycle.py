@@ -105,12 +105,15 @@ class Lifecycle(Part):
         """`end_process` ends it at once; another one is started in its place."""
         self._clock, self._allocator, self._gate, self._followers = clock, allocator, gate, followers
         self._read_settings, self._end_process = read_settings, end_process
-        self._mode = Mode.CLOSED
-        self._configured: Configured | None = None
-        self._wanted_term: int | None = None  # written by the elector's thread
-        self._has_predecessor = True  # the same
-        self._term: int | None = None
-        self._points_here = False
+        # Written by the thread, read by all.
+        self.mode = Mode.CLOSED
+        self.configured: Configured | None = None
+        self.term: int | None = None  # the Lease's, in which this process answers; None while it follows
+        self.points_here = False  # this process has pointed the Service at itself
+        # Written by the elector's thread.
+        self._wanted_term: int | None = None
+        self._has_predecessor = True
+        # The thread's own.
         self._next_endpoint_at = 0.0
         self._off_since: float | None = None
         self._wake_at: list[float] = []  # when pods that wait are to be woken because bypass began
@@ -129,27 +132,9 @@ class Lifecycle(Part):
 
     # Called from other threads
 
-    @property
-    def mode(self) -> Mode:
-        return self._mode
-
-    @property
-    def term(self) -> int | None:
-        """The Lease's term in which this process answers; None while it follows."""
-        return self._term
-
-    @property
-    def points_here(self) -> bool:
-        """Whether this process has pointed the Service at itself."""
-        return self._points_here
-
-    @property
-    def configured(self) -> Configured | None:
-        return self._configured
-
     def live_settings(self) -> LiveSettings:
         """The defaults until they were read."""
-        return self._configured.live if self._configured is not None else LiveSettings()
+        return self.configured.live if self.configured is not None else LiveSettings()
 
     def start(self) -> None:
         for worker in self._parts.always:
@@ -217,10 +202,10 @@ class Lifecycle(Part):
             self._is_electing = True
             log.info("stores synced, taking part in the election")
             self._parts.elector.start()
-        if self._term is not None and (self._wanted_term != self._term or not self._gate.is_open):
+        if self.term is not None and (self._wanted_term != self.term or not self._gate.is_open):
             self._end_term()
         wanted = self._wanted_term
-        if wanted is not None and self._term is None:
+        if wanted is not None and self.term is None:
             self._begin_term(wanted)
         self._apply_endpoint()
         self._wake_bypassed()
@@ -240,7 +225,7 @@ class Lifecycle(Part):
         self._settings_are_new = False
         try:
             configured = self._read_settings()
-            if configured == self._configured:
+            if configured == self.configured:
                 return
             for setting, problem in configured.problems.items():
                 log.error("setting %s: %s", setting, problem)
@@ -248,22 +233,22 @@ class Lifecycle(Part):
         except Exception:
             self._settings_are_new = True
             raise
-        self._configured = configured
+        self.configured = configured
         self._parts.terms.changed()
         log.info("settings %s", configured.live)
 
     def _apply_mode(self) -> None:
-        assert self._configured is not None
-        live, rule_is_out = self._configured.live, self._parts.no_pod_opts_in
+        assert self.configured is not None
+        live, rule_is_out = self.configured.live, self._parts.no_pod_opts_in
         mode = mode_of(live, self._allocator.pending_opted_in, rule_is_out)
         if live.enabled:
             self._off_since = None
         elif self._off_since is None:
             self._off_since = self._clock.now()
-        if mode is self._mode or self._awaits_rule(live):
+        if mode is self.mode or self._awaits_rule(live):
             return
-        log.info("mode %s -> %s", self._mode, mode)
-        self._mode = mode
+        log.info("mode %s -> %s", self.mode, mode)
+        self.mode = mode
         self._parts.terms.changed()
         self._allocator.set_mode(mode)
         self._next_endpoint_at = 0.0
@@ -271,13 +256,13 @@ class Lifecycle(Part):
 
     def _wake_all_in_bypass(self) -> None:
         """Bypass begins, or a term in bypass: pods that any leader refused before are to be tried again."""
-        if self._mode is Mode.BYPASS:
+        if self.mode is Mode.BYPASS:
             now = self._clock.now()
             self._wake_at = [now, now + WAKE_AGAIN_SECONDS]
 
     def _awaits_rule(self, live: LiveSettings) -> bool:
         """Whether to go on as before for now: before the extender is switched off, pods have to stop opting in."""
-        if self._mode is not Mode.ACTIVE or live.bypass or self._off_since is None or self._parts.no_pod_opts_in():
+        if self.mode is not Mode.ACTIVE or live.bypass or self._off_since is None or self._parts.no_pod_opts_in():
             return False
         return self._gate.is_open and self._clock.now() < self._off_since + RULE_OUT_SECONDS
 
@@ -298,7 +283,7 @@ class Lifecycle(Part):
         self._allocator.begin_term(
             has_predecessor=self._has_predecessor, plans=loaded.plans, holds=loaded.holds, record=record
         )
-        self._term = term
+        self.term = term
         self._gate.open()
         if self._wanted_term != term:
             self._gate.close()  # lost between the look above and the opening; the next step ends the term
@@ -307,7 +292,7 @@ class Lifecycle(Part):
         self._next_endpoint_at = 0.0
         self._wake_all_in_bypass()
         self._told_mode, self._told_problems = None, frozenset()
-        log.info("leading term=%d mode=%s", term, self._mode)
+        log.info("leading term=%d mode=%s", term, self.mode)
 
     def _catch_up(self) -> bool:
         """Catches up all stores at once: each may need a few seconds for its watch's bookmark."""
@@ -327,16 +312,16 @@ class Lifecycle(Part):
         self._parts.waker.stop()
         self._parts.sweeper.stop()
         self._allocator.end_term()
-        log.info("following; term=%d has ended", self._term)
-        self._term = None
-        self._points_here = False
+        log.info("following; term=%d has ended", self.term)
+        self.term = None
+        self.points_here = False
 
     def _apply_endpoint(self) -> None:
         """Points the Service at this process while it leads and is not switched off; repeated from time to time."""
         now = self._clock.now()
         if not self._gate.is_open or now < self._next_endpoint_at:
             return
-        should = self._mode is not Mode.CLOSED
+        should = self.mode is not Mode.CLOSED
         try:
             if not should:
                 self._parts.endpoint.clear()
@@ -348,9 +333,9 @@ class Lifecycle(Part):
             log.warning("EndpointSlice: %s", error)
             self._next_endpoint_at = now + RETRY_SECONDS
             return
-        if should is not self._points_here:
+        if should is not self.points_here:
             log.info("EndpointSlice %s", "points here" if should else "is empty")
-        self._points_here = should
+        self.points_here = should
         self._next_endpoint_at = now + REASSERT_SECONDS
 
     def _wake_bypassed(self) -> None:
@@ -358,34 +343,34 @@ class Lifecycle(Part):
         if not self._wake_at or self._clock.now() < self._wake_at[0] or not self._gate.is_open:
             return
         self._wake_at.pop(0)
-        if self._mode is Mode.BYPASS:
+        if self.mode is Mode.BYPASS:
             pods = self._allocator.pending_opted_in()
             self._parts.waker.wake(Wakeup(pod.uid, pod.namespace, pod.name, len(self._wake_at)) for pod in pods)
 
     def _tell(self) -> None:
         """The leader reports each setting that is not used, and its mode, when its term begins and after changes."""
-        if not self._gate.is_open or self._configured is None:
+        if not self._gate.is_open or self.configured is None:
             return
-        problems = frozenset(self._configured.problems.items())
+        problems = frozenset(self.configured.problems.items())
         for setting, problem in sorted(problems - self._told_problems):
             self._parts.tell(SETTING_REASON, f"{setting}: {problem}", True)
         self._told_problems = problems
-        if self._mode is not self._told_mode:
-            is_warning = self._mode in (Mode.BYPASS, Mode.UNKNOWN)
-            self._parts.tell(MODE_REASON, f"Mode {self._mode}: {MODE_TEXTS[self._mode]}", is_warning)
-            self._told_mode = self._mode
+        if self.mode is not self._told_mode:
+            is_warning = self.mode in (Mode.BYPASS, Mode.UNKNOWN)
+            self._parts.tell(MODE_REASON, f"Mode {self.mode}: {MODE_TEXTS[self.mode]}", is_warning)
+            self._told_mode = self.mode
 
     def _end_everything(self) -> None:
         parts = self._parts
         self._gate.close()  # first, so that no yes is given that is not stored; the Lease is still ours
-        if self._term is not None:
+        if self.term is not None:
             parts.terms.end()
         # Whatever is known of the Lease, of the last write, which may be done although its answer never came, and of
         # what a worker wrote that died in this pod before: only our own endpoint is taken away.
         clear_at_end(parts.endpoint)
         if self._is_electing:
             parts.elector.stop()
-        if self._term is not None:
+        if self.term is not None:
             parts.waker.stop()
             parts.sweeper.stop()
         for worker in self.workers[1:]:
