@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -164,23 +164,23 @@ def test_what_is_wanted_is_written_and_then_left_alone(written: ReconcilerRig) -
     assert 2 == written.writes()
 
 
-def test_a_follower_and_a_process_that_has_not_seen_them_write_nothing(rig: ReconcilerRig) -> None:
+def test_a_follower_a_process_that_has_not_seen_them_and_a_term_that_ends_before_the_write_write_nothing(
+    rig: ReconcilerRig,
+) -> None:
+    def lose(verb: str, _: Resource) -> None:
+        if verb == "get":
+            rig.opening = None
+
     rig.opening = None
     rig.step()
     rig.opening = 1
     rig.stores[VALIDATING_WEBHOOKS].synced.clear()
     rig.step()
     assert (0, []) == (rig.writes(), rig.asked)
-
-
-def test_a_term_that_ends_before_the_write_writes_nothing(rig: ReconcilerRig) -> None:
-    def lose(verb: str, _: Resource) -> None:
-        if verb == "get":
-            rig.opening = None
-
+    rig.stores[VALIDATING_WEBHOOKS].synced.set()
     rig.server.fail = lose
     rig.step()
-    assert [] == rig.entries()
+    assert [] == all_entries(rig)
 
 
 def test_the_rule_leaves_at_once_and_the_object_stays(written: ReconcilerRig) -> None:
@@ -195,22 +195,15 @@ def test_the_rule_leaves_at_once_and_the_object_stays(written: ReconcilerRig) ->
     assert 0 == written.admission.repairs
 
 
-def test_an_empty_object_stays_as_the_manifest_made_it(rig: ReconcilerRig) -> None:
-    rig.wanted = WantedEntries()
+def test_without_entries_or_authorities_nothing_is_written_and_new_authorities_are(rig: ReconcilerRig) -> None:
+    for wanted, authorities, writes in ((WantedEntries(), b"PEM", 0), (ALL, b"", 0), (ALL, b"PEM", 2), (ALL, b"", 2)):
+        rig.wanted, rig.authorities = wanted, authorities
+        rig.step()
+        assert writes == rig.writes()
+    rig.authorities = b"NEW"
     rig.step()
-    rig.wanted, rig.authorities = ALL, b""
-    rig.step()
-    assert 0 == rig.writes()
-
-
-def test_new_authorities_are_written_and_unknown_ones_change_nothing(written: ReconcilerRig) -> None:
-    written.authorities = b""
-    written.step()
-    assert 2 == written.writes()
-    written.authorities = b"NEW"
-    written.step()
-    bundles = {entry["clientConfig"]["caBundle"] for entry in written.raw(VALIDATING_WEBHOOKS)["webhooks"]}
-    assert ({base64.b64encode(b"NEW").decode()}, 4) == (bundles, written.writes())
+    bundles = {entry["clientConfig"]["caBundle"] for entry in rig.raw(VALIDATING_WEBHOOKS)["webhooks"]}
+    assert ({base64.b64encode(b"NEW").decode()}, 4) == (bundles, rig.writes())
 
 
 def test_the_rule_says_whose_pods_it_stands_for(rig: ReconcilerRig) -> None:
@@ -219,17 +212,11 @@ def test_the_rule_says_whose_pods_it_stands_for(rig: ReconcilerRig) -> None:
     assert "a,b" == rig.raw()["metadata"]["annotations"][SCHEDULERS_ANNOTATION]
     rig.clock.advance(7)
     rig.step()
-    assert [(frozenset(), 0.0), (frozenset({"a", "b"}), 7.0)] == rig.asked
-    rig.wanted = WantedEntries()
+    rig.wanted, rig.opening = WantedEntries(), 2
     rig.step()
+    asked = [(frozenset(), 0.0), (frozenset({"a", "b"}), 7.0), (frozenset({"a", "b"}), 0.0)]
+    assert asked == rig.asked  # the seconds of each term
     assert {} == rig.raw()["metadata"]["annotations"]
-
-
-def test_a_new_term_counts_its_seconds_anew(written: ReconcilerRig) -> None:
-    written.clock.advance(9)
-    written.opening = 2
-    written.step()
-    assert 0.0 == written.asked[-1][1]
 
 
 def test_strangers_changes_are_undone_and_their_metadata_is_kept(written: ReconcilerRig) -> None:
@@ -400,95 +387,99 @@ def test_the_pod_rule_is_not_out_while_a_former_one_stands(rig: ReconcilerRig) -
     assert {NAME} == mutating_names(rig)
 
 
-class TestRemoval:
-    def remove(self, rig: ReconcilerRig) -> Sequence[str]:
-        def pause(seconds: float) -> None:
-            rig.clock.advance(seconds)
-            rig.step()
+# Removal, while a leader runs
 
-        return remove_webhooks(rig.server, rig.clock, "longhorn-system", "settings", pause=pause)
 
-    def config_map(self, rig: ReconcilerRig) -> dict[str, Any]:
-        return rig.server.objects[CONFIG_MAPS.path(), "longhorn-system", "settings"]
+def remove(rig: ReconcilerRig, meanwhile: Callable[[], object] | None = None) -> Sequence[str]:
+    """`meanwhile`: in each pause, in place of a step of the leader."""
 
-    def install(self, rig: ReconcilerRig) -> None:
-        data = {"scheduler-extender-enabled": "true", "other": "stays"}
-        rig.server.create(CONFIG_MAPS, "longhorn-system", {"metadata": {"name": "settings"}, "data": data})
+    def pause(seconds: float) -> None:
+        rig.clock.advance(seconds)
+        (meanwhile or rig.step)()
 
-    def test_it_switches_off_empties_both_and_sees_that_they_stay_so(self, rig: ReconcilerRig) -> None:
-        self.install(rig)
-        rig.step()
-        rig.wanted = WantedEntries()  # as the leader sees the setting
-        done = self.remove(rig)
-        assert ([], []) == (rig.entries(), rig.entries(VALIDATING_WEBHOOKS))
-        assert {"scheduler-extender-enabled": "false", "other": "stays"} == self.config_map(rig)["data"]
-        assert 3 == len(done)
-        assert done == self.remove(rig)  # somebody else was first: the same report
+    return remove_webhooks(rig.server, rig.clock, "longhorn-system", "settings", pause=pause)
 
-    def test_it_deletes_what_an_earlier_release_left(self, rig: ReconcilerRig) -> None:
-        self.install(rig)
-        of_an_earlier_release(rig)
-        rig.opening = None  # nobody leads any more
-        self.remove(rig)
-        assert ({NAME}, []) == (mutating_names(rig), rig.entries())
 
-    def test_longhorn_may_place_at_once_and_still_when_a_late_leader_closes_the_gate_again(
-        self, rig: ReconcilerRig
-    ) -> None:
-        self.install(rig)
-        binding = {"metadata": {"name": GATE}}
-        rig.server.create(POLICY_BINDINGS, None, binding)
-        began = rig.clock.now()
-        opened: list[tuple[int, float]] = []  # bindings that are there, and when
+def all_entries(rig: ReconcilerRig) -> list[str]:
+    return [name for resource in BOTH for name in rig.entries(resource)]
 
-        def pause(seconds: float) -> None:
-            opened.append((len(rig.server.list_page(POLICY_BINDINGS, None).items), rig.clock.now() - began))
-            if len(opened) == 1:
-                rig.server.create(POLICY_BINDINGS, None, binding)
-            rig.clock.advance(seconds)
 
-        done = remove_webhooks(rig.server, rig.clock, "longhorn-system", "settings", pause=pause)
-        (at_first, seconds), *_, (at_last, _) = opened
-        assert [0, 0, 0] == [at_first, seconds, at_last]
-        assert 1 == done.count(f"ValidatingAdmissionPolicyBinding {GATE}: deleted")
+@pytest.fixture
+def installed(rig: ReconcilerRig) -> ReconcilerRig:
+    """With live settings that say that it is on."""
+    data = {"scheduler-extender-enabled": "true", "other": "stays"}
+    rig.server.create(CONFIG_MAPS, "longhorn-system", {"metadata": {"name": "settings"}, "data": data})
+    return rig
 
-    def test_what_a_late_leader_writes_again_is_emptied_again(self, rig: ReconcilerRig) -> None:
-        self.install(rig)
-        rig.step()
-        written = rig.writes()
 
-        def forget(verb: str, _: Resource) -> None:
-            if rig.writes() > written + 1:
-                rig.wanted = WantedEntries()
+def test_it_switches_off_empties_both_and_sees_that_they_stay_so(installed: ReconcilerRig) -> None:
+    installed.step()
+    installed.wanted = WantedEntries()  # as the leader sees the setting
+    done = remove(installed)
+    assert ([], 3) == (all_entries(installed), len(done))
+    settings = installed.server.get(CONFIG_MAPS, "longhorn-system", "settings")
+    assert {"scheduler-extender-enabled": "false", "other": "stays"} == settings["data"]
+    assert done == remove(installed)  # somebody else was first: the same report
 
-        rig.server.fail = forget
-        rig.clock.advance(REPAIR_SECONDS[1])
-        self.remove(rig)
-        assert rig.writes() > written
-        assert ([], []) == (rig.entries(), rig.entries(VALIDATING_WEBHOOKS))
 
-    def test_it_gives_up_where_somebody_goes_on_writing_them(self, rig: ReconcilerRig) -> None:
-        self.install(rig)
+def test_it_deletes_what_an_earlier_release_left(installed: ReconcilerRig) -> None:
+    of_an_earlier_release(installed)
+    installed.opening = None  # nobody leads any more
+    remove(installed)
+    assert ({NAME}, []) == (mutating_names(installed), installed.entries())
 
-        def pause(seconds: float) -> None:
-            rig.clock.advance(seconds)
-            rig.server.patch(MUTATING_WEBHOOKS, None, NAME, {"webhooks": [{"name": PODS}]})
 
-        with pytest.raises(ClusterError, match="do not stay empty"):
-            remove_webhooks(rig.server, rig.clock, "longhorn-system", "settings", pause=pause)
+def test_longhorn_may_place_at_once_and_still_when_a_late_leader_closes_the_gate_again(
+    installed: ReconcilerRig,
+) -> None:
+    def close() -> None:
+        installed.server.put(POLICY_BINDINGS, None, {"metadata": {"name": GATE}})
 
-    def test_a_setting_of_longhorns_that_overrides_ours_has_to_be_changed_first(self, rig: ReconcilerRig) -> None:
-        self.install(rig)
-        rig.step()
-        setting = {"metadata": {"name": "scheduler-extender-enabled"}, "value": "true"}
-        rig.server.create(LONGHORN_SETTINGS, "longhorn-system", setting)
-        with pytest.raises(ClusterError, match="overrides the ConfigMap"):
-            self.remove(rig)
-        assert PODS in rig.entries()
+    def close_once_more() -> None:
+        bindings.append(len(installed.server.list_page(POLICY_BINDINGS, None).items))
+        if len(bindings) == 1:
+            close()
 
-    def test_where_the_settings_are_not_nothing_is_removed(self, rig: ReconcilerRig) -> None:
-        """A leader that runs elsewhere, or goes on with the last values, would write them again."""
-        rig.step()
-        with pytest.raises(ConfigError, match=r"^there is no ConfigMap longhorn-system/settings.*--namespace"):
-            self.remove(rig)
-        assert PODS in rig.entries()
+    bindings: list[int] = []  # that are there in each pause
+    close()
+    done = remove(installed, close_once_more)
+    assert {0} == set(bindings)
+    assert 1 == done.count(f"ValidatingAdmissionPolicyBinding {GATE}: deleted")
+
+
+def test_what_a_late_leader_writes_again_is_emptied_again(installed: ReconcilerRig) -> None:
+    installed.step()
+    written = installed.writes()
+
+    def forget(verb: str, _: Resource) -> None:
+        if installed.writes() > written + 1:
+            installed.wanted = WantedEntries()
+
+    installed.server.fail = forget
+    installed.clock.advance(REPAIR_SECONDS[1])
+    remove(installed)
+    assert installed.writes() > written
+    assert [] == all_entries(installed)
+
+
+def test_it_gives_up_where_somebody_goes_on_writing_them(installed: ReconcilerRig) -> None:
+    filled = {"webhooks": [{"name": PODS}]}
+    with pytest.raises(ClusterError, match="do not stay empty"):
+        remove(installed, lambda: installed.server.patch(MUTATING_WEBHOOKS, None, NAME, filled))
+
+
+def test_a_setting_of_longhorns_that_overrides_ours_has_to_be_changed_first(installed: ReconcilerRig) -> None:
+    installed.step()
+    setting = {"metadata": {"name": "scheduler-extender-enabled"}, "value": "true"}
+    installed.server.create(LONGHORN_SETTINGS, "longhorn-system", setting)
+    with pytest.raises(ClusterError, match="overrides the ConfigMap"):
+        remove(installed)
+    assert PODS in installed.entries()
+
+
+def test_where_the_settings_are_not_nothing_is_removed(rig: ReconcilerRig) -> None:
+    """A leader that runs elsewhere, or goes on with the last values, would write them again."""
+    rig.step()
+    with pytest.raises(ConfigError, match=r"^there is no ConfigMap longhorn-system/settings.*--namespace"):
+        remove(rig)
+    assert PODS in rig.entries()
