@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from controller.errors import ClusterError, ConfigError
 from controller.kube.api import KubeApi
-from controller.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS
+from controller.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
 from controller.process.status_port import LOOPBACK, StatusServer, create_status_app
 from controller.serving.tls import make_context, read_directory
 from controller.settings import ProcessSettings
@@ -40,29 +40,26 @@ class StatusCallers:
         if not self._places.acquire(blocking=False):
             return "503 Service Unavailable", "too many callers at once"
         try:
-            return self._review(token.strip(), path)
+            return self._refusal(token.strip(), path)
         except ClusterError as error:
             log.warning("the token of a caller of %s could not be checked: %s", path, error)
             return "503 Service Unavailable", "the API server could not check who may read this"
         finally:
             self._places.release()
 
-    def _review(self, token: str, path: str) -> tuple[str, str] | None:
-        body = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
-        found = self._api.create(TOKEN_REVIEWS, None, body, timeout=REVIEW_SECONDS).get("status") or {}
+    def _refusal(self, token: str, path: str) -> tuple[str, str] | None:
+        found = self._review(TOKEN_REVIEWS, {"token": token})
         if found.get("authenticated") is not True:
             return "401 Unauthorized", "the API server does not know this token"
         who = found.get("user") or {}
-        spec = {"user": who.get("username"), **{key: who[key] for key in ("uid", "groups", "extra") if key in who}}
-        body = {
-            "apiVersion": ACCESS_REVIEWS.api_version,
-            "kind": ACCESS_REVIEWS.kind,
-            "spec": {**spec, "nonResourceAttributes": {"path": path, "verb": "get"}},
-        }
-        verdict = self._api.create(ACCESS_REVIEWS, None, body, timeout=REVIEW_SECONDS).get("status") or {}
-        if verdict.get("allowed") is not True:
-            return "403 Forbidden", f"this account may not get {path}"
-        return None
+        user = {"user": who.get("username"), **{key: who[key] for key in ("uid", "groups", "extra") if key in who}}
+        verdict = self._review(ACCESS_REVIEWS, {**user, "nonResourceAttributes": {"path": path, "verb": "get"}})
+        return None if verdict.get("allowed") is True else ("403 Forbidden", f"this account may not get {path}")
+
+    def _review(self, resource: Resource, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
+        status: Mapping[str, Any] = self._api.create(resource, None, body, timeout=REVIEW_SECONDS).get("status") or {}
+        return status
 
 
 def status_servers(

@@ -46,6 +46,7 @@ class Stores:
     def __init__(self, api: KubeApi, clock: Clock, namespace: str, config_map: str) -> None:
         self._api, self._clock, self._namespace = api, clock, namespace
         self.followed: dict[str, Followed] = {}
+        self.by_kind: dict[str, Store[Any]] = {}
         for kind in FOLLOWED:
             followed = namespace if kind.in_longhorn else None
             self._follow(kind.name, kind.resource, kind.parse, followed, sharing=kind.sharing)
@@ -63,17 +64,14 @@ class Stores:
         sharing: Callable[[Any, Any], Any] | None = None,
     ) -> Store[Any]:
         store: Store[Any] = Store(name, facts, sharing)
+        self.by_kind[name] = store
         self.followed[name] = Followed(self._api, resource, store, self._clock, namespace=namespace, name=only)
         return store
-
-    @property
-    def by_kind(self) -> Mapping[str, Store[Any]]:
-        return {name: followed.store for name, followed in self.followed.items()}
 
     def feed(self, events: Events) -> None:
         """Pass every change of the kinds that the allocator knows on to it."""
         for kind in FOLLOWED:
-            kind.feed(self.followed[kind.name].store, events)
+            kind.feed(self.by_kind[kind.name], events)
 
     def live_kinds(self) -> dict[str, LiveKind]:
         """How each kind is read live. A kind that we may not `get`, because hardly anything asks for it, is read by a
@@ -87,7 +85,7 @@ class Stores:
 
     def is_synced(self) -> bool:
         """Whether every store follows the cluster; true on followers too."""
-        return all(followed.store.synced.is_set() for followed in self.followed.values())
+        return all(store.synced.is_set() for store in self.by_kind.values())
 
     def stale_kind(self) -> str | None:
         """The first kind whose store is too old to decide on."""
