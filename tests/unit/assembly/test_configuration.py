@@ -123,6 +123,18 @@ def test_a_setting_that_is_not_used_is_counted(controller: Controller, server: F
     wait_until(lambda: registry.get_sample_value(name) == 1)
 
 
+def test_the_wiring_is_proven_only_while_kube_scheduler_should_ask_this_process(
+    controller: Controller, server: FakeApiServer
+) -> None:
+    wait_until(lambda: controller.lifecycle.points_here)
+    rounds = controller.prover.worker.state().rounds
+    wait_until(lambda: controller.prover.worker.state().rounds > rounds + 1)
+    assert {} == controller.status()["wiring"]  # it is not known whether the extender is on
+    raw = {"metadata": {"name": controller.settings.config_map}, "data": {"scheduler-extender-enabled": "true"}}
+    server.create(resources.CONFIG_MAPS, NAMESPACE, raw)
+    wait_until(lambda: bool(controller.status()["wiring"]))
+
+
 def test_a_version_that_goes_is_not_known(controller: Controller, server: FakeApiServer) -> None:
     wait_until(lambda: behaves_as(controller, "v1.10.1"))
     server.delete(resources.LONGHORN_SETTINGS, NAMESPACE, VERSION_SETTING)
