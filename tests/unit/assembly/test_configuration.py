@@ -15,10 +15,10 @@ from controller.kube.store import Store
 from controller.model.configured import ConfigMapFacts, config_map_named
 from controller.model.reader import text_at
 from controller.model.versions import NEWEST, VERSION_SETTING, behaviour_of
-from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import TestCluster
 from tests.fakes.saved import Raw, setting
+from tests.unit.assembly.processes import running, settings_of
 from tests.waiting import wait_until
 
 
@@ -75,15 +75,8 @@ def server() -> FakeApiServer:
 
 @pytest.fixture
 def controller(server: FakeApiServer) -> Iterator[Controller]:
-    settings = ProcessSettings(
-        pod_name="p", pod_ip="127.0.0.1", metrics_address="127.0.0.1", metrics_port=0, status_port=0
-    )
-    made = Controller(settings, "identity", server)
-    made.start()
-    try:
+    with running(server) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.mark.parametrize(
@@ -92,8 +85,7 @@ def controller(server: FakeApiServer) -> Iterator[Controller]:
 def test_whoever_calls_is_known_by_his_certificate_or_not_at_all(
     server: FakeApiServer, mode: str, knows_callers: bool
 ) -> None:
-    settings = ProcessSettings(pod_name="p", pod_ip="127.0.0.1", tls_mode=mode)
-    assert knows_callers is Controller(settings, "identity", server).preconditions.knows_callers
+    assert knows_callers is Controller(settings_of(tls_mode=mode), "identity", server).preconditions.knows_callers
 
 
 def behaves_as(controller: Controller, version_text: str) -> bool:

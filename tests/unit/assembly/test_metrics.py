@@ -27,9 +27,9 @@ from controller.errors import ConfigError
 from controller.process.common_metrics import PREFIX
 from controller.process.status_port import StatusServer, create_metrics_app, create_status_app
 from controller.rules.reasons import Reason
-from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, TestCluster
+from tests.unit.assembly.processes import settings_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -53,8 +53,7 @@ class Page:
         self.gate.open()
 
     def _allocator_of_a_process(self, clock: Clock) -> Allocator:
-        settings = ProcessSettings(pod_name="p", pod_ip="127.0.0.1", node_name="worker-1")
-        self.controller = Controller(settings, "identity", FakeApiServer(), clock)
+        self.controller = Controller(settings_of(node_name="worker-1"), "identity", FakeApiServer(), clock)
         self.registry, self.metrics = self.controller.metrics.registry, self.controller.metrics
         return self.controller.allocator
 

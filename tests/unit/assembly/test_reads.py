@@ -12,10 +12,11 @@ from werkzeug.test import Client
 from controller.assembly.assemble import Controller
 from controller.kube import resources
 from controller.kube.resources import Resource
-from controller.settings import ENABLED, ProcessSettings
+from controller.settings import ENABLED
 from tests.fakes import saved
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.saved import GIB, Raw
+from tests.unit.assembly.processes import running
 from tests.waiting import wait_until
 
 LONGHORN: Final = "longhorn-system"
@@ -82,15 +83,8 @@ def server() -> FakeApiServer:
 
 @pytest.fixture
 def controller(server: FakeApiServer) -> Iterator[Controller]:
-    settings = ProcessSettings(
-        pod_name="p", pod_ip="127.0.0.1", metrics_address="127.0.0.1", metrics_port=0, status_port=0, tls_mode="off"
-    )
-    made = Controller(settings, "identity", server)
-    made.start()
-    try:
+    with running(server) as made:
         yield made
-    finally:
-        made.stop()
 
 
 def test_with_warm_stores_no_verb_reads_anything(controller: Controller, server: FakeApiServer) -> None:

@@ -12,35 +12,22 @@ from controller.assembly.assemble import Controller
 from controller.clock import SystemClock
 from controller.process.worker import Part, Worker, health_problem
 from controller.serving.connection import RequestDeadlines
-from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
+from tests.unit.assembly.processes import LOOPBACK, settings_of
 from tests.waiting import wait_until
 from webhook.assemble import Webhook
 from webhook.settings import WebhookSettings
-
-OURS = "127.0.0.1"
-
 
 Process = Controller | Webhook
 
 
 def controller(api: FakeApiServer, serving: Part) -> tuple[Process, CollectorRegistry, str]:
-    settings = ProcessSettings(
-        pod_name="p",
-        pod_ip=OURS,
-        metrics_address=OURS,
-        metrics_port=0,
-        status_port=0,
-        grpc_address=OURS,
-        grpc_port=0,
-        tls_mode="off",
-    )
-    made = Controller(settings, "identity", api, serving=serving.workers)
+    made = Controller(settings_of(), "identity", api, serving=serving.workers)
     return made, made.metrics.registry, "longhorn_scheduler_extender"
 
 
 def webhook(api: FakeApiServer, serving: Part) -> tuple[Process, CollectorRegistry, str]:
-    settings = WebhookSettings(tls_mode="off", metrics_address=OURS, metrics_port=0, status_port=0)
+    settings = WebhookSettings(tls_mode="off", metrics_address=LOOPBACK, metrics_port=0, status_port=0)
     made = Webhook(settings, api, serving=serving.workers)
     return made, made.metrics.registry, "longhorn_scheduler_webhook"
 
