@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Protocol
+from typing import Final
 
 from controller.clock import Clock
 from controller.election.gate import Gate
 from controller.errors import ClusterError, ConflictError
-from controller.kube.lease import LeaseRecord
+from controller.kube.lease import LeaseClient, LeaseRecord
 from controller.process.worker import Part, Worker
 
 RELEASE_SECONDS: Final = 2.0
@@ -23,14 +23,6 @@ LOOK_SECONDS: Final = 0.4  # between two looks of who does not lead: the Lease m
 STOP_SECONDS: Final = 10.0  # for the call that is under way, and letting go
 
 _log = logging.getLogger(__name__)
-
-
-class LeaseIO(Protocol):
-    def read(self, timeout: float) -> LeaseRecord: ...
-    def write(
-        self, holder: str, duration_seconds: int, transitions: int, *, is_new_term: bool, timeout: float
-    ) -> LeaseRecord: ...
-    def release(self, holder: str, timeout: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +78,7 @@ class Elector(Part):
 
     def __init__(
         self,
-        leases: LeaseIO,
+        leases: LeaseClient,
         gate: Gate,
         clock: Clock,
         me: str,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,32 +14,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controller.election.elector import LOOK_SECONDS, Elector, LeaseMove, Timing, View, observe, step
 from controller.election.gate import Gate
-from controller.errors import ConflictError, NotLeaderError, UnavailableError
-from controller.kube.lease import ABSENT, LeaseRecord
+from controller.errors import NotLeaderError, UnavailableError
+from controller.kube.lease import LeaseClient, LeaseRecord
+from controller.kube.resources import LEASES, Resource
+from controller.model.names import SETTLED_ANNOTATION
+from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 
-
-@dataclass
-class SharedLease:
-    """The Lease as the API server keeps it."""
-
-    record: LeaseRecord = ABSENT
-    version: int = 0
-
-    def store(self, record: LeaseRecord) -> LeaseRecord:
-        self.version += 1
-        self.record = replace(record, resource_version=str(self.version))
-        return self.record
+NAMESPACE, NAME = "longhorn-system", "lock"
 
 
-class FakeLeases:
+class FaultyLeases(LeaseClient):
     """One process's way to the Lease. `fault`: "" works, "cut" reaches nothing, "lost" writes but loses the answer."""
 
-    def __init__(self, shared: SharedLease) -> None:
-        self.shared = shared
-        self.seen = ""
-        self.fault = ""
-        self.before_write: Callable[[], None] = lambda: None
+    fault = ""
+    before_write: Callable[[], None] = staticmethod(lambda: None)
 
     def _reach(self) -> None:
         if self.fault == "cut":
@@ -46,33 +36,22 @@ class FakeLeases:
 
     def read(self, timeout: float) -> LeaseRecord:
         self._reach()
-        self.seen = self.shared.record.resource_version
-        return self.shared.record
+        return super().read(timeout)
 
-    def write(
-        self, holder: str, duration_seconds: int, transitions: int, *, is_new_term: bool, timeout: float
-    ) -> LeaseRecord:
+    def write(self, *record: Any, **options: Any) -> LeaseRecord:
         happens, self.before_write = self.before_write, lambda: None
         happens()
         self._reach()
-        if self.seen != self.shared.record.resource_version:
-            raise ConflictError("changed meanwhile")
-        written = self.shared.store(LeaseRecord(holder, transitions, duration_seconds, ""))
+        written = super().write(*record, **options)
         if self.fault == "lost":
             raise UnavailableError("the answer was lost")
-        self.seen = written.resource_version
         return written
-
-    def release(self, holder: str, timeout: float) -> None:
-        self._reach()
-        if self.shared.record.holder == holder:
-            self.shared.store(replace(self.shared.record, holder=""))
 
 
 class CandidateProcess:
-    def __init__(self, name: str, shared: SharedLease, clock: VirtualClock) -> None:
+    def __init__(self, name: str, server: FakeApiServer, clock: VirtualClock) -> None:
         self.name, self.clock = name, clock
-        self.leases = FakeLeases(shared)
+        self.leases = FaultyLeases(server, NAMESPACE, NAME, clock)
         self.gate = Gate(clock)
         self.terms: list[int] = []
         self.had_predecessor = False
@@ -97,9 +76,14 @@ class CandidateProcess:
 
 
 class ThreeCandidates:
-    def __init__(self, record: LeaseRecord = ABSENT) -> None:
-        self.clock, self.shared = VirtualClock(), SharedLease(record)
-        self.processes = self.a, self.b, self.c = [CandidateProcess(name, self.shared, self.clock) for name in "abc"]
+    def __init__(self) -> None:
+        self.clock, self.server = VirtualClock(), FakeApiServer()
+        self.processes = self.a, self.b, self.c = [CandidateProcess(name, self.server, self.clock) for name in "abc"]
+
+    @property
+    def record(self) -> LeaseRecord:
+        """As the API server keeps it."""
+        return LeaseClient(self.server, NAMESPACE, NAME, self.clock).read(1.0)
 
 
 @pytest.fixture
@@ -181,26 +165,24 @@ def test_a_process_that_slept_for_longer_than_its_deadline_begins_a_new_term(sce
 
 
 def test_the_elector_goes_on_after_a_failure_that_nobody_foresaw() -> None:
-    shared = SharedLease()
+    server, clock, leads = FakeApiServer(), VirtualClock(), threading.Event()
+    failures = [ValueError("no such thing")]
 
-    class Broken(FakeLeases):
-        def read(self, timeout: float) -> LeaseRecord:
-            if self.seen:
-                return super().read(timeout)
-            self.seen = "broken once"
-            raise ValueError("no such thing")
+    def fail(_verb: str, _resource: Resource) -> None:
+        if failures:
+            raise failures.pop()
 
-    clock, leads = VirtualClock(), threading.Event()
-    timing = Timing(15, 10.0, 0.01)
+    server.fail = fail
+    leases, timing = LeaseClient(server, NAMESPACE, NAME, clock), Timing(15, 10.0, 0.01)
     elector = Elector(
-        Broken(shared), Gate(clock), clock, "a", timing, on_started=lambda *_: leads.set(), on_stopped=lambda: None
+        leases, Gate(clock), clock, "a", timing, on_started=lambda *_: leads.set(), on_stopped=lambda: None
     )
     elector.start()
     try:
         assert leads.wait(10)
     finally:
         elector.stop()
-    assert "" == shared.record.holder
+    assert ("", []) == (leases.read(1.0).holder, failures)
 
 
 def test_the_step_is_pure_and_judges_by_what_it_saw_change() -> None:
@@ -261,7 +243,7 @@ class Election(ThreeCandidates, RuleBasedStateMachine):
     def an_open_gate_belongs_to_the_term_that_the_lease_tells(self) -> None:
         for process in self.processes:
             if process.gate.is_open:
-                held = self.shared.record.holder, self.shared.record.transitions
+                held = self.record.holder, self.record.transitions
                 assert (process.name, process.terms[-1]) == held
 
     @invariant()
@@ -275,15 +257,16 @@ TestElection.settings = settings(max_examples=100, stateful_step_count=60, deadl
 
 
 @pytest.mark.parametrize(
-    ("record", "had_one"),
-    [
-        (ABSENT, False),
-        (LeaseRecord("", 3, 1, "7", is_settled=True), False),
-        (LeaseRecord("", 3, 1, "7"), True),
-    ],
+    ("annotations", "had_one"),
+    [(None, False), ({SETTLED_ANNOTATION: "3"}, False), ({SETTLED_ANNOTATION: "2"}, True), ({}, True)],
 )
-def test_it_tells_whether_a_predecessor_may_have_left_anything_behind(record: LeaseRecord, had_one: bool) -> None:
-    a = ThreeCandidates(record).a
-    a.run()
-    assert a.gate.is_open
-    assert had_one is a.had_predecessor
+def test_it_tells_whether_a_predecessor_may_have_left_anything_behind(
+    annotations: dict[str, str] | None, had_one: bool
+) -> None:
+    """None without a Lease, or after one that left nothing behind in the term that it held last."""
+    scene = ThreeCandidates()
+    if annotations is not None:
+        meta = {"name": NAME, "annotations": annotations}
+        scene.server.create(LEASES, NAMESPACE, {"metadata": meta, "spec": {"leaseTransitions": 3}})
+    scene.a.run()
+    assert (True, had_one) == (scene.a.gate.is_open, scene.a.had_predecessor)
