@@ -84,11 +84,10 @@ class AdmissionWorker(Group):
         namespaces: Store[Namespace] = Store("namespace", parse.namespace_facts)
         self.missed = MissedPods(clock, recorder, {**stores, "namespace": namespaces})
         watches = configuration_informers(api, clock)
-        self._standing: dict[Any, Store[Standing]] = {one.resource: one.store for one in watches}
         self.reconciler = Admission(
             api,
             clock,
-            self._standing,
+            {watch.resource: watch.store for watch in watches},
             self._place,
             recorder,
             decide=self._decide,
@@ -96,8 +95,8 @@ class AdmissionWorker(Group):
             opening=opening,
             ended=self.missed.forget,
         )
-        for store in self._standing.values():
-            store.subscribe(lambda _changes: self.reconciler.worker.wake())
+        for watch in watches:
+            watch.store.subscribe(lambda _changes: self.reconciler.worker.wake())
         super().__init__((Informer(api, NAMESPACES, namespaces, clock), *watches, self.reconciler))
 
     def _decide(self, standing: frozenset[str], leading_seconds: float) -> AdmissionPlan | None:
