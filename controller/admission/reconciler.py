@@ -26,7 +26,7 @@ from controller.admission.plan import AdmissionPlan
 from controller.admission.stuck import EventNotes
 from controller.clock import Clock
 from controller.errors import ClusterError, ConflictError, NotFoundError
-from controller.kube.api import KubeApi
+from controller.kube.api import KubeApi, find
 from controller.kube.recorder import Target
 from controller.kube.resources import (
     FORMER_CONFIGURATIONS,
@@ -213,7 +213,7 @@ class Admission(Part):
     def _bring(self, track: _Track, decision: AdmissionPlan, now: float) -> bool:
         """Whether the wanted contents are in place now; false while a repair waits for its time."""
         for attempt in range(TRIES):
-            raw = self._read(track.resource)
+            raw = find(self._api, track.resource, None, OUR_CONFIGURATIONS[track.resource])
             present = standing_of(raw) if raw is not None else None
             wanted = self._wanted(track, decision, present)
             if self._is_right(present, wanted):
@@ -250,12 +250,6 @@ class Admission(Part):
     def _is_right(self, standing: Standing | None, wanted: Standing) -> bool:
         """An absent one is as good as an empty one."""
         return standing == wanted if standing is not None else not wanted.webhooks
-
-    def _read(self, resource: Resource) -> Raw | None:
-        try:
-            return self._api.get(resource, None, OUR_CONFIGURATIONS[resource])
-        except NotFoundError:
-            return None
 
     def _write(self, track: _Track, raw: Raw, wanted: Standing) -> None:
         if self._current_opening() != self._opening:

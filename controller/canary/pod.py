@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from controller.errors import ClusterError, ConflictError, MalformedRequestError, NotFoundError
-from controller.kube.api import KubeApi, Raw
+from controller.kube.api import KubeApi, Raw, find
 from controller.kube.resources import LEASES, PODS
 from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE
 from controller.model.parse import pod_facts
@@ -108,9 +108,8 @@ class Canaries:
         return {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "name": self._lease, "uid": _uid(lease)}
 
     def _remove_leftover(self, name: str) -> None:
-        try:
-            raw = self._api.get(PODS, self._namespace, name, timeout=CALL_SECONDS)
-        except NotFoundError:
+        raw = find(self._api, PODS, self._namespace, name, timeout=CALL_SECONDS)
+        if raw is None:
             return
         if not _is_canary(raw):
             raise ClusterError(f"pod {self._namespace}/{name} exists, but is not a canary of this leader; delete it")
@@ -118,12 +117,12 @@ class Canaries:
 
     def read(self, scheduler: str) -> tuple[Pod | None, str]:
         """The pod, None if there is none, and kube-scheduler's message about it."""
+        raw = find(self._api, PODS, self._namespace, canary_name(scheduler), timeout=CALL_SECONDS)
+        if raw is None:
+            return None, ""
         try:
-            raw = self._api.get(PODS, self._namespace, canary_name(scheduler), timeout=CALL_SECONDS)
             status = mapping_at(raw, "", "status")
             return pod_facts(raw), condition_message_at(status, "status", "PodScheduled")
-        except NotFoundError:
-            return None, ""
         except MalformedRequestError as error:
             raise ClusterError(f"the canary pod cannot be read: {error}") from error
 

@@ -9,7 +9,6 @@ by itself that others are refused. What cannot be tried yet is reported as such,
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import ssl
@@ -25,8 +24,8 @@ from typing import Any, Final
 from controller.admission.configurations import PODS as PODS_ENTRIES
 from controller.canary.pod import CONTAINER_SECURITY, POD_SECURITY
 from controller.clock import Clock
-from controller.errors import ClusterError, NotFoundError
-from controller.kube.api import KubeApi, Raw
+from controller.errors import ClusterError
+from controller.kube.api import KubeApi, Raw, find
 from controller.kube.resources import (
     CONFIG_MAPS,
     MUTATING_WEBHOOKS,
@@ -108,11 +107,10 @@ def check_installation(
 
 
 def _try_webhook(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
-    try:
-        entries = api.get(MUTATING_WEBHOOKS, None, MUTATING_CONFIGURATION).get("webhooks") or []
-    except NotFoundError:
+    found = find(api, MUTATING_WEBHOOKS, None, MUTATING_CONFIGURATION)
+    if found is None:
         return "skipped", f"there is no {MUTATING_WEBHOOKS.kind} {MUTATING_CONFIGURATION}"
-    if PODS_ENTRIES not in [entry.get("name") for entry in entries]:
+    if PODS_ENTRIES not in [entry.get("name") for entry in found.get("webhooks") or []]:
         return "skipped", "pods do not opt in while the extender is switched off or kube-scheduler is not wired"
     made = api.create(PODS, target.test_namespace, _pod(target), dry_run=True)
     containers = made["spec"]["containers"]
@@ -150,10 +148,8 @@ def _notes(api: KubeApi, target: CheckTarget) -> Iterator[CheckResult]:
 
 
 def _data_of_settings(api: KubeApi, target: CheckTarget) -> dict[str, str] | None:
-    with contextlib.suppress(NotFoundError):
-        data: dict[str, str] | None = api.get(CONFIG_MAPS, target.namespace, target.config_map).get("data")
-        return data
-    return None
+    found = find(api, CONFIG_MAPS, target.namespace, target.config_map)
+    return found.get("data") if found is not None else None
 
 
 def _try_gate(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
@@ -164,10 +160,10 @@ def _try_gate(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
         return "skipped", f"by {PLACEMENT} and {AUTHORITY} the leader does not place"
     found: dict[Resource, Raw] = {}
     for resource, namespace in ((POLICIES, None), (POLICY_BINDINGS, None), (SERVICE_ACCOUNTS, target.namespace)):
-        try:
-            found[resource] = api.get(resource, namespace, GATE)
-        except NotFoundError:
+        raw = find(api, resource, namespace, GATE)
+        if raw is None:
             return "failed", f"there is no {resource.kind} {GATE}, so Longhorn places as well"
+        found[resource] = raw
     renewed = (found[SERVICE_ACCOUNTS]["metadata"].get("annotations") or {}).get(RENEWED_ANNOTATION)
     now_utc = api.server_utc()
     if not renewed or now_utc is None:

@@ -22,7 +22,7 @@ from typing import Final
 
 from controller.clock import Clock
 from controller.errors import ClusterError, ConfigError, ConflictError, MalformedRequestError, NotFoundError
-from controller.kube.api import KubeApi, listed
+from controller.kube.api import KubeApi, find, listed
 from controller.kube.resources import (
     CONFIG_MAPS,
     ENDPOINT_SLICES,
@@ -85,10 +85,14 @@ def remove_webhooks(
                 deleted[f"{resource.kind} {name}: deleted"] = None
                 gone_since = clock.now()
         for resource, name in OUR_CONFIGURATIONS.items():
-            with contextlib.suppress(NotFoundError):
-                if _empty(api, resource, name):
-                    gone_since = clock.now()
-                empty[f"{resource.kind} {name}: empty"] = None
+            raw = find(api, resource, None, name)
+            if raw is None:
+                continue
+            empty[f"{resource.kind} {name}: empty"] = None
+            if raw.get("webhooks"):
+                gone_since = clock.now()
+                with contextlib.suppress(ConflictError, NotFoundError):  # the next round sees what somebody else wrote
+                    api.replace(resource, None, name, {**raw, "webhooks": []})
         if clock.now() > began + TOTAL_SECONDS:
             names = ", ".join(OUR_CONFIGURATIONS.values())
             raise ClusterError(f"webhook configurations {names} do not stay empty: another writer fills them again")
@@ -97,13 +101,9 @@ def remove_webhooks(
 
 
 def _switch_off(api: KubeApi, namespace: str, config_map: str) -> str:
-    try:
-        setting = api.get(LONGHORN_SETTINGS, namespace, ENABLED)
-    except NotFoundError:
-        pass
-    else:
-        if str(setting.get("value", "")).lower() in ("1", "t", "true"):
-            raise ClusterError(f"Longhorn's Setting {ENABLED} overrides the ConfigMap: set it to false first")
+    setting = find(api, LONGHORN_SETTINGS, namespace, ENABLED) or {}
+    if str(setting.get("value", "")).lower() in ("1", "t", "true"):
+        raise ClusterError(f"Longhorn's Setting {ENABLED} overrides the ConfigMap: set it to false first")
     try:
         api.patch(CONFIG_MAPS, namespace, config_map, {"data": {ENABLED: "false"}})
     except NotFoundError as error:
@@ -112,16 +112,6 @@ def _switch_off(api: KubeApi, namespace: str, config_map: str) -> str:
             "settings by --namespace and --config-map"
         ) from error
     return f"ConfigMap {namespace}/{config_map}: {ENABLED} is false"
-
-
-def _empty(api: KubeApi, resource: Resource, name: str) -> bool:
-    """Whether it had entries; NotFoundError when it is not there."""
-    raw = api.get(resource, None, name)
-    if not raw.get("webhooks"):
-        return False
-    with contextlib.suppress(ConflictError):  # somebody writes it now; the next round sees what
-        api.replace(resource, None, name, {**raw, "webhooks": []})
-    return True
 
 
 def _delete(api: KubeApi, resource: Resource, name: str) -> bool:
@@ -215,10 +205,10 @@ def _account(api: KubeApi, namespace: str) -> dict[str, str]:
     user = (api.create(SELF_REVIEWS, None, body).get("status") or {}).get("userInfo") or {}
     name, uid = str(user.get("username", "")).removeprefix(f"{_ACCOUNT_PREFIX}{namespace}:"), str(user.get("uid", ""))
     if name.startswith(_ACCOUNT_PREFIX) or name == user.get("username") or not uid:
-        try:
-            name, uid = ACCOUNT, str(api.get(SERVICE_ACCOUNTS, namespace, ACCOUNT)["metadata"]["uid"])
-        except NotFoundError as error:
-            raise ConfigError(f"--namespace: there is no ServiceAccount {namespace}/{ACCOUNT}") from error
+        account = find(api, SERVICE_ACCOUNTS, namespace, ACCOUNT)
+        if account is None:
+            raise ConfigError(f"--namespace: there is no ServiceAccount {namespace}/{ACCOUNT}")
+        name, uid = ACCOUNT, str(account["metadata"]["uid"])
     return {"apiVersion": SERVICE_ACCOUNTS.api_version, "kind": SERVICE_ACCOUNTS.kind, "name": name, "uid": uid}
 
 
@@ -227,9 +217,8 @@ def _hand_over(
 ) -> bool:
     """Whether it is there, and belongs to the owner now."""
     for _ in range(TRIES):
-        try:
-            raw = api.get(resource, namespace, name)
-        except NotFoundError:
+        raw = find(api, resource, namespace, name)
+        if raw is None:
             return False
         owners = raw["metadata"].get("ownerReferences") or []
         if any(one.get("uid") == owner["uid"] for one in owners):

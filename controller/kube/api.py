@@ -414,6 +414,16 @@ def _rest_of(response: urllib3.BaseHTTPResponse) -> bytes:
         response.close()
 
 
+def find(
+    api: KubeApi, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS
+) -> Raw | None:
+    """The object; None if there is none."""
+    try:
+        return api.get(resource, namespace, name, timeout=timeout)
+    except NotFoundError:
+        return None
+
+
 def listed(api: KubeApi, resource: Resource, namespace: str | None = None, **query: Any) -> Iterator[Raw]:
     """All objects, as they were at one moment, page by page."""
     more: dict[str, Any] = {}

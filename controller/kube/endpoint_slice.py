@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from controller.errors import ClusterError, ConflictError, NotFoundError, NotLeaderError, SchedulerError
-from controller.kube.api import CALL_SECONDS, KubeApi
+from controller.kube.api import KubeApi, find
 from controller.kube.resources import ENDPOINT_SLICES
 from controller.settings import ProcessSettings
 
@@ -63,7 +63,7 @@ class EndpointSlices:
         ends has no later round for it. ClusterError when it cannot be written."""
 
         def write() -> None:
-            raw = self._read(service, _CLEAR_SECONDS)
+            raw = find(self._api, ENDPOINT_SLICES, self._namespace, service, timeout=_CLEAR_SECONDS)
             if raw is not None and address in _addresses(raw):
                 body = {**raw, "endpoints": []}
                 self._api.replace(ENDPOINT_SLICES, self._namespace, service, body, timeout=_CLEAR_SECONDS)
@@ -80,7 +80,7 @@ class EndpointSlices:
         family = "IPv6" if ":" in address else "IPv4"
 
         def write() -> None:
-            raw = self._read(service)
+            raw = find(self._api, ENDPOINT_SLICES, self._namespace, service)
             if not self._is_leading():
                 raise NotLeaderError(f"this process no longer leads: Service {service} stays as it is")
             if raw is not None and raw.get("addressType") != family:
@@ -114,12 +114,6 @@ class EndpointSlices:
         meta = {**raw["metadata"], "labels": {**(raw["metadata"].get("labels") or {}), **labels}}
         body = {**raw, "metadata": meta, "endpoints": endpoints, "ports": ports}
         self._api.replace(ENDPOINT_SLICES, self._namespace, service, body)
-
-    def _read(self, service: str, timeout: float = CALL_SECONDS) -> dict[str, Any] | None:
-        try:
-            return self._api.get(ENDPOINT_SLICES, self._namespace, service, timeout=timeout)
-        except NotFoundError:
-            return None
 
 
 class PodEndpoint:

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from controller.clock import Clock
-from controller.errors import ConflictError, NotFoundError
-from controller.kube.api import KubeApi
+from controller.errors import ConflictError
+from controller.kube.api import KubeApi, find
 from controller.kube.resources import LEASES
 from controller.model.names import SETTLED_ANNOTATION
 
@@ -45,12 +45,8 @@ class LeaseClient:
         self._raw: dict[str, Any] | None = None
 
     def read(self, timeout: float) -> LeaseRecord:
-        try:
-            self._raw = self._api.get(LEASES, self._namespace, self._name, timeout=timeout)
-        except NotFoundError:
-            self._raw = None
-            return ABSENT
-        return _record(self._raw)
+        self._raw = find(self._api, LEASES, self._namespace, self._name, timeout=timeout)
+        return _record(self._raw) if self._raw is not None else ABSENT
 
     def write(
         self,

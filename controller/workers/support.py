@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from controller.errors import ClusterError, NotFoundError
-from controller.kube.api import KubeApi
+from controller.errors import ClusterError
+from controller.kube.api import KubeApi, find
 from controller.kube.resources import CRDS
 from controller.kube.store import Store
 from controller.model.configured import by_name
@@ -67,17 +67,14 @@ class SupportWatch(Part):
     def _look_at_crds(self) -> None:
         """What cannot be read is as it was last seen."""
         try:
-            self._crds = frozenset(filter(self._is_there, sorted(OWN_SCHEDULER_CRDS)))
+            self._crds = frozenset(
+                name
+                for name in sorted(OWN_SCHEDULER_CRDS)
+                if find(self._api, CRDS, None, name, timeout=CALL_SECONDS) is not None
+            )
         except ClusterError as error:
             if str(error) != self._unreadable:
                 log.warning("Longhorn's CRDs cannot be read: %s", error)
             self._unreadable = str(error)
         else:
             self._unreadable = ""
-
-    def _is_there(self, crd: str) -> bool:
-        try:
-            self._api.get(CRDS, None, crd, timeout=CALL_SECONDS)
-        except NotFoundError:
-            return False
-        return True
