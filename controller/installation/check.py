@@ -14,13 +14,13 @@ import json
 import ssl
 import tempfile
 import time
-from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from certs.layout import BUNDLE, CERTIFICATE, KEY
+from certs.secret import data_of
 from controller.admission.configurations import PODS as PODS_ENTRIES
 from controller.canary.pod import CONTAINER_SECURITY, POD_SECURITY
 from controller.clock import Clock
@@ -45,7 +45,6 @@ from controller.settings import AUTHORITY, PLACEMENT, live_settings, places_repl
 NAME: Final = "longhorn-scheduler-extender-check"
 LOOK_SECONDS: Final = 1.0
 CALL_SECONDS: Final = 5.0
-CA, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,15 +204,11 @@ def _post(api: KubeApi, target: CheckTarget, path: str, document: object) -> tup
 
 
 def _context(api: KubeApi, target: CheckTarget) -> ssl.SSLContext:
-    data = api.get(SECRETS, target.namespace, target.client_secret).get("data") or {}
-    missing = [key for key in (CA, CERTIFICATE, KEY) if not data.get(key)]
+    files = data_of(api.get(SECRETS, target.namespace, target.client_secret)) or {}
+    missing = [key for key in (BUNDLE, CERTIFICATE, KEY) if not files.get(key)]
     if missing:
         raise ValueError(f"the Secret {target.namespace}/{target.client_secret} has no {missing[0]}")
-    try:
-        files = {key: b64decode(data[key], validate=True) for key in (CA, CERTIFICATE, KEY)}
-    except Base64Error as error:
-        raise ValueError(f"the Secret {target.namespace}/{target.client_secret}: {error}") from error
-    context = ssl.create_default_context(cadata=files[CA].decode("ascii", errors="replace"))
+    context = ssl.create_default_context(cadata=files[BUNDLE].decode("ascii", errors="replace"))
     with tempfile.TemporaryDirectory() as folder:  # ssl takes keys from files alone
         for key in (CERTIFICATE, KEY):
             (Path(folder) / key).write_bytes(files[key])
