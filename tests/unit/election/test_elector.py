@@ -135,6 +135,12 @@ def test_a_lease_that_was_lost_and_won_again_begins_a_new_term(scene: ThreeCandi
     scene.a.gate.check()
 
 
+def test_a_lease_that_tells_of_another_term_ends_this_one_whoever_holds_it(scene: ThreeCandidates) -> None:
+    scene.server.patch(LEASES, NAMESPACE, NAME, {"spec": {"leaseTransitions": 7}})
+    scene.a.run()
+    assert ([0, 8], 1) == (scene.a.terms, scene.a.ends)
+
+
 def test_a_released_lease_is_taken_at_once(scene: ThreeCandidates) -> None:
     scene.a.elector.let_go()
     assert not scene.a.gate.is_open
