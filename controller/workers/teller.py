@@ -148,8 +148,7 @@ class Teller(Part):
         """Whether that may be told now; if so, not again for a while."""
         now = self._clock.now()
         with self._lock:
-            last = self._told_at.get(key)
-            if last is not None and now < last + EVERY_SECONDS:
+            if now < self._told_at.get(key, -math.inf) + EVERY_SECONDS:
                 return False
             self._remember(key, now)
             return True
@@ -163,12 +162,12 @@ class Teller(Part):
     def _put(self, uid: str, told: Told) -> None:
         now = self._clock.now()
         with self._lock:
-            last, earlier = self._told_at.get(uid), self._waiting.get(uid)
+            earlier = self._waiting.get(uid)
             if told.candidates and earlier is not None and earlier.candidates:
                 together = tuple(dict.fromkeys((*earlier.candidates, *told.candidates)))
                 self._waiting[uid] = Told(told.pod, together)
                 return
-            is_early = told.is_warning and last is not None and now < last + EVERY_SECONDS
+            is_early = told.is_warning and now < self._told_at.get(uid, -math.inf) + EVERY_SECONDS
             if is_early or (earlier is None and len(self._waiting) >= QUEUE_LIMIT):
                 return
             self._remember(uid, now)
@@ -179,17 +178,15 @@ class Teller(Part):
         """Reports on what has waited longest, pods first; the seconds until the next one, None if none waits."""
         began = self._clock.now()
         with self._lock:
+            if not self._waiting and (not self._unplaced or began < self._rest_until):
+                return self._rest_until - began if self._unplaced else None
             told = self._waiting.popitem(last=False)[1] if self._waiting else None
-            if told is None and not self._unplaced:
-                return None
-            if told is None and began < self._rest_until:
-                return self._rest_until - began
             replica = self._unplaced.popitem(last=False)[0] if told is None else ""
         if told is not None:
             self._tell_of_pod(told)
-            return 0.0
-        self._tell_of_replica(replica)
-        self._rest_until = began + (1 + REST) * (self._clock.now() - began)
+        else:
+            self._tell_of_replica(replica)
+            self._rest_until = began + (1 + REST) * (self._clock.now() - began)
         return 0.0
 
     def _tell_of_pod(self, told: Told) -> None:
