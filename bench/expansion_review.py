@@ -44,11 +44,11 @@ from tests.fakes.edges import FakeReads
 from tests.ports import free_port
 from tests.unit.rpc.leaders import Calls, Checks, CountedEndpoint
 from tests.waiting import wait_until
-from webhook import review as reviews
 from webhook.app import Reviewer, create_app
-from webhook.expansion import VALIDATE_VOLUMES, ExpansionService
+from webhook.expansion import VOLUME, ExpansionService
 from webhook.leader import LeaderClient
 from webhook.metrics import WebhookMetrics
+from webhook.review import decode_review
 from webhook.stores import WebhookStores
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ LEAVES = {
     "webhook": LeafSpec("webhook", DAY, (HOST,)),
     "client": LeafSpec("client", DAY, is_client=True),
 }
-ECHO, ALLOW = "/Bench/Echo", "allow"
+ECHO, ALLOW, VALIDATE_VOLUMES = "/Bench/Echo", "allow", "validate-volumes"
 START_SECONDS = 120.0
 WARM_UP = 50
 REVIEW_RATIO = 3.0  # asked of us
@@ -115,7 +115,7 @@ class Both(grpc.GenericRpcHandler):
 
 
 def expansions(leader: LeaderClient, metrics: WebhookMetrics) -> ExpansionService:
-    return ExpansionService(WebhookStores.empty(), no_read, SystemClock(), leader, lambda: "deny", metrics)
+    return ExpansionService(VOLUME, WebhookStores.empty(), no_read, SystemClock(), leader, lambda: "deny", metrics)
 
 
 class ExpansionProcess:
@@ -126,7 +126,7 @@ class ExpansionProcess:
         material = read_directory(folder / "client")
         self._leader = LeaderClient(f"{HOST}:{leader_port}", NAME, lambda: material, clock)
         metrics = WebhookMetrics(CollectorRegistry(), "bench", (VALIDATE_VOLUMES, ALLOW))
-        reviewers: dict[str, Reviewer] = {**expansions(self._leader, metrics).reviewers(), ALLOW: Allow()}
+        reviewers: dict[str, Reviewer] = {VALIDATE_VOLUMES: expansions(self._leader, metrics), ALLOW: Allow()}
         self.app: WSGIApplication = create_app(reviewers, lambda: True, metrics, clock).wsgi_app
 
     def start(self) -> None:
@@ -172,11 +172,11 @@ def measure(calls: int, leader_port: int, webhook_port: int, folder: Path) -> Ra
     material = read_directory(folder / "client")
     bare = bare_call(leader_port, material)
     leader = LeaderClient(f"{HOST}:{leader_port}", NAME, lambda: material, SystemClock())
-    reviewer = expansions(leader, WebhookMetrics(CollectorRegistry(), "bench", ())).reviewers()[VALIDATE_VOLUMES]
+    reviewer = expansions(leader, WebhookMetrics(CollectorRegistry(), "bench", ()))
     https = https_connection(webhook_port, material)
 
     def inside(number: int) -> bytes:
-        return reviewer.review(reviews.decode_review(volume_review(number)))
+        return reviewer.review(decode_review(volume_review(number)))
 
     def whole(number: int, route: str = VALIDATE_VOLUMES) -> bytes:
         https.request("POST", f"/{route}", volume_review(number), {"Content-Type": "application/json"})

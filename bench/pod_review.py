@@ -32,11 +32,10 @@ from controller.kube.resources import Resource
 from controller.rules.opt_in import OptInPolicy
 from controller.serving.server import ServerOptions, serve
 from tests.fakes.served import OnlyApplication
-from webhook import review as reviews
 from webhook.app import create_app
 from webhook.metrics import WebhookMetrics
-from webhook.review import Review
-from webhook.service import PodService
+from webhook.pod_opt_in import PodService
+from webhook.review import Review, encode_allowed
 from webhook.stores import WebhookStores
 
 CLAIMS = 10_000
@@ -52,7 +51,7 @@ class Allow:
     """What the review is compared with."""
 
     def review(self, review: Review) -> bytes:
-        return reviews.encode_allowed(review.uid)
+        return encode_allowed(review.uid)
 
     failed = review
 

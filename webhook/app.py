@@ -13,9 +13,8 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, Unsupporte
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError
-from webhook import review as reviews
 from webhook.metrics import WebhookMetrics
-from webhook.review import Review
+from webhook.review import Review, decode_review
 
 MAX_BODY_BYTES: Final = 8 * 1024**2  # an object is at most 1.5 MiB in etcd; a review may carry it twice, with escapes
 _JSON: Final = "application/json"
@@ -111,4 +110,4 @@ def _review() -> Review:
     limit = request.max_content_length
     if request.content_length is None and limit is not None and len(body) >= limit:
         raise RequestEntityTooLarge  # werkzeug silently cuts a chunked body at the limit
-    return reviews.decode_review(body)
+    return decode_review(body)

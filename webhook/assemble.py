@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from controller.clock import Clock, SystemClock
 from controller.kube.api import KubeApi
 from controller.kube.bounded_reads import ReadLimits
 from controller.kube.resources import Resource
-from controller.process.common_metrics import store_entries
+from controller.process.common_metrics import certificate_metrics, store_entries, store_metrics, worker_metrics
 from controller.process.status_port import LOOPBACK, StatusServer, create_metrics_app, create_status_app
 from controller.process.version import product_version
 from controller.process.worker import Group, Worker, health_problem, worker_entries
 from controller.rules.opt_in import OptInPolicy
 from controller.serving.tls import ServerTls
-from controller.settings import LiveSettings
 from webhook.app import Reviewer, create_app
-from webhook.bounded import BoundedLeader
 from webhook.certificates import certificate_worker
-from webhook.expansion import VALIDATE_CLAIMS, VALIDATE_VOLUMES, ExpansionService
-from webhook.following import Following
-from webhook.leader import LeaderClient
-from webhook.metrics import WebhookMetrics, WebhookSources
-from webhook.service import PodService, ShareManagerService
+from webhook.expansion import CLAIM, VOLUME, ExpansionService
+from webhook.leader import BoundedLeader, LeaderClient
+from webhook.metrics import PREFIX, WebhookMetrics
+from webhook.pod_opt_in import PodService
 from webhook.settings import LiveSettingsReader, WebhookSettings
-from webhook.stores import SHARED_SECONDS, BoundedReader
+from webhook.share_manager import ShareManagerService
+from webhook.stores import SHARED_SECONDS, BoundedReader, Following
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
 MUTATE_PODS: Final = "mutate-pods"
 MUTATE_SHARE_MANAGERS: Final = "mutate-share-managers"
-ROUTES: Final = (MUTATE_PODS, MUTATE_SHARE_MANAGERS, VALIDATE_CLAIMS, VALIDATE_VOLUMES)
+_KINDS: Final = {"validate-pvcs": CLAIM, "validate-volumes": VOLUME}  # that grow, by their routes
+ROUTES: Final = (MUTATE_PODS, MUTATE_SHARE_MANAGERS, *_KINDS)
 
 
-class Webhook:
+class Webhook(Collector):
     """The whole process: what gunicorn's worker builds, starts and stops."""
 
     def __init__(
@@ -72,7 +74,7 @@ class Webhook:
                 StatusServer("status", create_status_app(self.status), LOOPBACK, settings.status_port),
             )
         )
-        self.metrics.read_from(self._sources())
+        self.metrics.registry.register(self)
 
     # The process, as the server runs it
 
@@ -100,32 +102,29 @@ class Webhook:
         # Pods need threads that neither read nor wait for the leader.
         limits = ReadLimits(self.settings.live_reads_per_second, max(1, self.settings.threads // 4), SHARED_SECONDS)
         reader = BoundedReader(self._read, self.clock, limits, self.metrics)
-        read = reader.read
-        expansions = ExpansionService(
-            self.following.stores,
-            read,
-            self.clock,
-            BoundedLeader(self._leader, max(1, self.settings.threads // 2), self.clock),  # the rest is for pods
-            lambda: self._live_settings().expansion_policy,
-            self.metrics,
-        )
+        stores, read, metrics = self.following.stores, reader.read, self.metrics
+        leader = BoundedLeader(self._leader, max(1, self.settings.threads // 2), self.clock)  # the rest is for pods
+        expansions = {
+            route: ExpansionService(kind, stores, read, self.clock, leader, self._expansion_policy, metrics)
+            for route, kind in _KINDS.items()
+        }
         return {
-            **expansions.reviewers(),
-            MUTATE_PODS: PodService(self.following.stores, read, self.clock, self._policy, self.metrics),
+            **expansions,
+            MUTATE_PODS: PodService(stores, read, self.clock, self._policy, metrics),
             MUTATE_SHARE_MANAGERS: ShareManagerService(
                 self.settings.namespace,
                 reader.read_patiently,  # they may all come at once, when the node that served them has gone
-                lambda: self._live_settings().share_managers,
-                self.metrics,
+                lambda: self.live.current.share_managers,
+                metrics,
             ),
         }
 
-    def _live_settings(self) -> LiveSettings:
-        return self.live.current
+    def _expansion_policy(self) -> str:
+        return self.live.current.expansion_policy
 
     def _policy(self) -> OptInPolicy:
         return OptInPolicy(
-            self.settings.schedulers, self.settings.left_alone, only_marked=self._live_settings().only_marked
+            self.settings.schedulers, self.settings.left_alone, only_marked=self.live.current.only_marked
         )
 
     def _read(self, resource: Resource, namespace: str, name: str, timeout_seconds: float) -> Mapping[str, Any]:
@@ -136,14 +135,15 @@ class Webhook:
     def is_ready(self) -> bool:
         return self.following.is_ready and self.certificates.is_serving and not self._is_stopping
 
-    def _sources(self) -> WebhookSources:
-        return WebhookSources(
-            stores=self.following.states,
-            workers=lambda: self.workers,
-            settings_problems=lambda: len(self.live.problems),
-            certificates=self.certificates.expiries,
-            certificate_problems=lambda: len(self.certificates.problems),
-            handshakes=self._tls.counts if self._tls is not None else dict,
+    def collect(self) -> Iterator[Metric]:
+        """What a scrape shows besides the events that `metrics` counts."""
+        handshakes = self._tls.counts() if self._tls is not None else {}
+        yield from store_metrics(PREFIX, self.following.states())
+        yield from worker_metrics(PREFIX, self.workers)
+        text = "Settings that are not used because their value or name is wrong."
+        yield GaugeMetricFamily(f"{PREFIX}_settings_problems", text, value=len(self.live.problems))
+        yield from certificate_metrics(
+            PREFIX, self.certificates.expiries(), len(self.certificates.problems), handshakes
         )
 
     def status(self) -> Mapping[str, Any]:
@@ -151,7 +151,7 @@ class Webhook:
         return {
             "version": product_version(),
             "is_ready": self.is_ready(),
-            "settings": self._live_settings(),
+            "settings": self.live.current,
             "settings_problems": {entry.name: entry.text for entry in self.live.problems},
             "settings_notes": {entry.name: entry.text for entry in self.live.notes},
             "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},

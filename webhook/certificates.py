@@ -17,10 +17,10 @@ Where others write, an authority may change without notice, and not in all Secre
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
 
 from certs.authority import Pair, read_authorities
 from certs.keeper import HURRY_SECONDS, CertificateMode, NoCertificates, say_problem
@@ -36,55 +36,7 @@ from controller.process.worker import Part
 from controller.serving.tls import Material, ServerTls, read_directory
 from webhook.settings import WebhookSettings
 
-OFF: Final = "off"
-
 log = logging.getLogger(__name__)
-
-
-class CertificateSource(Protocol):
-    """Where certificates come from. A missing one is None; an error means that nothing is known."""
-
-    must_confirm: bool
-
-    @property
-    def leaves(self) -> Iterable[str]:
-        """The leaves that should exist."""
-        ...
-
-    def read(self, name: str) -> Data | None: ...
-
-
-class SecretSource:
-    """Two Secrets. Blocks: for a call's timeout. I/O: the API server. Errors: ClusterError."""
-
-    must_confirm = True
-
-    def __init__(self, store: SecretStore, names: Mapping[str, str]) -> None:
-        self._store, self._names = store, names
-
-    @property
-    def leaves(self) -> Iterable[str]:
-        return self._names
-
-    def read(self, name: str) -> Data | None:
-        return data_of(self._store.read(self._names[name]))
-
-
-class DirectorySource:
-    """One or two directories with `tls.crt` and `tls.key`; the client's also has `ca.crt`. I/O: reads files."""
-
-    must_confirm = False  # it is not known how late a mounted file is; its writer must leave time
-
-    def __init__(self, directories: Mapping[str, Path]) -> None:
-        self._directories = directories
-
-    @property
-    def leaves(self) -> Iterable[str]:
-        return self._directories
-
-    def read(self, name: str) -> Data | None:
-        found = read_directory(self._directories[name], with_client_ca=name == CLIENT)
-        return {CERTIFICATE: found.certificate, KEY: found.key, BUNDLE: found.client_ca}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,32 +59,34 @@ class WebhookCertificates(Part):
     """Keeps the server's and the client's certificate current.
 
     Threads: `worker`'s; start and stop from one; the views from any. Blocks: `stop`, for a call's timeout
-    at most. I/O: that of its source.
+    at most. I/O: that of `reads`.
     """
 
     def __init__(
         self,
-        source: CertificateSource,
+        reads: Mapping[str, Callable[[], Data | None]],
         tls: ServerTls,
         clock: Clock,
-        pace: Pace = DEFAULT_PACE,
+        pace: Pace,
         *,
-        is_foreign: bool = False,
-        client_ca_file: str = "",
+        must_confirm: bool,
+        is_foreign: bool,
+        client_ca_file: str,
     ) -> None:
-        self._source, self._tls, self._clock, self._pace = source, tls, clock, pace
+        """`reads`: for each leaf that should exist, what its Secret or directory holds, None where that is missing; a
+        SchedulerError means that nothing is known."""
+        self._reads, self._tls, self._clock, self._pace = reads, tls, clock, pace
+        self._must_confirm, self._is_foreign = must_confirm, is_foreign
         self._client: Material | None = None
         self._client_ca_file = client_ca_file
         self._client_ca = b""  # of the API server
-        self._is_foreign = is_foreign
         self._trust = (
-            Trust(source.leaves, pace.settle_seconds) if is_foreign else Trust([CLIENT], 0.0)  # its chain has its own
+            Trust(reads, pace.settle_seconds) if is_foreign else Trust([CLIENT], 0.0)  # its chain has its own
         )
-        self._shown = {name: Shown(pace.confirm_seconds) for name in source.leaves}
+        self._shown = {name: Shown(pace.confirm_seconds) for name in reads}
         self._read: dict[str, _Found] = {}
         self._newest: dict[str, _Found] = {}  # that may be used
-        self._confirmed_at = dict.fromkeys((CLIENT, SERVER), clock.now())
-        self._listeners: list[Callable[[], None]] = []
+        self._confirmed_at = dict.fromkeys(reads, clock.now())
         self._looks = Repeated(self.look, self._pause_seconds, say_problem, thread="certificates")
         self.worker = self._looks.worker
 
@@ -148,10 +102,6 @@ class WebhookCertificates(Part):
     def client_credentials(self) -> Material | None:
         """What to show the leader, and which authorities to trust for it; None: do not call."""
         return self._client
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Have `listener` called, in this worker's thread, after `client_credentials` has changed. Before start."""
-        self._listeners.append(listener)
 
     def expiries(self) -> Mapping[str, float]:
         """Seconds until each certificate ends, by its name; negative when it has."""
@@ -171,10 +121,10 @@ class WebhookCertificates(Part):
         """One round: read, use what is new, and stop using what has not been confirmed for too long."""
         problems: list[str] = []
         named: dict[str, tuple[Pair, ...]] = {}
-        for name in self._source.leaves:
+        for name, read in self._reads.items():
             begun = self._clock.now()
             try:
-                data = self._source.read(name)
+                data = read()
                 self._confirmed_at[name] = begun
                 authorities = _authorities_of(name, data)
                 if self._is_foreign:
@@ -188,21 +138,17 @@ class WebhookCertificates(Part):
         except SchedulerError as error:
             problems.append(str(error))
         self._trust.update(named, self._clock.now(), self._clock.now_utc())
-        uses = {CLIENT: self._use_client, SERVER: self._use_server}
-        for name in self._source.leaves:
+        for name in self._reads:
             try:
-                if self._source.must_confirm and self._is_unconfirmed(name):
+                if self._must_confirm and self._clock.now() - self._confirmed_at[name] > self._pace.confirm_seconds:
                     self._give_up(name)
                     raise NotReadyError(f"{name}: has not been confirmed for too long and is not used")
-                self._use(name, uses[name])
+                self._use(name)
             except SchedulerError as error:
                 problems.append(str(error))
         self._looks.note(problems)
 
-    def _is_unconfirmed(self, name: str) -> bool:
-        return self._clock.now() - self._confirmed_at[name] > self._pace.confirm_seconds
-
-    def _use(self, name: str, use: Callable[[Material], bool]) -> None:
+    def _use(self, name: str) -> None:
         found = self._newest.get(name)
         if found is None:
             return
@@ -212,7 +158,8 @@ class WebhookCertificates(Part):
             found.leaf, now - self._pace.spread_seconds
         )
         pair = self._shown[name].choose(found.leaf, is_known, now, now_utc)
-        if use(Material(pair.certificate, pair.key, self._trust.bundle)):
+        material = Material(pair.certificate, pair.key, self._trust.bundle)
+        if self._use_server(material) if name == SERVER else self._use_client(material):
             log.info("certificates: a new %s is in use", name)
 
     def _use_server(self, material: Material) -> bool:
@@ -234,8 +181,6 @@ class WebhookCertificates(Part):
 
     def _use_client(self, material: Material) -> bool:
         is_new, self._client = material != self._client, material
-        if is_new:
-            self._tell()
         return is_new
 
     def _give_up(self, name: str) -> None:
@@ -243,31 +188,41 @@ class WebhookCertificates(Part):
         self._shown[name].forget()
         if name == SERVER:
             self._tls.forget()
-        elif self._client is not None:
+        else:
             self._client = None
-            self._tell()
-
-    def _tell(self) -> None:
-        for listener in self._listeners:
-            listener()
 
 
 def certificate_worker(
     settings: WebhookSettings, api: KubeApi, clock: Clock, tls: ServerTls | None, pace: Pace = DEFAULT_PACE
 ) -> WebhookCertificates | NoCertificates:
     """What keeps `tls` and the client's certificate current. Does nothing yet."""
-    if tls is None or settings.tls_mode == OFF:
+    if tls is None:
         return NoCertificates()
-    is_foreign, client_ca_file = settings.tls_mode != CertificateMode.SELF, settings.client_ca_file
+    reads: dict[str, Callable[[], Data | None]] = {}
     if settings.tls_cert_dir:
-        directories = {SERVER: Path(settings.tls_cert_dir)}
+        reads[SERVER] = partial(_data_of_directory, Path(settings.tls_cert_dir), with_client_ca=False)
         if settings.tls_client_cert_dir:
-            directories[CLIENT] = Path(settings.tls_client_cert_dir)
-        return WebhookCertificates(
-            DirectorySource(directories), tls, clock, pace, is_foreign=is_foreign, client_ca_file=client_ca_file
-        )
-    if settings.tls_client_cert_dir:
-        raise ConfigError("tls_client_cert_dir: needs tls_cert_dir, too")
-    names = {SERVER: settings.tls_secret, CLIENT: settings.tls_client_secret}
-    source = SecretSource(SecretStore(api, settings.namespace), names)
-    return WebhookCertificates(source, tls, clock, pace, is_foreign=is_foreign, client_ca_file=client_ca_file)
+            reads[CLIENT] = partial(_data_of_directory, Path(settings.tls_client_cert_dir), with_client_ca=True)
+    else:
+        store = SecretStore(api, settings.namespace)
+        reads[SERVER] = partial(_data_of_secret, store, settings.tls_secret)
+        reads[CLIENT] = partial(_data_of_secret, store, settings.tls_client_secret)
+    return WebhookCertificates(
+        reads,
+        tls,
+        clock,
+        pace,
+        # It is not known how late a mounted file is; its writer must leave time.
+        must_confirm=not settings.tls_cert_dir,
+        is_foreign=settings.tls_mode != CertificateMode.SELF,
+        client_ca_file=settings.client_ca_file,
+    )
+
+
+def _data_of_secret(store: SecretStore, name: str) -> Data | None:
+    return data_of(store.read(name))
+
+
+def _data_of_directory(directory: Path, *, with_client_ca: bool) -> Data:
+    found = read_directory(directory, with_client_ca=with_client_ca)
+    return {CERTIFICATE: found.certificate, KEY: found.key, BUNDLE: found.client_ca}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, TooManyReadsError
@@ -23,9 +23,9 @@ from controller.model.names import LONGHORN_DRIVERS
 from controller.model.quantity import exact_bytes_text, quantity_bytes
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.rpc import disk_scheduler_pb2 as pb
-from webhook import review as reviews
 from webhook.leader import CrowdedError, Leader, LeaderAwayError, LeaderFailedError
-from webhook.review import Review
+from webhook.metrics import WebhookMetrics
+from webhook.review import Review, encode_allowed, encode_denied
 from webhook.stores import Read, RequestLookup, WebhookStores
 
 READ_SECONDS: Final = 0.5
@@ -34,15 +34,10 @@ MOST_PROBLEMS: Final = 3
 POLICY: Final = "scheduler-extender-expansion-policy"
 DENY: Final = "deny"
 CLAIM, VOLUME = "claim", "volume"
-VALIDATE_CLAIMS, VALIDATE_VOLUMES = "validate-pvcs", "validate-volumes"
 _CROWDED: Final = "too many expansions at once"
 _PASSING: Final = frozenset({"Contended", "NotEvaluated"})  # the reasons for which a little later may be enough
 
 log = logging.getLogger(__name__)
-
-
-class ExpansionObserver(Protocol):
-    def expansion_reviewed(self, kind: str, outcome: str, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +56,35 @@ class Answer:
 
 
 class ExpansionService:
-    """Threads: any. Blocks: for READ_SECONDS and LEADER_SECONDS at most. I/O: a read where the stores lack the PV, and
-    the call of the leader."""
+    """Reviews of one kind of objects, CLAIM or VOLUME.
+
+    Threads: any. Blocks: for READ_SECONDS and LEADER_SECONDS at most. I/O: a read where the stores lack the PV, and the
+    call of the leader.
+    """
 
     def __init__(
         self,
+        kind: str,
         stores: WebhookStores,
         read: Read,
         clock: Clock,
         leader: Leader,
         policy: Callable[[], str],
-        observer: ExpansionObserver,
+        observer: WebhookMetrics,
     ) -> None:
         """`leader` may raise CrowdedError too. `policy`: "allow", "deny", or "off": then reviews are no longer sent,
         and one that still comes is answered as by "allow"."""
+        self._kind, self._growth_of = kind, self._growth_of_claim if kind == CLAIM else growth_of_volume
         self._stores, self._read, self._clock = stores, read, clock
         self._leader, self._policy, self._observer = leader, policy, observer
 
-    def reviewers(self) -> dict[str, ExpansionReviewer]:
-        """By the names of their routes."""
-        return {
-            VALIDATE_CLAIMS: ExpansionReviewer(self, CLAIM, self._growth_of_claim),
-            VALIDATE_VOLUMES: ExpansionReviewer(self, VOLUME, growth_of_volume),
-        }
-
-    def review(self, kind: str, review: Review, growth_of: Callable[[Review], AskedGrowth | None]) -> bytes:
+    def review(self, review: Review) -> bytes:
         started = self._clock.now()
         try:
-            answer = self._answer(review, growth_of(review))
+            answer = self._answer(review, self._growth_of(review))
         except TooManyReadsError as error:
             answer = self._by_policy(review, _CROWDED, error)
-        self._observer.expansion_reviewed(kind, answer.outcome, self._clock.now() - started)
+        self._observer.expansion_reviewed(self._kind, answer.outcome, self._clock.now() - started)
         return answer.body
 
     def failed(self, review: Review) -> bytes:
@@ -100,7 +93,7 @@ class ExpansionService:
 
     def _answer(self, review: Review, growth: AskedGrowth | None) -> Answer:
         if growth is None:
-            return Answer(reviews.encode_allowed(review.uid), "nothing-to-check")
+            return Answer(encode_allowed(review.uid), "nothing-to-check")
         try:
             reply = self._leader.hold_expansion(growth.request, LEADER_SECONDS)
         except LeaderAwayError as error:
@@ -113,14 +106,14 @@ class ExpansionService:
             message = refusal(growth, reply)
             log.info("expansion refused %s", message)
             outcome = "refused" if reply.verdict == pb.HoldExpansionReply.REFUSED else "try-again"
-            return Answer(reviews.encode_denied(review.uid, message), outcome)
+            return Answer(encode_denied(review.uid, message), outcome)
         if reply.verdict != pb.HoldExpansionReply.ADMITTED:
-            return Answer(reviews.encode_allowed(review.uid), "not-checked")
+            return Answer(encode_allowed(review.uid), "not-checked")
         if not reply.problems:
-            return Answer(reviews.encode_allowed(review.uid), "admitted")
+            return Answer(encode_allowed(review.uid), "admitted")
         warning = later(reply)
         log.info("expansion admitted for later %s: %s", growth.what, warning)
-        return Answer(reviews.encode_allowed(review.uid, warnings=[warning]), "admitted-later")
+        return Answer(encode_allowed(review.uid, warnings=[warning]), "admitted-later")
 
     def _by_policy(self, review: Review, why: str, error: Exception | None = None) -> Answer:
         """`why` is for the user; what `error` says, addresses among it, is for the log only."""
@@ -135,9 +128,9 @@ class ExpansionService:
         )
         if policy == DENY:
             message = f"Longhorn scheduler extender: the expansion cannot be checked ({why}), and {POLICY} is {DENY}"
-            return Answer(reviews.encode_denied(review.uid, message), "denied-unchecked")
+            return Answer(encode_denied(review.uid, message), "denied-unchecked")
         warning = f"Longhorn scheduler extender: allowed unchecked ({why}); Longhorn's own check still applies"
-        return Answer(reviews.encode_allowed(review.uid, warnings=[warning]), "allowed-unchecked")
+        return Answer(encode_allowed(review.uid, warnings=[warning]), "allowed-unchecked")
 
     def _growth_of_claim(self, review: Review) -> AskedGrowth | None:
         """None: no growth, or none of Longhorn's. The API server itself refuses growth of a claim that is not bound."""
@@ -164,21 +157,6 @@ class ExpansionService:
         if lookup.was_refused:
             raise TooManyReadsError("the volume could not be read")
         return pv is not None and pv.driver not in LONGHORN_DRIVERS
-
-
-@dataclass(frozen=True, slots=True)
-class ExpansionReviewer:
-    """The reviews of one route."""
-
-    service: ExpansionService
-    kind: str
-    growth_of: Callable[[Review], AskedGrowth | None]
-
-    def review(self, review: Review) -> bytes:
-        return self.service.review(self.kind, review, self.growth_of)
-
-    def failed(self, review: Review) -> bytes:
-        return self.service.failed(review)
 
 
 def growth_of_volume(review: Review) -> AskedGrowth | None:

@@ -1,9 +1,16 @@
-"""Calls of the leader's DiskScheduler service, bounded in time, whoever leads at the moment."""
+"""Calls of the leader's DiskScheduler service, bounded in time and in number, whoever leads at the moment.
+
+A leader that is away or slow keeps each call for its whole time. Pods that are created meanwhile must not wait for
+threads that wait for the leader, so only some calls are under way at a time. While the leader answers, further calls
+wait for their turn; once it does not, they fail at once.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import grpc
@@ -17,6 +24,7 @@ from controller.rpc.wire import HOLD_EXPANSION
 ATTEMPT_SECONDS: Final = 1.5  # of one try: a connection may go to a former leader
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 0.4
+PATIENCE_SECONDS: Final = 1.6  # a call that takes this long has failed in its first try
 LEAST_SECONDS: Final = 0.02  # a shorter try is not worth starting
 _TRY_AGAIN: Final = frozenset(
     {
@@ -111,3 +119,49 @@ def _text(error: grpc.RpcError) -> str:
         return "it did not answer in time"
     details = error.details() or code.name
     return details if len(details) <= 120 else f"{details[:117]}..."
+
+
+class BoundedLeader:
+    """The leader, with at most `most` calls at a time.
+
+    Threads: any. Blocks: for the call's seconds at most, and before it for PATIENCE_SECONDS. I/O: the call's.
+    """
+
+    def __init__(self, leader: Leader, most: int, clock: Clock) -> None:
+        self._leader, self._most, self._clock = leader, most, clock
+        self._changed = threading.Condition()  # guards the fields below
+        self._begun: list[float] = []  # when each call that is under way began, the oldest first
+        self._is_away = False  # what the last call that ended found
+
+    def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
+        """As the leader's own, within `seconds` in all. CrowdedError where no turn comes."""
+        asked_at = self._clock.now()
+        with self._turn():
+            return self._leader.hold_expansion(request, seconds - (self._clock.now() - asked_at))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        begun = self._begin()
+        is_away = False
+        try:
+            yield
+        except LeaderAwayError:
+            is_away = True
+            raise
+        finally:
+            with self._changed:
+                self._begun.remove(begun)
+                self._is_away = is_away
+                self._changed.notify_all()
+
+    def _begin(self) -> float:
+        with self._changed:
+            patient_until = self._clock.now() + PATIENCE_SECONDS
+            while len(self._begun) >= self._most:
+                left = min(self._begun[0] + PATIENCE_SECONDS, patient_until) - self._clock.now()
+                if self._is_away or left <= 0:
+                    raise CrowdedError(f"{len(self._begun)} expansions already wait for the leader")
+                self._changed.wait(left)
+            now = self._clock.now()
+            self._begun.append(now)
+            return now

@@ -6,17 +6,10 @@ The registry is built where the process is assembled; nothing registers at impor
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
-from controller.process.common_metrics import StoreState, certificate_metrics, store_metrics, worker_metrics
-from controller.process.worker import Worker
 
 PREFIX: Final = "longhorn_scheduler_webhook"
 _BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
@@ -33,20 +26,8 @@ READ_KINDS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookSources:
-    """What a scrape reads."""
-
-    stores: Callable[[], Iterable[StoreState]]
-    workers: Callable[[], Iterable[Worker]]
-    settings_problems: Callable[[], int]
-    certificates: Callable[[], Mapping[str, float]]  # name -> seconds until it ends
-    certificate_problems: Callable[[], int]
-    handshakes: Callable[[], Mapping[str, int]]  # outcome -> how many
-
-
 class WebhookMetrics:
-    """The instruments that code tells of events, and the collector of the rest.
+    """The instruments that code tells of events.
 
     Threads: any. Blocks: never. I/O: none.
     """
@@ -102,8 +83,6 @@ class WebhookMetrics:
         )
         build.labels(version, platform.python_version()).set(1)
 
-    # Events
-
     def answered(self, route: str, seconds: float) -> None:
         self._reviews.labels(route).observe(seconds)
 
@@ -122,27 +101,3 @@ class WebhookMetrics:
     def expansion_reviewed(self, kind: str, outcome: str, seconds: float) -> None:
         self._expansions.labels(kind, outcome).inc()
         self._expansion_seconds.labels(kind).observe(seconds)
-
-    def read_from(self, sources: WebhookSources) -> None:
-        """From now on a scrape also shows what `sources` say."""
-        self.registry.register(_State(sources))
-
-
-class _State(Collector):
-    """Everything that is read at the moment of a scrape."""
-
-    def __init__(self, sources: WebhookSources) -> None:
-        self._sources = sources
-
-    def describe(self) -> Iterable[Metric]:
-        return ()  # registering must not read anything
-
-    def collect(self) -> Iterator[Metric]:
-        sources = self._sources
-        yield from store_metrics(PREFIX, sources.stores())
-        yield from worker_metrics(PREFIX, sources.workers())
-        text = "Settings that are not used because their value or name is wrong."
-        yield GaugeMetricFamily(f"{PREFIX}_settings_problems", text, value=sources.settings_problems())
-        yield from certificate_metrics(
-            PREFIX, sources.certificates(), sources.certificate_problems(), sources.handshakes()
-        )

@@ -10,10 +10,12 @@ its pod, a class that is not there) may become Longhorn's, and the extender lets
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from controller.clock import Clock
 from controller.errors import MalformedRequestError
 from controller.kube.json_pointer import pointer
 from controller.model import names
@@ -21,12 +23,52 @@ from controller.model.parse import opt_in_mark
 from controller.model.reader import Raw, list_at, mapping_at, text_at
 from controller.model.workload import Claim, StorageClass
 from controller.rules.opt_in import OptInPolicy, uses_longhorn
-from webhook.json_patch import Operation, plan_value
-from webhook.stores import RequestLookup
+from webhook.metrics import WebhookMetrics
+from webhook.review import Operation, Review, encode_admitted_unchanged, encode_allowed, plan_value
+from webhook.stores import Read, RequestLookup, WebhookStores
 
+LIVE_SECONDS: Final = 0.5  # for all live reads of one pod; the API server waits 3 s for us
 VIRT_LAUNCHER_LABEL: Final = "kubevirt.io"
 VIRT_LAUNCHER: Final = "virt-launcher"
 _SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PodService:
+    """Reviews of pods that are being created.
+
+    Threads: any. Blocks: for LIVE_SECONDS, where the stores lack an object. I/O: those reads.
+    """
+
+    stores: WebhookStores
+    read: Read
+    clock: Clock
+    policy: Callable[[], OptInPolicy]
+    observer: WebhookMetrics
+
+    def review(self, review: Review) -> bytes:
+        """The answer. Anything but the creation of a pod is allowed unchanged; the configuration does not ask for
+        it."""
+        if not review.is_new_pod:
+            self.observer.pod_reviewed("not-asked-for")
+            return encode_allowed(review.uid)
+        lookup = RequestLookup(self.stores, self.read, self.clock, LIVE_SECONDS)
+        opt_in = plan_opt_in(review.object, review.namespace, lookup, self.policy())
+        outcome = opt_in.skipped or "opted-in"
+        self.observer.pod_reviewed(outcome)
+        log.debug(
+            "pod review namespace=%s name=%s outcome=%s reads=%d",
+            review.namespace,
+            review.name,
+            outcome,
+            lookup.reads,
+        )
+        return encode_allowed(review.uid, opt_in.operations, opt_in.warnings)
+
+    def failed(self, review: Review) -> bytes:
+        return encode_admitted_unchanged(review.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +94,11 @@ class _Volume:
 def plan_opt_in(pod: Raw, namespace: str, lookup: RequestLookup, policy: OptInPolicy) -> OptIn:
     """Raises MalformedRequestError for a malformed pod; the API server has not validated it yet."""
     meta, spec = mapping_at(pod, "", "metadata"), mapping_at(pod, "", "spec")
-    skipped = _why_not(meta, spec, namespace, lookup, policy)
+    entries = list_at(spec, "spec", "volumes")
+    skipped = _why_not(meta, spec, entries, namespace, lookup, policy)
     if skipped:
         return OptIn(skipped=skipped)
-    volumes = [_volume_of(entry, index, meta, namespace, lookup) for index, entry in enumerate(_entries(spec))]
+    volumes = [_volume_of(entry, index, meta, namespace, lookup) for index, entry in enumerate(entries)]
     counted = [volume for volume in volumes if volume is not None and volume.is_longhorn is not False]
     if not counted:
         return OptIn(skipped="no-longhorn-claim")
@@ -64,24 +107,19 @@ def plan_opt_in(pod: Raw, namespace: str, lookup: RequestLookup, policy: OptInPo
     return OptIn(tuple(operations), warnings, "" if operations else "asks-already")
 
 
-def _why_not(meta: Raw, spec: Raw, namespace: str, lookup: RequestLookup, policy: OptInPolicy) -> str:
+def _why_not(
+    meta: Raw, spec: Raw, entries: Sequence[Any], namespace: str, lookup: RequestLookup, policy: OptInPolicy
+) -> str:
     if text_at(spec, "spec", "nodeName"):
         return "bound"
     left_alone = policy.leaves_alone(namespace, text_at(spec, "spec", "schedulerName"))
     if left_alone:
         return left_alone
-    if not any(isinstance(entry, Mapping) and _names_a_claim(entry) for entry in list_at(spec, "spec", "volumes")):
+    sources = [entry for entry in entries if isinstance(entry, Mapping)]
+    if not any(entry.get("persistentVolumeClaim") or entry.get("ephemeral") for entry in sources):
         return "no-claim"
     # The pod's own mark takes precedence over its namespace's.
     return policy.refuses(opt_in_mark(meta) or lookup.namespace_mark(namespace))
-
-
-def _names_a_claim(entry: Raw) -> bool:
-    return bool(entry.get("persistentVolumeClaim") or entry.get("ephemeral"))
-
-
-def _entries(spec: Raw) -> Sequence[Any]:
-    return list_at(spec, "spec", "volumes")
 
 
 def _volume_of(entry: Any, index: int, meta: Raw, namespace: str, lookup: RequestLookup) -> _Volume | None:
@@ -108,12 +146,6 @@ def _claimed(claim: Claim, lookup: RequestLookup) -> _Volume:
     return _Volume(claim.name, uses_longhorn(claim, pv, storage_class), claim.is_shared, storage_class, missing)
 
 
-def _of_class(claim: str, class_name: str | None, is_shared: bool, storage_class: StorageClass | None) -> _Volume:
-    if storage_class is None:
-        return _Volume(claim, None, is_shared, None, _missing_class(class_name))
-    return _Volume(claim, storage_class.provisioner == names.LONGHORN_DRIVER, is_shared, storage_class)
-
-
 def _missing_class(name: str | None) -> str:
     return "a default StorageClass" if name is None else f"StorageClass {name}"
 
@@ -129,9 +161,10 @@ def _ephemeral(entry: Raw, path: str, meta: Raw, namespace: str, lookup: Request
     field = f"{path}.ephemeral.volumeClaimTemplate.spec"
     class_name = text_at(template, field, "storageClassName") if template.get("storageClassName") is not None else None
     is_shared = not _SHARED_MODES.isdisjoint(map(str, list_at(template, field, "accessModes")))
-    if class_name == "":
-        return _Volume(name, None, is_shared, None)
-    return _of_class(name, class_name, is_shared, lookup.storage_class(class_name))
+    storage_class = lookup.storage_class(class_name) if class_name != "" else None
+    is_longhorn = None if storage_class is None else storage_class.provisioner == names.LONGHORN_DRIVER
+    missing = _missing_class(class_name) if class_name != "" and storage_class is None else ""
+    return _Volume(name, is_longhorn, is_shared, storage_class, missing)
 
 
 def _plan_resource(pod: Raw, spec: Raw) -> list[Operation]:

@@ -8,15 +8,21 @@ tells where that is: the node of each ticket of csi-attacher.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.errors import MalformedRequestError
+from controller.errors import ClusterError, MalformedRequestError, NotFoundError
 from controller.kube.json_pointer import pointer
+from controller.kube.resources import LONGHORN_ATTACHMENTS
 from controller.model.names import COMPONENT_LABEL, SHARE_MANAGER, SHARED_VOLUME_LABEL
 from controller.model.reader import Raw, list_at, mapping_at, text_at
-from webhook.json_patch import Operation, plan_value
+from webhook.metrics import WebhookMetrics
+from webhook.review import Operation, Review, encode_admitted_unchanged, encode_allowed, plan_value
+from webhook.stores import Read
 
+ATTACHMENT_SECONDS: Final = 1.0  # for the one live read of a share-manager pod; the API server waits 2 s for us
 CSI_ATTACHER: Final = "csi-attacher"
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 NAME_FIELD: Final = "metadata.name"
@@ -25,6 +31,46 @@ MOST_NODES: Final = 8
 """Consumers on more nodes than these: wherever the pod runs, it is away from nearly all of them."""
 
 _PREFERRED: Final = ("spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareManagerService:
+    """Reviews of share-manager pods that are being created in Longhorn's namespace.
+
+    Threads: any. Blocks: for ATTACHMENT_SECONDS, and for a turn before that. I/O: one read.
+    """
+
+    namespace: str
+    read: Read
+    is_wanted: Callable[[], bool]
+    observer: WebhookMetrics
+
+    def review(self, review: Review) -> bytes:
+        """The answer; always allowed."""
+        volume = volume_of(review.object) if review.is_new_pod and review.namespace == self.namespace else ""
+        if not volume or not self.is_wanted():
+            self.observer.share_manager_reviewed("not-asked-for" if not volume else "off")
+            return encode_allowed(review.uid)
+        try:
+            attachment = self.read(LONGHORN_ATTACHMENTS, self.namespace, volume, ATTACHMENT_SECONDS)
+            nodes = consumer_nodes(attachment)
+        except NotFoundError:
+            nodes = ()
+        except (ClusterError, MalformedRequestError) as error:
+            log.warning("share-manager review volume=%s error=%s", volume, error)
+            self.observer.share_manager_reviewed("unread")
+            return encode_allowed(review.uid)
+        operations = plan_affinity(review.object, nodes)
+        outcome = "pointed" if operations else "as-it-is" if nodes else "no-consumer"
+        self.observer.share_manager_reviewed(outcome)
+        log.info("share-manager review volume=%s nodes=%s outcome=%s", volume, ",".join(nodes[:8]), outcome)
+        return encode_allowed(review.uid, operations)
+
+    def failed(self, review: Review) -> bytes:
+        return encode_admitted_unchanged(review.uid)
 
 
 def volume_of(pod: Raw) -> str:

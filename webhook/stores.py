@@ -1,20 +1,26 @@
-"""What the webhook knows of claims, volumes, classes and namespaces, and one live read where it knows nothing yet."""
+"""What the webhook knows of the cluster: what it follows, and live reads of what its stores lack."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from controller.clock import Clock
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError, TooManyReadsError
 from controller.kube import resources
+from controller.kube.api import KubeApi
 from controller.kube.bounded_reads import BoundedReads, ReadLimits
+from controller.kube.informer import Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
 from controller.model import parse
+from controller.model.configured import ConfigMapFacts, config_map_named, setting_value
 from controller.model.workload import Claim, Namespace, PersistentVolume, StorageClass, default_class
+from controller.process.common_metrics import StoreState
+from controller.process.worker import Group
+from webhook.metrics import WebhookMetrics
 
 LEAST_SECONDS: Final = 0.05  # a shorter read is not worth starting
 MOST_READS: Final = 16  # for one review
@@ -44,10 +50,50 @@ class WebhookStores:
         )
 
 
-class ReadObserver(Protocol):
-    def read_live(self, kind: str, outcome: str) -> None:
-        """`outcome`: found, absent, failed, shared (another review had it read) or refused."""
-        ...
+class Following(Group):
+    """Informers for claims, volumes, classes, namespaces, our ConfigMap and Longhorn's Setting objects.
+
+    Threads: start and stop from one, everything else any. Blocks: `stop`, until the informers have ended.
+    """
+
+    def __init__(self, api: KubeApi, clock: Clock, namespace: str, config_map: str) -> None:
+        self._api, self._clock = api, clock
+        self._informers: dict[str, Informer] = {}
+        self._was_ready = False
+        self.stores = WebhookStores.empty()
+        self.config_maps: Store[ConfigMapFacts] = Store("config_map", config_map_named(config_map))
+        self.longhorn_settings: Store[str] = Store("setting", setting_value)
+        self._follow(self.stores.claims, resources.CLAIMS)
+        self._follow(self.stores.pvs, resources.VOLUMES)
+        self._follow(self.stores.classes, resources.STORAGE_CLASSES)
+        self._follow(self.stores.namespaces, resources.NAMESPACES)
+        self._follow(self.config_maps, resources.CONFIG_MAPS, namespace, config_map)
+        self._follow(self.longhorn_settings, resources.LONGHORN_SETTINGS, namespace)
+        super().__init__(self._informers.values())
+
+    def _follow(
+        self, store: Store[Any], resource: Resource, namespace: str | None = None, only: str | None = None
+    ) -> None:
+        self._informers[store.kind] = Informer(self._api, resource, store, self._clock, namespace=namespace, name=only)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every store has been in step with the cluster at least once.
+
+        What we know of claims hardly ever changes, and what we lack counts as possibly Longhorn's: old knowledge is
+        better than no webhook while the API server is out of our reach.
+        """
+        if not self._was_ready:
+            self._was_ready = all(informer.store.synced.is_set() for informer in self._informers.values())
+        return self._was_ready
+
+    def states(self) -> Iterator[StoreState]:
+        for informer in self._informers.values():
+            yield informer.state()
+
+    def bad(self, kind: str) -> Mapping[str, str]:
+        """The objects of that kind that cannot be read, and why."""
+        return self._informers[kind].store.bad
 
 
 class BoundedReader:
@@ -56,7 +102,7 @@ class BoundedReader:
     Threads: any. Blocks: for the seconds that are given. I/O: the reads.
     """
 
-    def __init__(self, read: Read, clock: Clock, limits: ReadLimits, observer: ReadObserver) -> None:
+    def __init__(self, read: Read, clock: Clock, limits: ReadLimits, observer: WebhookMetrics) -> None:
         self._read, self._observer = read, observer
         self._bounded: BoundedReads[Mapping[str, Any]] = BoundedReads(clock, limits)
 

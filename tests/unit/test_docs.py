@@ -30,6 +30,7 @@ from controller.workers.teller import FAULT, LET_THROUGH, NO_PLACE, NO_ROOM, OF_
 from extender.coschedule import APART
 from tests.fakes.apiserver import FakeApiServer
 from tests.unit.pages import FENCE, PAGES, ROOT, anchors_of, links_of, page_id, section_of, yaml_blocks
+from tests.unit.webhook.stage import WebhookStage
 from webhook import metrics as webhook_metrics
 from webhook.settings import WebhookSettings
 
@@ -96,16 +97,7 @@ def test_every_metric_is_documented_and_nothing_else() -> None:
 
 
 def test_every_metric_of_the_webhook_is_documented_and_nothing_else() -> None:
-    registry = CollectorRegistry()
-    sources = webhook_metrics.WebhookSources(
-        stores=tuple,
-        workers=tuple,
-        settings_problems=lambda: 0,
-        certificates=dict,
-        certificate_problems=lambda: 0,
-        handshakes=dict,
-    )
-    webhook_metrics.WebhookMetrics(registry, "1", ("mutate-pods",)).read_from(sources)
+    registry = WebhookStage().webhook.metrics.registry
     ours = first_cells(METRICS, OF_BOTH) + first_cells(METRICS, "## Of the webhook")
     assert shown_by(registry) == {f"{webhook_metrics.PREFIX}_{name}" for name in ours}
     assert [] == types_against_their_names(registry)

@@ -14,7 +14,7 @@ from controller.kube.resources import Resource
 from controller.settings import MEBIBYTE
 from tests.unit.webhook.stage import CONFIG_MAP, NAMESPACE, Raw, WebhookStage, pod, review
 from tests.waiting import wait_until
-from webhook.service import LIVE_SECONDS
+from webhook.pod_opt_in import LIVE_SECONDS
 from webhook.settings import WebhookSettings
 from webhook.stores import MOST_READS
 

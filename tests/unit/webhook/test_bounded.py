@@ -13,8 +13,7 @@ from controller.clock import Clock, SystemClock
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.clock import VirtualClock
 from tests.waiting import wait_until
-from webhook.bounded import PATIENCE_SECONDS, BoundedLeader
-from webhook.leader import CrowdedError, LeaderAwayError
+from webhook.leader import PATIENCE_SECONDS, BoundedLeader, CrowdedError, LeaderAwayError
 
 MOST = 3
 CALL_SECONDS = 3.5

@@ -15,9 +15,9 @@ from certs.authority import LeafSpec, Pair, make_authority, sign
 from certs.keeper import NoCertificates
 from certs.rotation import DAY
 from certs.webhook import DEFAULT_PACE
-from controller.errors import ClusterError, ConfigError, UnavailableError
+from controller.errors import ClusterError, UnavailableError
 from controller.kube.resources import SECRETS, Resource
-from controller.serving.tls import Material, ServerTls
+from controller.serving.tls import ServerTls
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.secrets import put_leaf, put_secret
@@ -41,8 +41,6 @@ class CertifiedWebhook:
         made = certificate_worker(settings, self.api, self.clock, self.tls)
         assert isinstance(made, WebhookCertificates)
         self.worker = made
-        self.told: list[Material | None] = []
-        made.subscribe(lambda: self.told.append(made.client_credentials()))
 
     def leaf(self, name: str) -> Pair:
         spec = LeafSpec(name, 90 * DAY, is_client=name == "client", names=() if name == "client" else ("webhook",))
@@ -79,20 +77,17 @@ def test_both_certificates_are_taken_from_their_secrets(world: CertifiedWebhook)
     client = world.worker.client_credentials()
     assert client is not None
     assert world.ca.certificate == client.client_ca
-    assert [client] == world.told
     ends = {"webhook-server": 90 * DAY, "webhook-client": 90 * DAY, "webhook-ca": 300 * DAY}
     assert {name: life.total_seconds() for name, life in ends.items()} == world.worker.expiries()
     assert [] == list(world.worker.problems)
 
 
-def test_new_ones_are_taken_and_whoever_calls_is_told_once(world: CertifiedWebhook) -> None:
+def test_new_ones_are_taken(world: CertifiedWebhook) -> None:
     before = world.tls.context
     world.put("server")
     leaf = world.put("client")
     world.worker.look()
-    world.worker.look()
     assert before is not world.tls.context
-    assert 2 == len(world.told)
     client = world.worker.client_credentials()
     assert client is not None
     assert leaf.certificate == client.certificate
@@ -154,7 +149,6 @@ def test_who_is_cut_off_stops_after_half_a_day_and_goes_on_when_it_is_back(world
     world.api.fail = lambda _verb, _resource: None
     world.worker.look()
     assert (True, True) == world.used
-    assert [True, False, True] == [told is not None for told in world.told]
 
 
 def test_who_was_suspended_stops_before_it_serves_again(world: CertifiedWebhook) -> None:
@@ -271,11 +265,6 @@ def let_in(world: CertifiedWebhook) -> tuple[ssl.VerifyMode, list[str]]:
 def test_without_tls_there_is_nothing_to_keep() -> None:
     off = certificate_worker(WebhookSettings(tls_mode="off"), FakeApiServer(), VirtualClock(), None)
     assert isinstance(off, NoCertificates)
-
-
-def test_a_clients_directory_alone_is_refused() -> None:
-    with pytest.raises(ConfigError, match="tls_client_cert_dir"):
-        CertifiedWebhook(settings=replace(SETTINGS, tls_client_cert_dir="/x"))
 
 
 def test_its_thread_looks_until_it_is_stopped() -> None:

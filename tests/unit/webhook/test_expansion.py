@@ -13,7 +13,7 @@ from controller.errors import MalformedRequestError, NotFoundError, SchedulerErr
 from controller.kube.resources import Resource
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.clock import VirtualClock
-from webhook.expansion import LEADER_SECONDS, POLICY, READ_SECONDS, ExpansionService, growth_of_volume
+from webhook.expansion import CLAIM, LEADER_SECONDS, POLICY, READ_SECONDS, VOLUME, ExpansionService, growth_of_volume
 from webhook.leader import CrowdedError, LeaderAwayError, LeaderFailedError
 from webhook.review import MAX_WARNING_CHARACTERS, decode_review
 from webhook.stores import WebhookStores
@@ -37,8 +37,11 @@ class ExpansionReviews:
         self.outcomes: list[tuple[str, str]] = []
         self.reads: list[str] = []
         self.read_error: Exception = NotFoundError("gone")
-        service = ExpansionService(self.stores, self.read, self.clock, self, lambda: self.policy, self)
-        self.reviewers = service.reviewers()
+        observer: Any = self
+        self.services = {
+            kind: ExpansionService(kind, self.stores, self.read, self.clock, self, lambda: self.policy, observer)
+            for kind in (CLAIM, VOLUME)
+        }
 
     def hold_expansion(self, request: pb.HoldExpansionRequest, seconds: float) -> pb.HoldExpansionReply:
         assert seconds == LEADER_SECONDS
@@ -67,9 +70,9 @@ class ExpansionReviews:
             problems=problems,
         )
 
-    def _review(self, route: str, request: Raw, allowed: bool) -> Raw:
+    def _review(self, kind: str, request: Raw, allowed: bool) -> Raw:
         body = {**REVIEW, "request": {"uid": "u-1", "operation": "UPDATE", **request}}
-        answer: Raw = json.loads(self.reviewers[route].review(decode_review(json.dumps(body).encode())))
+        answer: Raw = json.loads(self.services[kind].review(decode_review(json.dumps(body).encode())))
         assert REVIEW == {part: answer[part] for part in REVIEW}
         response: Raw = answer["response"]
         assert "u-1" == response["uid"]
@@ -95,7 +98,7 @@ class ExpansionReviews:
             "oldObject": claim(old, volume, class_name),
             **request,
         }
-        return self._review("validate-pvcs", given, allowed)
+        return self._review(CLAIM, given, allowed)
 
     def grow_volume(self, old: Any, new: Any, *, allowed: bool = True, **request: Any) -> Raw:
         given = {
@@ -106,7 +109,7 @@ class ExpansionReviews:
             "oldObject": {"metadata": {"name": "pvc-1"}, "spec": {"size": old}},
             **request,
         }
-        return self._review("validate-volumes", given, allowed)
+        return self._review(VOLUME, given, allowed)
 
 
 def pv(name: str, driver: str = "driver.longhorn.io") -> Raw:
@@ -297,7 +300,7 @@ def test_a_fault_of_ours_is_answered_by_the_policy(world: ExpansionReviews, poli
     review = decode_review(
         b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","object":null}}'
     )
-    answer = json.loads(world.reviewers["validate-pvcs"].failed(review))["response"]
+    answer = json.loads(world.services[CLAIM].failed(review))["response"]
     assert ("u-1", allowed) == (answer["uid"], answer["allowed"])
 
 

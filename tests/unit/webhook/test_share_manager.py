@@ -11,8 +11,7 @@ from controller.errors import MalformedRequestError
 from controller.kube.resources import LONGHORN_ATTACHMENTS
 from tests.unit.webhook.stage import NAMESPACE, Raw, WebhookStage
 from tests.waiting import wait_until
-from webhook.service import ATTACHMENT_SECONDS
-from webhook.share_manager import MOST_NODES, consumer_nodes, plan_affinity, volume_of
+from webhook.share_manager import ATTACHMENT_SECONDS, MOST_NODES, consumer_nodes, plan_affinity, volume_of
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
