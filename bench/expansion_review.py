@@ -34,9 +34,9 @@ from bench.verdicts import Verdict, add_report_only, report
 from certs.authority import LeafSpec
 from controller.clock import SystemClock
 from controller.rpc import disk_scheduler_pb2 as pb
+from controller.rpc.build import disk_scheduler
 from controller.rpc.credentials import ReloadingChannel
 from controller.rpc.server import RpcServer
-from controller.rpc.service import DiskScheduler
 from controller.serving.server import ServerOptions, serve
 from controller.serving.tls import Material, ServerTls, read_directory
 from tests.fakes.builders import GIB, TestCluster, disk, replica, volume
@@ -83,8 +83,10 @@ def serve_leader(port: int, folder: Path) -> None:
             cluster.allocator.observe_replica(facts.name, facts)
     material, clock, checks = read_directory(folder / "leader"), SystemClock(), Checks()
     reads, endpoint = FakeReads(cluster.allocator), CountedEndpoint()
-    scheduler = DiskScheduler(cluster.allocator.expansions, lambda: checks, reads, clock, Calls())
-    handler = Both(scheduler.handler(""))
+    product = disk_scheduler(
+        cluster.allocator, lambda: checks, reads, clock, Calls().called, webhook="", disk_clients=()
+    )
+    handler = Both(product)
     server = RpcServer(f"{HOST}:{port}", handler, lambda: material, endpoint, clock, is_leading=lambda: True)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, Protocol
 
-import grpc
-
 from controller.allocator.by_name.allocate import Allocations
 from controller.allocator.outcome import Allotment, LookFirstError
 from controller.clock import Clock
@@ -23,9 +21,8 @@ from controller.errors import (
 )
 from controller.model.allocations import Allocation, Purpose
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.calls import NamedCalls, Served, refusals_of
-from controller.rpc.service import LIVE_READ_SECONDS, Checks
-from controller.rpc.wire import check_names
+from controller.rpc.calls import LIVE_READ_SECONDS, Checks, Served
+from controller.rpc.wire import check_names, refusals_of
 from controller.rules.demand import Missing
 
 _GIVEN: Final = "allocated"
@@ -67,27 +64,16 @@ class DiskAllocator:
         self._allocations, self._record, self._checks = allocations, record, checks
         self._read, self._clock = read, clock
 
-    def handlers(self, calls: NamedCalls) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        """The calls by their names."""
-        rows: tuple[tuple[str, Any, Any, Callable[[Any, float], Served]], ...] = (
-            ("ScheduleReplica", pb.ScheduleReplicaRequest, pb.ScheduleReplicaReply, self.schedule_replica),
-            ("ReuseFailedReplica", pb.ReuseFailedReplicaRequest, pb.ScheduleReplicaReply, self.reuse_failed_replica),
-            ("ExpandVolume", pb.ExpandVolumeRequest, pb.ExpandVolumeReply, self.expand_volume),
-            ("DeallocateReplica", pb.DeallocateReplicaRequest, pb.DeallocateReplicaReply, self.deallocate_replica),
-            (
-                "ScheduleBackingImage",
-                pb.ScheduleBackingImageRequest,
-                pb.ScheduleBackingImageReply,
-                self.schedule_backing_image,
-            ),
-            (
-                "DeallocateBackingImage",
-                pb.DeallocateBackingImageRequest,
-                pb.DeallocateBackingImageReply,
-                self.deallocate_backing_image,
-            ),
-        )
-        return {row[0]: calls.handler(*row) for row in rows}
+    def calls(self) -> dict[str, Callable[[Any, float], Served]]:
+        """By their names; each gets a request and the seconds that its caller waits."""
+        return {
+            "ScheduleReplica": self.schedule_replica,
+            "ReuseFailedReplica": self.reuse_failed_replica,
+            "ExpandVolume": self.expand_volume,
+            "DeallocateReplica": self.deallocate_replica,
+            "ScheduleBackingImage": self.schedule_backing_image,
+            "DeallocateBackingImage": self.deallocate_backing_image,
+        }
 
     def schedule_replica(self, request: pb.ScheduleReplicaRequest, seconds: float) -> Served:
         check_names(request, "replica_name", "volume_name")
@@ -244,7 +230,11 @@ class DiskAllocator:
         return Served(made, _GIVEN if given.is_new else _BEFORE)
 
     def _entries(self, allocations: Sequence[Allocation]) -> list[pb.Allocation]:
-        return [_entry(*row) for row in zip(allocations, self._allocations.known.disk_names(allocations), strict=True)]
+        disks = self._allocations.known.disk_names(allocations)
+        return [
+            pb.Allocation(name=one.name, node=one.node, disk=disk, disk_uuid=one.disk_uuid, size_bytes=one.size_bytes)
+            for one, disk in zip(allocations, disks, strict=True)
+        ]
 
     def _make_known(self, needed: Collection[Missing], deadline: float) -> None:
         """What was made a moment before the call is there before its watch shows it, mostly for milliseconds only."""
@@ -285,8 +275,3 @@ class DiskAllocator:
 
 def _refused(given: Allotment) -> Served:
     return Served(None, _REFUSED, refusals_of(given.obstacles, given.size_bytes, given.more))
-
-
-def _entry(one: Allocation, disk: str) -> pb.Allocation:
-    uuid = one.disk_uuid
-    return pb.Allocation(name=one.name, node=one.node, disk=disk, disk_uuid=uuid, size_bytes=one.size_bytes)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
 
+import grpc
 from prometheus_client import CollectorRegistry
 
 from controller.allocator.allocator import Allocator
@@ -15,15 +18,48 @@ from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
 from controller.process.addition import Addition
 from controller.process.flags import split_names
 from controller.rpc.allocating import DiskAllocator, Record
-from controller.rpc.calls import NamedCalls
+from controller.rpc.calls import BoundedLiveReads, Called, Calls, Checks, Served, patience_of
 from controller.rpc.credentials import Current
 from controller.rpc.metrics import RpcMetrics
-from controller.rpc.queries import DiskList
 from controller.rpc.server import RpcServer
-from controller.rpc.service import BoundedLiveReads, Checks, DiskScheduler
+from controller.rpc.service import FindDiskCandidates, HoldExpansion
+from controller.rpc.wire import SERVICE
 from controller.settings import ProcessSettings
 
 PORT_NAME: Final = "grpc"  # of the Service's port that the EndpointSlice fills
+HOLD_THREADS: Final = 8  # for HoldExpansion, since the webhook waits for seconds only; other calls share the server's
+
+
+def disk_scheduler(
+    allocator: Allocator,
+    checks: Callable[[], Checks],
+    live: LiveReads,
+    clock: Clock,
+    called: Called,
+    *,
+    webhook: str,
+    disk_clients: Collection[str],
+    record: Callable[[], Record | None] = lambda: None,
+) -> grpc.GenericRpcHandler:
+    """What a server serves. `webhook`: who may hold expansions, by the name in the certificate; empty: any accepted
+    client. `disk_clients`: who may make the other calls."""
+    calls, reads = Calls(clock, called), BoundedLiveReads(live, clock)
+    hold = HoldExpansion(allocator.expansions, checks, BoundedLiveReads(live, clock), clock)
+    threads = ThreadPoolExecutor(HOLD_THREADS, "rpc-hold")
+    allowed = (webhook,) if webhook else None
+    handlers = {"HoldExpansion": calls.handler("HoldExpansion", hold, allowed, f", not for {webhook}", threads)}
+    answers: dict[str, Callable[[Any, grpc.ServicerContext], Served]] = {
+        "FindDiskCandidates": FindDiskCandidates(allocator.disks, checks, reads, clock)
+    }
+    for call, answer in DiskAllocator(allocator.allocations, record, checks, reads.read, clock).calls().items():
+        answers[call] = partial(_in_time, answer)
+    for call, serve in answers.items():
+        handlers[call] = calls.handler(call, serve, disk_clients, f", who may not call {call}")
+    return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def _in_time(answer: Callable[[Any, float], Served], request: Any, context: grpc.ServicerContext) -> Served:
+    return answer(request, patience_of(context))
 
 
 def build_rpc(
@@ -40,18 +76,22 @@ def build_rpc(
     record: Callable[[], Record | None] = lambda: None,
 ) -> Addition:
     """What serves DiskScheduler. Starts nothing. `record`: writes allocations, if there is one."""
-    metrics = RpcMetrics(registry)
-    scheduler = DiskScheduler(allocator.expansions, checks, live, clock, metrics)
-    calls = NamedCalls(split_names(settings.disk_scheduler_clients), clock, metrics)
-    reads = BoundedLiveReads(live, clock)
-    disks = DiskList(allocator.disks, checks, reads.read, clock)
-    giving = DiskAllocator(allocator.allocations, record, checks, reads.read, clock)
+    handler = disk_scheduler(
+        allocator,
+        checks,
+        live,
+        clock,
+        RpcMetrics(registry).called,
+        webhook=settings.webhook_client_name,
+        disk_clients=split_names(settings.disk_scheduler_clients),
+        record=record,
+    )
     ports = {PORT_NAME: settings.grpc_endpoint_port or settings.grpc_port}
     host = f"[{settings.grpc_address}]" if ":" in settings.grpc_address else settings.grpc_address
     slices = EndpointSlices(api, settings.namespace, is_leading=is_leading)
     server = RpcServer(
         f"{host}:{settings.grpc_port}",
-        scheduler.handler(settings.webhook_client_name, {**disks.handlers(calls), **giving.handlers(calls)}),
+        handler,
         credentials,
         PodEndpoint(slices, settings, settings.replica_scheduler_service, ports),
         clock,

@@ -39,30 +39,16 @@ class StrangerError(SchedulerError):
     """The caller's certificate is valid, but for another client; the message says for which."""
 
 
-def check_caller(peer: Mapping[str, Iterable[bytes]], name: str) -> None:
-    """StrangerError unless the certificate has `name` as its common name or among its DNS names, letter for letter.
+def check_caller(peer: Mapping[str, Iterable[bytes]], allowed: Collection[str], denial: str) -> None:
+    """StrangerError unless the certificate has one of the `allowed` names as its common name or among its DNS names,
+    letter for letter. None allowed: nobody is.
 
-    `peer`: gRPC's facts of the connection. An empty name is every caller's.
+    `peer`: gRPC's facts of the connection. `denial`: what is said behind the names that it has.
     """
-    names = _names_of(peer)
-    if name and name not in names:
-        raise StrangerError(f"the client certificate is for {_shown(names)}, not for {name}")
-
-
-def check_named(peer: Mapping[str, Iterable[bytes]], allowed: Collection[str], call: str) -> None:
-    """StrangerError unless the certificate has one of the `allowed` names, as `check_caller` compares them. None
-    allowed: nobody is."""
-    names = _names_of(peer)
+    names = [shown.decode(errors="replace") for key in (_COMMON_NAME, _DNS_NAMES) for shown in peer.get(key, ())]
     if not set(names) & set(allowed):
-        raise StrangerError(f"the client certificate is for {_shown(names)}, who may not call {call}")
-
-
-def _names_of(peer: Mapping[str, Iterable[bytes]]) -> list[str]:
-    return [shown.decode(errors="replace") for key in (_COMMON_NAME, _DNS_NAMES) for shown in peer.get(key, ())]
-
-
-def _shown(names: Iterable[str]) -> str:
-    return ", ".join(names)[:_MOST_CHARACTERS] or "nobody"
+        shown = ", ".join(names)[:_MOST_CHARACTERS] or "nobody"
+        raise StrangerError(f"the client certificate is for {shown}{denial}")
 
 
 def server_credentials(current: Current) -> grpc.ServerCredentials:
@@ -70,31 +56,26 @@ def server_credentials(current: Current) -> grpc.ServerCredentials:
 
     While `current` answers None, the last answer holds. NotReadyError when there has been none yet.
     """
-    first = current()
-    if first is None:
+    used, lock = current(), threading.Lock()
+    if used is None:
         raise NotReadyError("the gRPC server has no certificate yet")
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        """Called by gRPC, in any of its threads, before a handshake: the new configuration; None when nothing has
+        changed."""
+        nonlocal used
+        material = current()
+        with lock:
+            if material is None or material == used:
+                return None
+            used = material
+        return _configuration(material)
+
     return grpc.dynamic_ssl_server_credentials(
-        _configuration(first),
-        _Fetch(current, first),  # type: ignore[arg-type]  # the stubs do not know that None says "no change"
+        _configuration(used),
+        changed,  # type: ignore[arg-type]  # the stubs do not know that None says "no change"
         require_client_authentication=True,
     )
-
-
-class _Fetch:
-    """What gRPC asks before a handshake. Threads: gRPC's own. Blocks: never."""
-
-    def __init__(self, current: Current, first: Material) -> None:
-        self._current, self._lock = current, threading.Lock()
-        self._used = first
-
-    def __call__(self) -> grpc.ServerCertificateConfiguration | None:
-        """The new configuration; None when nothing has changed."""
-        material = self._current()
-        with self._lock:
-            if material is None or material == self._used:
-                return None
-            self._used = material
-        return _configuration(material)
 
 
 def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
@@ -135,8 +116,8 @@ class ReloadingChannel:
     def drop(self, channel: grpc.Channel) -> None:
         """Makes a new connection next time, unless that has been done already."""
         with self._lock:
-            use = self._present if self._present is not None and self._present.channel is channel else None
-            done = self._retire_locked() if use is not None else None
+            is_present = self._present is not None and self._present.channel is channel
+            done = self._retire_locked() if is_present else None
         if done is not None:
             done.close()
 

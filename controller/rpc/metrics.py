@@ -7,17 +7,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from controller.process.common_metrics import PREFIX
+from controller.rpc.wire import METHODS
 
-CALLS: Final = (
-    "HoldExpansion",
-    "FindDiskCandidates",
-    "ScheduleReplica",
-    "ReuseFailedReplica",
-    "ExpandVolume",
-    "DeallocateReplica",
-    "ScheduleBackingImage",
-    "DeallocateBackingImage",
-)
 OUTCOMES: Final = (
     "admitted",
     "refused",
@@ -60,7 +51,7 @@ class RpcMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
-        for call in CALLS:
+        for call in METHODS:
             self._seconds.labels(call)
             for outcome in OUTCOMES:
                 self._calls.labels(call, outcome)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -65,7 +66,7 @@ class RpcServer(Part):
         self._standard = StandardServices()
         self._points_here = False
         self._next_endpoint_at = 0.0
-        self._steps = Repeated(self.step, lambda _: LOOK_EVERY_SECONDS, _say, thread="rpc")
+        self._steps = Repeated(self.step, lambda _: LOOK_EVERY_SECONDS, partial(log.warning, "gRPC: %s"), thread="rpc")
         self.worker = self._steps.worker
         self.port = 0  # that it listens on; 0 while it does not
 
@@ -75,7 +76,11 @@ class RpcServer(Part):
 
     def stop(self) -> None:
         self.worker.stop()
-        self._end()
+        self._standard.end()
+        clear_at_end(self._endpoint)  # if it is still ours
+        if self._server is not None:
+            self._server.stop(GRACE_SECONDS).wait(GRACE_SECONDS + 1.0)
+        self._standard.stop()
 
     def status(self) -> dict[str, Any]:
         problem = "; ".join(self._steps.problems)
@@ -113,14 +118,3 @@ class RpcServer(Part):
         server.start()
         self._server = server
         log.info("gRPC is served on %s", self._address)
-
-    def _end(self) -> None:
-        self._standard.end()
-        clear_at_end(self._endpoint)  # if it is still ours
-        if self._server is not None:
-            self._server.stop(GRACE_SECONDS).wait(GRACE_SECONDS + 1.0)
-        self._standard.stop()
-
-
-def _say(problem: str) -> None:
-    log.warning("gRPC: %s", problem)

@@ -30,36 +30,6 @@ _NAMES: Final = (SERVICE, _HEALTH, reflection.SERVICE_NAME)
 _States: Final = health_pb2.HealthCheckResponse
 
 
-class StandardServices:
-    """The server as a whole is SERVING while it runs; DiskScheduler, while this process leads.
-
-    Threads: any; `worker`'s sends to those who watch. Blocks: `stop`, for what is being sent. I/O: none but the
-    answers.
-    """
-
-    def __init__(self) -> None:
-        self._health = _Health()
-        self.worker = self._health.worker
-
-    def add_to(self, server: grpc.Server) -> None:
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflected = _Reflection(_NAMES)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflected, server)  # type: ignore[no-untyped-call]
-        self.worker.start()
-
-    def tell_leading(self, is_leading: bool) -> None:
-        """Whoever watches is told where that is a change."""
-        self._health.set(SERVICE, is_leading)
-
-    def end(self) -> None:
-        """Nothing is served any more, whatever is told later. Those who watch are told while the server's grace lasts;
-        then `stop`."""
-        self._health.end()
-
-    def stop(self) -> None:
-        self.worker.stop()
-
-
 @dataclass(slots=True, eq=False)
 class _Watch:
     service: str
@@ -67,31 +37,42 @@ class _Watch:
     sent: int | None = None  # the state that its client was told last
 
 
-class _Health(health_pb2_grpc.HealthServicer):
-    """Whoever watches keeps no thread, and hears the newest state, each state once at most.
+class StandardServices(health_pb2_grpc.HealthServicer):
+    """The server as a whole is SERVING while it runs; DiskScheduler, while this process leads. Whoever watches keeps no
+    thread, and hears the newest state, each state once at most.
 
     Threads: any; `worker` alone sends, without the lock: the end of a watch, which gRPC tells of in the thread that
-    finishes the sending, takes it.
+    finishes the sending, takes it. Blocks: `stop`, for what is being sent. I/O: none but the answers.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the fields below
-        self._states = {"": True, SERVICE: False}
+        self._is_leading = self._has_ended = False
         self._watches = set[_Watch]()
-        self._has_ended = False
         self.worker = Worker("rpc-health", self._send_news)
 
-    def set(self, service: str, is_serving: bool) -> None:
+    def add_to(self, server: grpc.Server) -> None:
+        health_pb2_grpc.add_HealthServicer_to_server(self, server)
+        reflected = _Reflection(_NAMES)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflected, server)  # type: ignore[no-untyped-call]
+        self.worker.start()
+
+    def tell_leading(self, is_leading: bool) -> None:
+        """Whoever watches is told where that is a change."""
         with self._lock:
-            if self._has_ended or self._states[service] is is_serving:
-                return
-            self._states[service] = is_serving
-        self.worker.wake()
+            is_news, self._is_leading = is_leading is not self._is_leading, is_leading
+        if is_news:
+            self.worker.wake()
 
     def end(self) -> None:
+        """Nothing is served any more, whatever is told later. Those who watch are told while the server's grace lasts;
+        then `stop`."""
         with self._lock:
-            self._states, self._has_ended = dict.fromkeys(self._states, False), True
+            self._has_ended = True
         self.worker.wake()
+
+    def stop(self) -> None:
+        self.worker.stop()
 
     def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802  # gRPC's name
         with self._lock:
@@ -125,9 +106,10 @@ class _Health(health_pb2_grpc.HealthServicer):
         watch.send(None)
 
     def _state_locked(self, service: str) -> Any:
-        if service not in self._states:
+        if service not in ("", SERVICE):
             return _States.SERVICE_UNKNOWN
-        return _States.SERVING if self._states[service] else _States.NOT_SERVING
+        is_serving = not self._has_ended and (service == "" or self._is_leading)
+        return _States.SERVING if is_serving else _States.NOT_SERVING
 
     def _send_news(self) -> None:
         with self._lock:

@@ -19,8 +19,7 @@ from controller.record.keeper import RecordKeeper, SeenRecords
 from controller.record.writer import RecordWriter
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.allocating import DiskAllocator
-from controller.rpc.calls import Served
-from controller.rpc.failures import failure_of
+from controller.rpc.calls import Served, failure_of
 from controller.rules.demand import Missing
 from controller.settings import LiveSettings
 from tests.fakes.apiserver import FakeApiServer

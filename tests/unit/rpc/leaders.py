@@ -17,12 +17,10 @@ from controller.clock import SystemClock
 from controller.errors import NotLeaderError, NotReadyError
 from controller.model.allocations import Allocation, Purpose
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.allocating import DiskAllocator, Record
-from controller.rpc.calls import NamedCalls
+from controller.rpc.allocating import Record
+from controller.rpc.build import disk_scheduler
 from controller.rpc.credentials import ReloadingChannel
-from controller.rpc.queries import DiskList
 from controller.rpc.server import MOST_CONNECTIONS, RpcServer
-from controller.rpc.service import BoundedLiveReads, DiskScheduler
 from controller.rpc.wire import HOLD_EXPANSION
 from controller.serving.tls import Material
 from tests.fakes.builders import TestCluster, replica, volume
@@ -140,22 +138,19 @@ class Leader:
         self.material: Material | None = chain.server
         self.handshakes = 0  # begun, and one for each start of the server
         self.record: Record | None = None
-        scheduler = DiskScheduler(
-            self.cluster.allocator.expansions, lambda: self.checks, self.reads, SystemClock(), self.calls
-        )
-        calls = NamedCalls((DISK_CLIENT, "another.client"), SystemClock(), self.calls)
-        read = BoundedLiveReads(self.reads, SystemClock()).read
-        disks = DiskList(self.cluster.allocator.disks, lambda: self.checks, read, SystemClock())
-        giving = DiskAllocator(
-            self.cluster.allocator.allocations,
-            lambda: self.record,
+        handler = disk_scheduler(
+            self.cluster.allocator,
             lambda: self.checks,
-            read,
+            self.reads,
             SystemClock(),
+            self.calls.called,
+            webhook=client_name,
+            disk_clients=(DISK_CLIENT, "another.client"),
+            record=lambda: self.record,
         )
         self.server = RpcServer(
             f"{HOST}:{port}",
-            scheduler.handler(client_name, {**disks.handlers(calls), **giving.handlers(calls)}),
+            handler,
             self._shown,
             self.endpoint,
             SystemClock(),

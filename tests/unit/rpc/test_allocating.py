@@ -19,9 +19,9 @@ from controller.errors import NotReadyError, RefusedWriteError, TooManyReadsErro
 from controller.model.longhorn import BackingImage, Volume
 from controller.model.records import MAX_ENTRIES
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.calls import MOST_REFUSALS
+from controller.rpc.calls import LIMITS
 from controller.rpc.server import THREADS
-from controller.rpc.service import LIMITS
+from controller.rpc.wire import MOST_REFUSALS
 from tests.fakes.builders import GIB, replica, volume
 from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient, NoRoomError
 from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, Reply, show

@@ -12,7 +12,7 @@ from controller.allocator.outcome import Mode
 from controller.allocator.verbs.grow import Caller, GrowthOutcome, GrowthRequest
 from controller.kube.bounded_reads import BURST_SECONDS
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.service import LIMITS
+from controller.rpc.calls import LIMITS
 from tests.fakes.builders import GIB, volume
 from tests.unit.rpc.leaders import Chain, Leader, Reply, caller, hold_expansion
 from tests.waiting import wait_until

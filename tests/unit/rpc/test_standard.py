@@ -69,7 +69,7 @@ def test_watches_that_go_while_they_are_told_stop_nobody(leader: Leader, channel
             watch.cancel()
     services.tell_leading(True)
     wait_until(lambda: checked(channel, SERVICE) == Status.SERVING, "an answer")
-    wait_until(lambda: not services._health._watches, "an end of all watches")
+    wait_until(lambda: not services._watches, "an end of all watches")
 
 
 def test_only_so_many_may_watch_at_a_time(leader: Leader, channel: grpc.Channel) -> None:
@@ -81,7 +81,7 @@ def test_only_so_many_may_watch_at_a_time(leader: Leader, channel: grpc.Channel)
         next(stub.Watch(request, timeout=60))  # type: ignore[attr-defined]  # the stubs lack it
     assert grpc.StatusCode.RESOURCE_EXHAUSTED is raised.value.code()
     watches.pop().cancel()
-    wait_until(lambda: len(leader.server._standard._health._watches) < MOST_WATCHES, "a free place")
+    wait_until(lambda: len(leader.server._standard._watches) < MOST_WATCHES, "a free place")
     watches.append(stub.Watch(request, timeout=60))  # type: ignore[attr-defined]  # the stubs lack it
     assert Status.SERVING == next(watches[-1]).status
     for watch in watches:
