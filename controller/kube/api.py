@@ -1,4 +1,4 @@
-"""The API server as raw JSON: a small protocol, and its adapter on the `kubernetes` package.
+"""The API server as raw JSON: its verbs, and the calls that they become on the `kubernetes` package.
 
 Of that package only configuration, credentials and the TLS connection pool are used. Its typed models decode ten to
 twenty times slower than raw JSON, and its watch hangs for ever when the network goes silent, so neither is used.
@@ -50,6 +50,13 @@ DATE_SECONDS: Final = 120.0  # an answer's Date that is older tells no time any 
 MISFIT: Final = "the server rejected our request due to an error in our request"
 PAGE: Final = 500
 _JSON: Final = "application/json"
+_ERRORS: Final[Mapping[int, type[ClusterError]]] = {
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: GoneError,
+    429: UnavailableError,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +75,15 @@ class WatchStream(Protocol):
     def close(self) -> None: ...
 
 
-class KubeApi(Protocol):
-    """Raw objects in and out. Errors: ClusterError, by kind NotFoundError, ConflictError (also where a JSON patch
-    does not fit what is stored), ForbiddenError, GoneError and UnavailableError."""
+class KubeApi:
+    """Raw objects in and out, one call each. Errors: ClusterError, by kind NotFoundError, ConflictError (also where a
+    JSON patch does not fit what is stored), ForbiddenError, GoneError and UnavailableError."""
 
     def server_utc(self) -> datetime | None:
         """The API server's time, from the Date of its last answer, and up to a second behind; None without a recent
         answer."""
-        ...
+        raise NotImplementedError
 
-    def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw: ...
-    def list_page(
-        self, resource: Resource, namespace: str | None = None, *, timeout: float = LIST_SECONDS, **query: object
-    ) -> Page: ...
     def watch(
         self,
         resource: Resource,
@@ -90,7 +93,33 @@ class KubeApi(Protocol):
         timeout_seconds: int,
         read_timeout: float,
         field_selector: str | None = None,
-    ) -> WatchStream: ...
+    ) -> WatchStream:
+        raise NotImplementedError
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        content_type: str = _JSON,
+        timeout: float = CALL_SECONDS,
+    ) -> Raw:
+        """The object in the answer."""
+        raise NotImplementedError
+
+    def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw:
+        return self._call("GET", resource.path(namespace, name), timeout=timeout)
+
+    def list_page(
+        self, resource: Resource, namespace: str | None = None, *, timeout: float = LIST_SECONDS, **query: object
+    ) -> Page:
+        """One page; `query` takes the API's own parameters (limit, continue, resourceVersion, labelSelector, ...)."""
+        raw = self._call("GET", resource.path(namespace), query=query, timeout=timeout)
+        meta = raw.get("metadata") or {}
+        return Page(raw.get("items") or [], str(meta.get("resourceVersion", "")), str(meta.get("continue") or ""))
+
     def create(
         self,
         resource: Resource,
@@ -101,10 +130,18 @@ class KubeApi(Protocol):
         subresource: str = "",
         dry_run: bool = False,
         timeout: float = CALL_SECONDS,
-    ) -> Raw: ...
+    ) -> Raw:
+        """A new object of the collection; with `name` and `subresource`, one below an object that exists. `dry_run`:
+        admission looks at it, and nothing is stored."""
+        query = {"dryRun": "All"} if dry_run else {}
+        path = resource.path(namespace, name or None, subresource)
+        return self._call("POST", path, query=query, body=body, timeout=timeout)
+
     def replace(
         self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = CALL_SECONDS
-    ) -> Raw: ...
+    ) -> Raw:
+        return self._call("PUT", resource.path(namespace, name), body=body, timeout=timeout)
+
     def patch(
         self,
         resource: Resource,
@@ -119,7 +156,10 @@ class KubeApi(Protocol):
         timeout: float = CALL_SECONDS,
     ) -> Raw:
         """`body` is a list of operations for kind "json". `dry_run`: admission looks at it, and nothing is stored."""
-        ...
+        query = {"fieldManager": field_manager} if field_manager else {}
+        query |= {"dryRun": "All"} if dry_run else {}
+        path = resource.path(namespace, name, subresource)
+        return self._call("PATCH", path, query=query, body=body, content_type=PATCH_TYPES[kind], timeout=timeout)
 
     def delete(
         self,
@@ -132,10 +172,12 @@ class KubeApi(Protocol):
         timeout: float = CALL_SECONDS,
     ) -> None:
         """ConflictError where the object has another uid or resourceVersion than those that are given."""
-        ...
+        wanted = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
+        body = {"preconditions": wanted} if wanted else None
+        self._call("DELETE", resource.path(namespace, name), body=body, timeout=timeout)
 
 
-class ClientKubeApi:
+class ClientKubeApi(KubeApi):
     """KubeApi on the `kubernetes` package.
 
     Threads: any. Blocks: for the call's timeout at most. I/O: the API server; nothing is retried here.
@@ -187,17 +229,6 @@ class ClientKubeApi:
         elapsed = self._clock.now() - received
         return date + timedelta(seconds=elapsed) if elapsed <= DATE_SECONDS else None
 
-    def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw:
-        return self._call("GET", resource.path(namespace, name), timeout=timeout)
-
-    def list_page(
-        self, resource: Resource, namespace: str | None = None, *, timeout: float = LIST_SECONDS, **query: object
-    ) -> Page:
-        """One page; `query` takes the API's own parameters (limit, continue, resourceVersion, labelSelector, ...)."""
-        raw = self._call("GET", resource.path(namespace), query=query, timeout=timeout)
-        meta = raw.get("metadata") or {}
-        return Page(raw.get("items") or [], str(meta.get("resourceVersion", "")), str(meta.get("continue") or ""))
-
     def watch(
         self,
         resource: Resource,
@@ -220,60 +251,6 @@ class ClientKubeApi:
         if response.status != 200:
             raise _error(response.status, _rest_of(response))
         return _LineStream(response, read_timeout)
-
-    def create(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        body: Raw,
-        *,
-        name: str = "",
-        subresource: str = "",
-        dry_run: bool = False,
-        timeout: float = CALL_SECONDS,
-    ) -> Raw:
-        """A new object of the collection; with `name` and `subresource`, one below an object that exists. `dry_run`:
-        admission looks at it, and nothing is stored."""
-        query = {"dryRun": "All"} if dry_run else {}
-        path = resource.path(namespace, name or None, subresource)
-        return self._call("POST", path, query=query, body=body, timeout=timeout)
-
-    def replace(
-        self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = CALL_SECONDS
-    ) -> Raw:
-        return self._call("PUT", resource.path(namespace, name), body=body, timeout=timeout)
-
-    def patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        body: object,
-        *,
-        kind: str = "merge",
-        subresource: str = "",
-        field_manager: str = "",
-        dry_run: bool = False,
-        timeout: float = CALL_SECONDS,
-    ) -> Raw:
-        query = {"fieldManager": field_manager} if field_manager else {}
-        query |= {"dryRun": "All"} if dry_run else {}
-        path = resource.path(namespace, name, subresource)
-        return self._call("PATCH", path, query=query, body=body, content_type=PATCH_TYPES[kind], timeout=timeout)
-
-    def delete(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        name: str,
-        *,
-        uid: str = "",
-        version: str = "",
-        timeout: float = CALL_SECONDS,
-    ) -> None:
-        wanted = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
-        body = {"preconditions": wanted} if wanted else None
-        self._call("DELETE", resource.path(namespace, name), body=body, timeout=timeout)
 
     def _call(
         self,
@@ -424,15 +401,21 @@ def find(
         return None
 
 
-def listed(api: KubeApi, resource: Resource, namespace: str | None = None, **query: Any) -> Iterator[Raw]:
-    """All objects, as they were at one moment, page by page."""
+def pages(api: KubeApi, resource: Resource, namespace: str | None = None, **query: Any) -> Iterator[Page]:
+    """All objects, as they were at one moment, one page in memory at a time."""
     more: dict[str, Any] = {}
     while True:
         page = api.list_page(resource, namespace, limit=PAGE, **query, **more)
-        yield from page.items
+        yield page
         if not page.continue_token:
             return
         more = {"continue": page.continue_token}
+
+
+def listed(api: KubeApi, resource: Resource, namespace: str | None = None, **query: Any) -> Iterator[Raw]:
+    """The same, object by object."""
+    for page in pages(api, resource, namespace, **query):
+        yield from page.items
 
 
 def _error(status: int, data: bytes) -> ClusterError:
@@ -441,14 +424,7 @@ def _error(status: int, data: bytes) -> ClusterError:
     except (msgspec.DecodeError, AttributeError):
         message = data[:200].decode("utf-8", "replace")
     text = f"{status}: {message}"
-    if status == 403:
-        return ForbiddenError(text)
-    if status == 404:
-        return NotFoundError(text)
-    if status == 409 or (status == 422 and message == MISFIT):
+    if status == 422 and message == MISFIT:
         return ConflictError(text)
-    if status == 410:
-        return GoneError(text)
-    if status == 429 or status >= 500:
-        return UnavailableError(text)
-    return ClusterError(text)
+    kind = _ERRORS.get(status, UnavailableError if status >= 500 else ClusterError)
+    return kind(text)

@@ -76,9 +76,10 @@ class BoundedReads(Generic[Found]):
         UnavailableError where the other read takes longer."""
         with self._lock:
             until = self._clock.now() + patience_seconds
-            while self._busy >= self._limits.at_once and self._shared(key) is None:
+            while (known := self._known(key)) is None or not known.over.is_set():
+                if self._busy < self._limits.at_once:
+                    break
                 self._wait(until)
-            known = self._shared(key) or self._under_way(key)
             if known is not None and known.over.is_set():
                 return known.result(), True
             mine, begun = known or self._begin(key), self._clock.now()
@@ -91,15 +92,11 @@ class BoundedReads(Generic[Found]):
                 raise UnavailableError("the same read by another thread takes too long")
             return known.result(), True
 
-    def _shared(self, key: Hashable) -> _Read[Found] | None:
-        """What was read a moment ago."""
+    def _known(self, key: Hashable) -> _Read[Found] | None:
+        """What is being read, or was a moment ago."""
         known = self._reads.get(key)
-        is_fresh = known is not None and known.over.is_set() and self._clock.now() < known.shared_until
-        return known if is_fresh else None
-
-    def _under_way(self, key: Hashable) -> _Read[Found] | None:
-        known = self._reads.get(key)
-        return known if known is not None and not known.over.is_set() else None
+        is_old = known is not None and known.over.is_set() and self._clock.now() >= known.shared_until
+        return None if is_old else known
 
     def _wait(self, until: float) -> None:
         """For a turn, or for what another one reads."""

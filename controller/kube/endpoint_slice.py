@@ -56,7 +56,31 @@ class EndpointSlices:
         if pod_name:
             endpoint["targetRef"] = {"kind": "Pod", "namespace": self._namespace, "name": pod_name}
         listed = [{"name": name, "port": port, "protocol": "TCP"} for name, port in sorted(ports.items())]
-        self._write(service, [endpoint], listed, address)
+        labels = {"kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": MANAGED_BY}
+        family = "IPv6" if ":" in address else "IPv4"
+        new: dict[str, Any] = {
+            "apiVersion": ENDPOINT_SLICES.api_version,
+            "kind": ENDPOINT_SLICES.kind,
+            "addressType": family,
+        }
+
+        def write() -> None:
+            raw = find(self._api, ENDPOINT_SLICES, self._namespace, service)
+            if not self._is_leading():
+                raise NotLeaderError(f"this process no longer leads: Service {service} stays as it is")
+            if raw is not None and raw.get("addressType") != family:
+                uid = raw["metadata"].get("uid", "")
+                self._api.delete(ENDPOINT_SLICES, self._namespace, service, uid=uid)  # the family cannot be changed
+                raw = None
+            known: dict[str, Any] = (raw or {}).get("metadata") or {"name": service, "namespace": self._namespace}
+            meta = {**known, "labels": {**(known.get("labels") or {}), **labels}}
+            body = {**(raw or new), "metadata": meta, "endpoints": [endpoint], "ports": listed}
+            if raw is None:
+                self._api.create(ENDPOINT_SLICES, self._namespace, body)
+            else:
+                self._api.replace(ENDPOINT_SLICES, self._namespace, service, body)
+
+        _against_others(write)
 
     def clear(self, service: str, address: str) -> None:
         """No endpoint any more, if it is still ours: a new leader's is left alone. Tried more than once, since whoever
@@ -75,45 +99,6 @@ class EndpointSlices:
             except ClusterError:
                 if not tries_left:
                     raise
-
-    def _write(self, service: str, endpoints: list[dict[str, Any]], ports: list[dict[str, Any]], address: str) -> None:
-        family = "IPv6" if ":" in address else "IPv4"
-
-        def write() -> None:
-            raw = find(self._api, ENDPOINT_SLICES, self._namespace, service)
-            if not self._is_leading():
-                raise NotLeaderError(f"this process no longer leads: Service {service} stays as it is")
-            if raw is not None and raw.get("addressType") != family:
-                uid = raw["metadata"].get("uid", "")
-                self._api.delete(ENDPOINT_SLICES, self._namespace, service, uid=uid)  # the family cannot be changed
-                raw = None
-            self._put(service, raw, endpoints, ports, family)
-
-        _against_others(write)
-
-    def _put(
-        self,
-        service: str,
-        raw: dict[str, Any] | None,
-        endpoints: list[dict[str, Any]],
-        ports: list[dict[str, Any]],
-        family: str,
-    ) -> None:
-        labels = {"kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": MANAGED_BY}
-        if raw is None:
-            body = {
-                "apiVersion": ENDPOINT_SLICES.api_version,
-                "kind": ENDPOINT_SLICES.kind,
-                "metadata": {"name": service, "namespace": self._namespace, "labels": labels},
-                "addressType": family,
-                "endpoints": endpoints,
-                "ports": ports,
-            }
-            self._api.create(ENDPOINT_SLICES, self._namespace, body)
-            return
-        meta = {**raw["metadata"], "labels": {**(raw["metadata"].get("labels") or {}), **labels}}
-        body = {**raw, "metadata": meta, "endpoints": endpoints, "ports": ports}
-        self._api.replace(ENDPOINT_SLICES, self._namespace, service, body)
 
 
 class PodEndpoint:

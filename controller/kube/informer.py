@@ -17,14 +17,12 @@ import msgspec
 
 from controller.clock import Clock
 from controller.errors import ClusterError, GoneError, MalformedRequestError, NotFoundError, UnavailableError
-from controller.kube.api import KubeApi, Page, WatchStream
+from controller.kube.api import KubeApi, Page, WatchStream, pages
 from controller.kube.resources import Resource, version_number
 from controller.kube.store import Store
-from controller.process import worker
 from controller.process.common_metrics import StoreState
-from controller.process.worker import Part, Worker
+from controller.process.worker import Part, Worker, backoff_seconds
 
-PAGE_SIZE: Final = 500
 WATCH_SECONDS: Final = 30  # the server ends the watch after this, with a bookmark that proves what was seen
 SILENCE_SECONDS: Final = 40.0  # without a byte for this long, the connection is dead
 PROOF_SECONDS: Final = 3
@@ -33,7 +31,7 @@ STALE_SECONDS: Final = 60.0
 DOUBT_SECONDS: Final = STALE_SECONDS / 2  # a proof takes time, and has to arrive before the store is stale
 ABSENT_RETRY_SECONDS: Final = 10.0
 MOMENT_RETRY_SECONDS: Final = 1.0  # of a kind that was there a moment ago
-BACKOFF_SECONDS: Final = 0.25
+BACKOFF_SECONDS: Final = 0.25  # after a first failure at least
 MAX_BACKOFF_SECONDS: Final = 10.0
 SHORT_WATCH_SECONDS: Final = 1.0
 TRIES_BEFORE_LIST: Final = 4  # a position that the server refuses for this long may be one that it never had
@@ -163,7 +161,8 @@ class Informer(Part):
             self.store.synced.clear()
         if is_too_old and self._failures == 1:
             return 0.0
-        return backoff_seconds(self._failures, self._backoff_seconds) * random.uniform(0.5, 1.0)
+        longest = backoff_seconds(self._failures, (2 * self._backoff_seconds, MAX_BACKOFF_SECONDS))
+        return longest * random.uniform(0.5, 1.0)
 
     def _be_absent(self) -> float:
         """The kind does not exist (yet): nothing of it exists, which is knowledge too. But where something did a moment
@@ -181,26 +180,19 @@ class Informer(Part):
             self._resource_version = ""
 
     def _list(self) -> None:
-        began_at, versions = self._clock.now(), list[str]()
-        self.store.replace(self._pages(versions))
-        self._seen(versions[-1])
-        self._mark_current(began_at)  # all pages show the cluster as it was at the first one
+        began_at, version = self._clock.now(), ""
 
-    def _pages(self, versions: list[str]) -> Iterator[dict[str, Any]]:
-        """Every object of the kind, one page in memory at a time; the list's version is appended to `versions`."""
-        token = ""
-        while True:
-            if self.worker.is_stopping:
-                raise UnavailableError("stopped in the middle of a list")
-            query: dict[str, object] = {"limit": PAGE_SIZE}
-            if token:
-                query["continue"] = token
-            page = self._page(**query)
-            yield from page.items
-            token = page.continue_token
-            if not token:
-                versions.append(page.resource_version)
-                return
+        def objects() -> Iterator[dict[str, Any]]:
+            nonlocal version
+            for page in pages(self._api, self.resource, self._namespace, fieldSelector=self._selector):
+                yield from page.items
+                version = page.resource_version
+                if self.worker.is_stopping:
+                    raise UnavailableError("stopped in the middle of a list")
+
+        self.store.replace(objects())
+        self._seen(version)
+        self._mark_current(began_at)  # all pages show the cluster as it was at the first one
 
     def _page(self, **query: Any) -> Page:
         return self._api.list_page(self.resource, self._namespace, fieldSelector=self._selector, **query)
@@ -279,11 +271,6 @@ class Informer(Part):
             stream, self._is_cut = self._stream, True
         if stream is not None:
             stream.close()
-
-
-def backoff_seconds(failures: int, half_first_seconds: float) -> float:
-    """The longest pause after so many failures in a row."""
-    return worker.backoff_seconds(failures, (2 * half_first_seconds, MAX_BACKOFF_SECONDS))
 
 
 def _error_of(status: dict[str, Any]) -> ClusterError:

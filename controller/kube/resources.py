@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -73,34 +74,11 @@ CRDS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", is_namespaced=False
 )
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
-MUTATING_WEBHOOKS: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    is_namespaced=False,
-)
-VALIDATING_WEBHOOKS: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    is_namespaced=False,
-)
-POLICIES: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingadmissionpolicies",
-    "ValidatingAdmissionPolicy",
-    is_namespaced=False,
-)
-POLICY_BINDINGS: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingadmissionpolicybindings",
-    "ValidatingAdmissionPolicyBinding",
-    is_namespaced=False,
-)
+_admission: Final = partial(Resource, "admissionregistration.k8s.io", "v1", is_namespaced=False)
+MUTATING_WEBHOOKS: Final = _admission("mutatingwebhookconfigurations", "MutatingWebhookConfiguration")
+VALIDATING_WEBHOOKS: Final = _admission("validatingwebhookconfigurations", "ValidatingWebhookConfiguration")
+POLICIES: Final = _admission("validatingadmissionpolicies", "ValidatingAdmissionPolicy")
+POLICY_BINDINGS: Final = _admission("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding")
 OUR_CONFIGURATIONS: Final[Mapping[Resource, str]] = {
     MUTATING_WEBHOOKS: MUTATING_CONFIGURATION,
     VALIDATING_WEBHOOKS: VALIDATING_CONFIGURATION,
@@ -112,15 +90,16 @@ FORMER_CONFIGURATIONS: Final[Mapping[Resource, tuple[str, ...]]] = {
 }
 """What earlier releases called them, and made themselves; those are deleted."""
 ENDPOINT_SLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
-LONGHORN_NODES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "nodes", "Node")
-LONGHORN_VOLUMES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "volumes", "Volume")
-LONGHORN_REPLICAS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "replicas", "Replica")
-LONGHORN_ATTACHMENTS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "volumeattachments", "VolumeAttachment")
-LONGHORN_SETTINGS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "settings", "Setting")
-LONGHORN_BACKING_IMAGES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "backingimages", "BackingImage")
-LONGHORN_BACKUPS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "backups", "Backup")
-LONGHORN_ENGINE_IMAGES: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "engineimages", "EngineImage")
-LONGHORN_INSTANCE_MANAGERS: Final = Resource(LONGHORN_GROUP, LONGHORN_VERSION, "instancemanagers", "InstanceManager")
+_longhorn: Final = partial(Resource, LONGHORN_GROUP, LONGHORN_VERSION)
+LONGHORN_NODES: Final = _longhorn("nodes", "Node")
+LONGHORN_VOLUMES: Final = _longhorn("volumes", "Volume")
+LONGHORN_REPLICAS: Final = _longhorn("replicas", "Replica")
+LONGHORN_ATTACHMENTS: Final = _longhorn("volumeattachments", "VolumeAttachment")
+LONGHORN_SETTINGS: Final = _longhorn("settings", "Setting")
+LONGHORN_BACKING_IMAGES: Final = _longhorn("backingimages", "BackingImage")
+LONGHORN_BACKUPS: Final = _longhorn("backups", "Backup")
+LONGHORN_ENGINE_IMAGES: Final = _longhorn("engineimages", "EngineImage")
+LONGHORN_INSTANCE_MANAGERS: Final = _longhorn("instancemanagers", "InstanceManager")
 NODE_DISK_ALLOCATIONS: Final = Resource(
     ALLOCATION_GROUP, ALLOCATION_VERSION, "nodediskallocations", "NodeDiskAllocation"
 )

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from controller.errors import ConflictError, GoneError, NotFoundError, SchedulerError
-from controller.kube.api import MISFIT, Page, Raw
+from controller.kube.api import MISFIT, KubeApi, Page, Raw
 from controller.kube.resources import Resource
 
 Key = tuple[str, str, str]  # path of the collection's kind, namespace, name
@@ -80,7 +80,7 @@ class FakeWatch:
                 return
 
 
-class FakeApiServer:
+class FakeApiServer(KubeApi):
     """KubeApi in memory. `fail` is asked before every call and may raise; `admit` before a patch is stored, with the
     object before and after, and the field manager; `cut` breaks the next idle watch.
 

@@ -11,7 +11,7 @@ import pytest
 
 from controller.clock import Clock, SystemClock
 from controller.errors import GoneError, MalformedRequestError, NotFoundError, SchedulerError, UnavailableError
-from controller.kube.informer import FEW, Informer, backoff_seconds
+from controller.kube.informer import FEW, Informer
 from controller.kube.resources import CLAIMS, Resource
 from controller.kube.store import Change, Store
 from tests.fakes.apiserver import FakeApiServer
@@ -319,11 +319,6 @@ def test_a_watch_that_is_refused_for_long_makes_way_for_a_list(server: FakeApiSe
         wait_until(lambda: len(lists) == 2)
         put_unseen(server, "a", 1)
         follower.wait_for(a=1)
-
-
-def test_pauses_grow_up_to_their_limit() -> None:
-    assert [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0] == [backoff_seconds(failures, 0.25) for failures in range(1, 8)]
-    assert 10.0 == backoff_seconds(10**9, 0.25)
 
 
 def test_a_bookmark_alone_moves_the_position(server: FakeApiServer) -> None:
