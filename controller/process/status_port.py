@@ -100,14 +100,12 @@ def create_metrics_app(
             case "/metrics":
                 return metrics(environ, start_response)
             case "/healthz":
-                text = problem()
-                return _answer(start_response, _UNAVAILABLE if text else "200 OK", f"{text or 'ok'}\n".encode())
+                wrong = problem()
             case "/readyz":
-                ready = is_ready()
-                text = "ok" if ready else "not synced"
-                return _answer(start_response, "200 OK" if ready else _UNAVAILABLE, f"{text}\n".encode())
+                wrong = "" if is_ready() else "not synced"
             case _:
                 return _answer(start_response, "404 Not Found", b"not found\n")
+        return _answer(start_response, _UNAVAILABLE if wrong else "200 OK", f"{wrong or 'ok'}\n".encode())
 
     return app
 

@@ -102,18 +102,13 @@ class ServingWorker(ThreadWorker):
     _read_by_threads: int
 
     def init_process(self) -> None:
-        application = self.app
-        assert isinstance(application, ServedApplication)
-        clock = SystemClock()
-        Pauses(clock.now).install()
-        self._deadlines = application.options.deadlines
+        Pauses(SystemClock().now).install()
+        self._deadlines = _served_by(self).options.deadlines
         self._deadlines.start()
         super().init_process()
 
     def run(self) -> None:
-        application = self.app
-        assert isinstance(application, ServedApplication)
-        options, clock = application.options, SystemClock()
+        options, clock = _served_by(self).options, SystemClock()
         self._closing = ClosingSockets(self.poller, clock)
         self._read_by_threads = 0
         self._arrivals = Arrivals(
@@ -245,8 +240,7 @@ class ServingWorker(ThreadWorker):
             return super().handle(conn)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        application = self.app
-        assert isinstance(application, ServedApplication)
+        application = _served_by(self)
         if application.process is not None:
             application.process.begin_stop()
         if not application.options.drain_seconds:
@@ -357,17 +351,22 @@ def serve(options: ServerOptions, build: Callable[[], WorkerProcess]) -> None:
     application.run()
 
 
-def _start(worker: ThreadWorker) -> None:
+def _served_by(worker: ThreadWorker) -> ServedApplication:
     application = worker.app
     assert isinstance(application, ServedApplication)
-    if application.process is not None:
-        application.process.start()
+    return application
+
+
+def _start(worker: ThreadWorker) -> None:
+    process = _served_by(worker).process
+    if process is not None:
+        process.start()
 
 
 def _stop(_server: object, worker: ThreadWorker) -> None:
-    application = worker.app
-    if isinstance(application, ServedApplication) and application.process is not None:
-        application.process.stop()
+    process = _served_by(worker).process
+    if process is not None:
+        process.stop()
 
 
 def _scratch() -> str | None:

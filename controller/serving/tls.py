@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -80,21 +80,14 @@ def _no_password() -> str:
 
 @contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """A path that holds the data while it is needed: the library reads keys from files only. In memory, where it
-    can."""
-    if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("certificate")
-        try:
-            with os.fdopen(os.dup(handle), "wb") as file:
-                file.write(data)
-            yield f"/proc/self/fd/{handle}"
-        finally:
-            os.close(handle)
-    else:
-        with tempfile.NamedTemporaryFile() as file:
+    """A path that holds the data, in memory, while it is needed: the library reads keys from files only."""
+    handle = os.memfd_create("certificate")
+    try:
+        with os.fdopen(os.dup(handle), "wb") as file:
             file.write(data)
-            file.flush()
-            yield file.name
+        yield f"/proc/self/fd/{handle}"
+    finally:
+        os.close(handle)
 
 
 class ServerTls:
@@ -171,7 +164,8 @@ class DirectoryFollower(Part):
 
     def __init__(self, directory: Path, use: Callable[[bytes, bytes, bytes], object]) -> None:
         self._directory, self._use = directory, use
-        self._looks = Repeated(self.look, lambda _: LOOK_EVERY_SECONDS, self._say, thread="certificates")
+        say = partial(log.error, "new certificates of %s are not used: %s", directory)
+        self._looks = Repeated(self.look, lambda _: LOOK_EVERY_SECONDS, say, thread="certificates")
         self.worker = self._looks.worker
 
     @property
@@ -192,6 +186,3 @@ class DirectoryFollower(Part):
         except ConfigError as error:
             problems.append(str(error))
         self._looks.note(problems)
-
-    def _say(self, problem: str) -> None:
-        log.error("new certificates of %s are not used: %s", self._directory, problem)
