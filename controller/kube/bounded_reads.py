@@ -59,8 +59,7 @@ class BoundedReads(Generic[Found]):
         self._clock, self._limits = clock, limits
         self._lock = threading.Condition()  # guards the fields below
         self._reads: dict[Hashable, _Read[Found]] = {}
-        self._busy = 0  # threads
-        self._begun: list[float] = []  # when each of them began, the first first
+        self._begun: list[float] = []  # when each thread that is busy began, the first first
         self._left = self._most  # reads that may be made now
         self._counted_at = clock.now()
 
@@ -77,13 +76,12 @@ class BoundedReads(Generic[Found]):
         with self._lock:
             until = self._clock.now() + patience_seconds
             while (known := self._known(key)) is None or not known.over.is_set():
-                if self._busy < self._limits.at_once:
+                if len(self._begun) < self._limits.at_once:
                     break
                 self._wait(until)
             if known is not None and known.over.is_set():
                 return known.result(), True
             mine, begun = known or self._begin(key), self._clock.now()
-            self._busy += 1
             self._begun.append(begun)
         with self._turn(begun):
             if known is None:
@@ -102,7 +100,7 @@ class BoundedReads(Generic[Found]):
         """For a turn, or for what another one reads."""
         left = min(until, self._begun[0] + SLOW_SECONDS) - self._clock.now()
         if left <= 0:
-            raise TooManyReadsError(f"{self._busy} threads already read for callers")
+            raise TooManyReadsError(f"{len(self._begun)} threads already read for callers")
         self._lock.wait(left)
 
     @contextmanager
@@ -111,7 +109,6 @@ class BoundedReads(Generic[Found]):
             yield
         finally:
             with self._lock:
-                self._busy -= 1
                 self._begun.remove(begun)
                 self._lock.notify_all()
 

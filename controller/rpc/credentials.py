@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import grpc
@@ -82,12 +83,13 @@ def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(material.key, material.certificate)], material.client_ca)
 
 
+@dataclass(slots=True)
 class _Use:
-    """One channel, and how many are calling on it."""
+    """One channel, and how many need it: each call on it, and `ReloadingChannel` while it is the present one."""
 
-    def __init__(self, channel: grpc.Channel, material: Material) -> None:
-        self.channel, self.material = channel, material
-        self.callers, self.is_retired = 0, False
+    channel: grpc.Channel
+    material: Material
+    holders: int = 1
 
 
 class ReloadingChannel:
@@ -107,57 +109,45 @@ class ReloadingChannel:
     @contextmanager
     def channel(self) -> Iterator[grpc.Channel]:
         """The channel for one call. NotReadyError while there is no certificate to call with."""
-        use = self._enter()
+        material, old = self._current(), None
+        if material is None:
+            raise NotReadyError("there is no certificate to call the leader with")
+        with self._lock:
+            if self._present is not None and self._present.material != material:
+                old, self._present = self._present, None
+            if self._present is None:
+                self._present = _Use(self._connect(material), material)
+            use = self._present
+            use.holders += 1
+        self._release(old)
         try:
             yield use.channel
         finally:
-            self._leave(use)
+            self._release(use)
 
     def drop(self, channel: grpc.Channel) -> None:
         """Makes a new connection next time, unless that has been done already."""
         with self._lock:
-            is_present = self._present is not None and self._present.channel is channel
-            done = self._retire_locked() if is_present else None
-        if done is not None:
-            done.close()
+            if self._present is None or self._present.channel is not channel:
+                return
+            old, self._present = self._present, None
+        self._release(old)
 
     def close(self) -> None:
         """No further connection is kept; a call that is under way ends by itself."""
         with self._lock:
-            done = self._retire_locked()
-        if done is not None:
-            done.close()
+            old, self._present = self._present, None
+        self._release(old)
 
-    def _enter(self) -> _Use:
-        material = self._current()
-        if material is None:
-            raise NotReadyError("there is no certificate to call the leader with")
-        done = None
-        with self._lock:
-            if self._present is not None and self._present.material != material:
-                done = self._retire_locked()
-            if self._present is None:
-                self._present = _Use(self._connect(material), material)
-            use = self._present
-            use.callers += 1
-        if done is not None:
-            done.close()
-        return use
-
-    def _leave(self, use: _Use) -> None:
-        with self._lock:
-            use.callers -= 1
-            is_over = use.is_retired and not use.callers
-        if is_over:
-            use.channel.close()
-
-    def _retire_locked(self) -> grpc.Channel | None:
-        """Releases the present channel; returns it if no call uses it."""
-        use, self._present = self._present, None
+    def _release(self, use: _Use | None) -> None:
+        """The last one that needed it closes it."""
         if use is None:
-            return None
-        use.is_retired = True
-        return None if use.callers else use.channel
+            return
+        with self._lock:
+            use.holders -= 1
+            is_last = not use.holders
+        if is_last:
+            use.channel.close()
 
     def _connect(self, material: Material) -> grpc.Channel:
         # Opens no connection yet.

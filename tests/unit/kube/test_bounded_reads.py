@@ -125,7 +125,7 @@ class HeldReads:
         return asked
 
     def _busy(self) -> int:
-        return int(vars(self.bounded)["_busy"])
+        return len(vars(self.bounded)["_begun"])
 
     def end(self) -> None:
         self.go_on.set()

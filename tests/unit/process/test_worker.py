@@ -215,8 +215,3 @@ def test_time_in_the_network_or_in_a_pause_is_not_time_in_a_round(place: str) ->
         goes_on.set()
         if place != "pause":
             wait_until(lambda: worker.state().rounds == 1 and worker.state().busy_seconds == 0)
-
-
-def test_the_network_may_be_used_outside_of_workers() -> None:
-    with waiting():
-        pass

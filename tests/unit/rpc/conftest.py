@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from certs.authority import LeafSpec
 from controller.settings import DISK_SCHEDULER
-from tests.unit.rpc.leaders import Chain, FakeRecord, Leader
+from tests.fakes.rpc_client import DiskSchedulerClient
+from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, Scene
+from tests.unit.serving.tls_files import DAY
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +26,20 @@ def leader(chain: Chain) -> Iterator[Leader]:
 
 
 @pytest.fixture
+def client(chain: Chain, leader: Leader) -> Iterator[DiskSchedulerClient]:
+    made = chain.leaf(LeafSpec(DISK_CLIENT, DAY, is_client=True))
+    with DiskSchedulerClient(leader.address, NAME, lambda: made) as found:
+        yield found
+
+
+@pytest.fixture
 def record(leader: Leader) -> FakeRecord:
     found = leader.record = FakeRecord(leader)
     allocator = leader.cluster.allocator
     allocator.configure(replace(allocator._live, allocation_authority=DISK_SCHEDULER), allocator._world.settings)
     return found
+
+
+@pytest.fixture
+def scene(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> Scene:
+    return Scene(leader, record, client)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import grpc
 import pytest
@@ -25,6 +25,7 @@ from controller.rpc.wire import HOLD_EXPANSION
 from controller.serving.tls import Material
 from tests.fakes.builders import TestCluster, replica, volume
 from tests.fakes.edges import FakeReads
+from tests.fakes.rpc_client import DiskSchedulerClient
 from tests.unit.serving.tls_files import DAY, authority, now
 from tests.waiting import wait_until
 
@@ -136,7 +137,6 @@ class Leader:
         self.reads = FakeReads(self.cluster.allocator)
         self.endpoint, self.calls = CountedEndpoint(), Calls()
         self.material: Material | None = chain.server
-        self.handshakes = 0  # begun, and one for each start of the server
         self.record: Record | None = None
         handler = disk_scheduler(
             self.cluster.allocator,
@@ -151,16 +151,12 @@ class Leader:
         self.server = RpcServer(
             f"{HOST}:{port}",
             handler,
-            self._shown,
+            lambda: self.material,
             self.endpoint,
             SystemClock(),
             is_leading=lambda: self.checks.is_leading,
             connections=connections,
         )
-
-    def _shown(self) -> Material | None:
-        self.handshakes += 1
-        return self.material
 
     @property
     def address(self) -> str:
@@ -216,3 +212,11 @@ class FakeRecord:
 def show(leader: Leader, name: str, gib: float, on: str = "") -> None:
     leader.cluster.allocator.observe_volume(name, volume(name, gib, locality="disabled"))
     leader.cluster.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on))
+
+
+class Scene(NamedTuple):
+    """A leader, its record, and a client that may ask it about disks."""
+
+    leader: Leader
+    record: FakeRecord
+    client: DiskSchedulerClient

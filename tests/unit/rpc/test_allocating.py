@@ -4,7 +4,7 @@ like."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -24,24 +24,16 @@ from controller.rpc.server import THREADS
 from controller.rpc.wire import MOST_REFUSALS
 from tests.fakes.builders import GIB, replica, volume
 from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient, NoRoomError
-from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, Reply, show
+from tests.unit.rpc.leaders import NAME, Chain, FakeRecord, Leader, Reply, Scene, show
 from tests.unit.serving.tls_files import DAY
-
-
-@pytest.fixture
-def client(chain: Chain, leader: Leader) -> Iterator[DiskSchedulerClient]:
-    made = chain.leaf(LeafSpec(DISK_CLIENT, DAY, is_client=True))
-    with DiskSchedulerClient(leader.address, NAME, lambda: made) as found:
-        yield found
 
 
 def code_of(error: pytest.ExceptionInfo[CallFailedError]) -> grpc.StatusCode:
     return error.value.code
 
 
-def test_a_replica_is_on_record_when_its_caller_hears_of_it(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_a_replica_is_on_record_when_its_caller_hears_of_it(scene: Scene) -> None:
+    leader, record, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
     reply = client.schedule_replica("v", "v-r-1")
@@ -54,9 +46,8 @@ def test_a_replica_is_on_record_when_its_caller_hears_of_it(
     assert ["allocated", "already-allocated"] == leader.calls.outcomes
 
 
-def test_who_asks_about_disks_is_told_what_is_left_beside_what_was_given(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_who_asks_about_disks_is_told_what_is_left_beside_what_was_given(scene: Scene) -> None:
+    leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
     show(leader, "w", 60)
@@ -67,9 +58,8 @@ def test_who_asks_about_disks_is_told_what_is_left_beside_what_was_given(
     ]
 
 
-def test_no_room_comes_with_what_is_missing_where(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_no_room_comes_with_what_is_missing_where(scene: Scene) -> None:
+    leader, record, client = scene
     leader.cluster.add_nodes(**{f"n{number}": 50 for number in range(30)})
     show(leader, "v", 60)
     with pytest.raises(NoRoomError) as raised:
@@ -83,10 +73,9 @@ def test_no_room_comes_with_what_is_missing_where(
     assert 0 == record.commits
 
 
-def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(scene: Scene) -> None:
     """The metadata have the reason with either."""
+    leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "w", 6, on="n1")
     with pytest.raises(NoRoomError) as no_room:
@@ -103,9 +92,8 @@ def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(
     assert ["no-room", "precondition"] == leader.calls.outcomes
 
 
-def test_a_record_without_a_place_for_more_is_another_code_than_no_room(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_a_record_without_a_place_for_more_is_another_code_than_no_room(scene: Scene) -> None:
+    leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
     for number in range(MAX_ENTRIES):
@@ -115,19 +103,17 @@ def test_a_record_without_a_place_for_more_is_another_code_than_no_room(
     assert ["precondition"] == leader.calls.outcomes
 
 
-def test_without_a_failed_replica_it_is_said_that_there_is_none(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_without_a_failed_replica_it_is_said_that_there_is_none(scene: Scene) -> None:
+    leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "w", 6, on="n1")
     with pytest.raises(NoRoomError, match="the volume has no failed replica that could come back"):
         client.reuse_failed_replica("w")
 
 
-def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(scene: Scene) -> None:
     """An object's figures may be as large as a number there can be."""
+    leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
     show(leader, "w", 6, on="n1")
@@ -142,9 +128,8 @@ def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(
     assert Reply.REFUSED == held.verdict
 
 
-def test_a_write_that_fails_is_an_error_and_what_was_given_is_told_to_the_next_call(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_a_write_that_fails_is_an_error_and_what_was_given_is_told_to_the_next_call(scene: Scene) -> None:
+    leader, record, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
     show(leader, "w", 60)
@@ -159,9 +144,8 @@ def test_a_write_that_fails_is_an_error_and_what_was_given_is_told_to_the_next_c
     assert 60 * GIB == record.bytes_on("n1")
 
 
-def test_a_write_that_is_refused_is_an_error_and_its_bytes_are_free(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_a_write_that_is_refused_is_an_error_and_its_bytes_are_free(scene: Scene) -> None:
+    leader, record, client = scene
     leader.cluster.add_nodes(n1=100, n2=90)
     show(leader, "v", 60)
     record.failure = RefusedWriteError("the record of n1 cannot be written: 403", "n1")
@@ -173,9 +157,8 @@ def test_a_write_that_is_refused_is_an_error_and_its_bytes_are_free(
     assert ("n2", False, 0) == (reply.allocation.node, reply.already_allocated, record.bytes_on("n1"))
 
 
-def test_a_smaller_expansion_that_is_written_later_takes_nothing_from_a_larger_one(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_a_smaller_expansion_that_is_written_later_takes_nothing_from_a_larger_one(scene: Scene) -> None:
+    leader, record, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 10, on="n1")
     commit = record.commit
@@ -193,9 +176,8 @@ def test_a_smaller_expansion_that_is_written_later_takes_nothing_from_a_larger_o
     assert 70 * GIB == room.disks[0].free_bytes
 
 
-def test_from_many_callers_at_once_exactly_what_fits_is_accepted(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_from_many_callers_at_once_exactly_what_fits_is_accepted(scene: Scene) -> None:
+    leader, record, client = scene
     leader.cluster.add_nodes(n1=100, n2=100, n3=100, n4=100)
     for number in range(60):
         show(leader, f"v{number}", 10)
@@ -213,9 +195,8 @@ def test_from_many_callers_at_once_exactly_what_fits_is_accepted(
     assert {100 * GIB} == {record.bytes_on(name) for name in ("n1", "n2", "n3", "n4")}
 
 
-def test_a_volume_grows_and_shrinks_with_its_replicas(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_a_volume_grows_and_shrinks_with_its_replicas(scene: Scene) -> None:
+    leader, record, client = scene
     leader.cluster.add_nodes(n1=100, n2=100)
     leader.cluster.allocator.observe_volume("v", volume("v", 40, locality="disabled", replica_count=2))
     for number in (1, 2):
@@ -237,7 +218,8 @@ def test_a_volume_grows_and_shrinks_with_its_replicas(
     assert 90 * GIB == record.bytes_on("n1") + record.bytes_on("n2")
 
 
-def test_replies_name_the_disks_by_their_uuids(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+def test_replies_name_the_disks_by_their_uuids(scene: Scene) -> None:
+    leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 10, on="n1")
     leader.cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=20 * GIB))
@@ -247,9 +229,8 @@ def test_replies_name_the_disks_by_their_uuids(leader: Leader, record: FakeRecor
     assert [(name, "n1-d1") for name in ("v-r-1", "i", "v-r-1", "i")] == [(one.name, one.disk_uuid) for one in entries]
 
 
-def test_nothing_is_decided_that_could_not_be_told_in_time(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_nothing_is_decided_that_could_not_be_told_in_time(scene: Scene) -> None:
+    leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
     show(leader, "w", 60)
@@ -258,7 +239,8 @@ def test_nothing_is_decided_that_could_not_be_told_in_time(
     assert "n1" == client.schedule_replica("w", "w-r-1").allocation.node
 
 
-def test_what_still_lies_there_is_not_freed(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+def test_what_still_lies_there_is_not_freed(scene: Scene) -> None:
+    leader, record, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
     client.schedule_replica("v", "v-r-1")
@@ -281,10 +263,9 @@ def show_strict(leader: Leader) -> Volume:
     return at_n2
 
 
-def test_nothing_is_freed_that_could_not_be_looked_at(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_nothing_is_freed_that_could_not_be_looked_at(scene: Scene) -> None:
     """What was placed a moment ago, in a burst of calls."""
+    leader, record, client = scene
     at_n2 = show_strict(leader)
     leader.cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=20 * GIB))
     client.schedule_replica("v", "v-r-1")
@@ -314,10 +295,9 @@ def test_a_volume_that_was_attached_a_moment_ago_gets_its_disk_there(
     assert {"n1": 60 * GIB} == {name: record.bytes_on(name) for name in record.records}
 
 
-def test_a_replica_that_took_its_disk_a_moment_ago_is_told_where_it_lies(
-    leader: Leader, record: FakeRecord, client: DiskSchedulerClient
-) -> None:
+def test_a_replica_that_took_its_disk_a_moment_ago_is_told_where_it_lies(scene: Scene) -> None:
     """Its node has closed meanwhile, and our watch lags."""
+    leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
     client.schedule_replica("v", "v-r-1")
@@ -331,7 +311,8 @@ def test_a_replica_that_took_its_disk_a_moment_ago_is_told_where_it_lies(
     assert client.schedule_replica("v", "v-r-1").already_allocated
 
 
-def test_copies_of_images(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+def test_copies_of_images(scene: Scene) -> None:
+    leader, record, client = scene
     leader.cluster.add_nodes(n1=100)
     image = BackingImage("i", real_size_bytes=20 * GIB)
     leader.cluster.allocator.observe_backing_image("i", image)
@@ -351,7 +332,8 @@ def test_copies_of_images(leader: Leader, record: FakeRecord, client: DiskSchedu
     assert 0 == record.bytes_on("n1")
 
 
-def test_a_replica_that_comes_late_is_read(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+def test_a_replica_that_comes_late_is_read(scene: Scene) -> None:
+    leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     leader.reads.objects["volume", "v"] = volume("v", 60, locality="disabled")
     leader.reads.objects["replica", "v-r-1"] = replica("v-r-1", "v", 60)
@@ -363,8 +345,9 @@ def test_a_replica_that_comes_late_is_read(leader: Leader, record: FakeRecord, c
         client.schedule_replica("w", "v-r-1")
 
 
-def test_too_many_reads_are_no_changed_record(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+def test_too_many_reads_are_no_changed_record(scene: Scene) -> None:
     """ABORTED means that somebody else has changed the record."""
+    leader, _, client = scene
     leader.reads.fails[""] = TooManyReadsError("4 threads read")
     with pytest.raises(CallFailedError, match="not known yet: 4 threads read") as raised:
         client.schedule_replica("v", "v-r-1")
@@ -409,7 +392,8 @@ def test_without_a_record_or_the_authority_nothing_is_given(leader: Leader, clie
         client.schedule_replica("v", "v-r-1")
 
 
-def test_a_process_that_does_not_lead_says_so(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> None:
+def test_a_process_that_does_not_lead_says_so(scene: Scene) -> None:
+    leader, _, client = scene
     leader.checks.is_leading = False
     with pytest.raises(CallFailedError, match="does not lead") as raised:
         client.expand_volume("v", GIB)

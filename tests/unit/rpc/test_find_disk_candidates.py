@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -14,7 +13,6 @@ from certs.webhook import CLIENT_SUBJECT
 from controller.allocator.outcome import Mode
 from controller.errors import ConfigError, NotReadyError, UnavailableError
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rules.reasons import Reason
 from controller.serving.tls import Material
 from controller.settings import ProcessSettings
 from tests.fakes.builders import GIB, replica, volume
@@ -25,13 +23,6 @@ from tests.unit.serving.tls_files import DAY
 
 def leaf(chain: Chain, subject: str, *names: str) -> Material:
     return chain.leaf(LeafSpec(subject, DAY, names, is_client=True))
-
-
-@pytest.fixture
-def client(chain: Chain, leader: Leader) -> Iterator[DiskSchedulerClient]:
-    made = leaf(chain, DISK_CLIENT)
-    with DiskSchedulerClient(leader.address, NAME, lambda: made) as found:
-        yield found
 
 
 @pytest.fixture
@@ -64,10 +55,6 @@ def test_no_candidate_is_an_answer(contended: Leader, client: DiskSchedulerClien
         (entry.node, entry.reason) for entry in reply.refusals
     }
     assert ["none-found"] == contended.calls.outcomes
-
-
-def test_the_reasons_of_the_wire_are_ours() -> None:
-    assert {"REASON_UNSPECIFIED", *Reason.__members__} == set(pb.DiskRefusal.Reason.keys())
 
 
 def code_of(call: DiskSchedulerClient, *words: str, **more: Any) -> str:

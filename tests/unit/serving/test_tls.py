@@ -225,6 +225,7 @@ def test_files_that_cannot_be_used_leave_the_certificate_in_use(own_server: Any)
         lambda: server.files.put(other, trusted, key=good.key),
         lambda: server.files.put(other, trusted, key=b""),
         lambda: server.files.put(other, b"garbage"),
+        lambda: server.files.put(other, b""),  # opens no server that is meant to know its clients
         lambda: server.files.put(other, other.certificate),
         (server.files.path / "..data").unlink,
     ]

@@ -203,6 +203,7 @@ def test_without_a_clients_directory_only_the_server_is_followed(tmp_path: Path)
     server = Mounted(tmp_path / "server")
     world = CertifiedWebhook(settings=replace(SETTINGS, tls_mode="provided", tls_cert_dir=str(server.path)))
     server.put(world.leaf("server"), b"")
+    (server.path / "..data" / "ca.crt").unlink()
     world.worker.look()
     assert [] == list(world.worker.problems)
     assert (True, False) == world.used
