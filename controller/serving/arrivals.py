@@ -25,18 +25,14 @@ _HEAD_END: Final = b"\r\n\r\n"
 # Headers after which the end of the request is not to be told from its length.
 _UNTOLD: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
 
+UNKNOWN: Final = -1  # a length: gunicorn's own parser decides
+
 log = logging.getLogger(__name__)
 
 
-class Unknown:
-    """The end of a request cannot be told from its header: gunicorn's own parser decides."""
-
-
-UNKNOWN: Final = Unknown()
-
-
-def length_of(data: bytes | bytearray, begin: int = 0) -> int | Unknown | None:
-    """How long the first request in `data` is, in bytes; None while its header is not whole.
+def length_of(data: bytes | bytearray, begin: int = 0) -> int | None:
+    """How long the first request in `data` is, in bytes; None while its header is not whole; UNKNOWN if its end cannot
+    be told from its header.
 
     `begin`: up to where it was looked for the header's end before.
     """
@@ -85,7 +81,7 @@ class _Request:
     connection: Arriving
     deadline: float
     data: bytearray = field(default_factory=bytearray)
-    length: int | Unknown | None = None
+    length: int | None = None
 
 
 class Arrivals:
@@ -159,16 +155,18 @@ class Arrivals:
         """Whether it has been passed on: all of it, or a part whose end only a parser can find."""
         if request.length is None:
             request.length = length_of(request.data, before)
-            if isinstance(request.length, int) and request.length > self._largest + HEAD_BYTES:
-                request.length = UNKNOWN  # is refused for its size without being read
         length = request.length
-        if length is None or (isinstance(length, int) and len(request.data) < length):
+        if length is None:
+            return False
+        if length > self._largest + HEAD_BYTES:
+            length = UNKNOWN  # is refused for its size without being read
+        if len(request.data) < length:
             return False
         self._forget(request)
-        if isinstance(length, int):
+        if length != UNKNOWN:
             request.connection.beyond = bytes(request.data[length:])
             del request.data[length:]
-        self._take(request.connection, bytes(request.data), isinstance(length, int))
+        self._take(request.connection, bytes(request.data), length != UNKNOWN)
         return True
 
     def _make_room(self, present: _Request) -> None:

@@ -42,11 +42,7 @@ class RequestDeadlines(Part):
                 del self._deadlines[key]
 
     def _round(self) -> float:
-        self.end_overdue()
-        return WATCH_EVERY_SECONDS
-
-    def end_overdue(self) -> int:
-        """Shut down every connection that is past its deadline; how many there were."""
+        """Shut down every connection that is past its deadline."""
         now = self._clock.now()
         with self._lock:
             overdue = [connection for deadline, connection in self._deadlines.values() if deadline <= now]
@@ -54,7 +50,7 @@ class RequestDeadlines(Part):
             with suppress(OSError):
                 # Below TLS: its own shutdown would first forget the encryption that another thread is using.
                 socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
-        return len(overdue)
+        return WATCH_EVERY_SECONDS
 
 
 class Connection(TConn):
