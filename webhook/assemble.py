@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -28,7 +29,7 @@ from webhook.metrics import PREFIX, WebhookMetrics
 from webhook.pod_opt_in import PodService
 from webhook.settings import LiveSettingsReader, WebhookSettings
 from webhook.share_manager import ShareManagerService
-from webhook.stores import SHARED_SECONDS, BoundedReader, Following
+from webhook.stores import SHARED_SECONDS, TURN_SECONDS, BoundedReader, Following
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -113,7 +114,8 @@ class Webhook(Collector):
             MUTATE_PODS: PodService(stores, read, self.clock, self._policy, metrics),
             MUTATE_SHARE_MANAGERS: ShareManagerService(
                 self.settings.namespace,
-                reader.read_patiently,  # they may all come at once, when the node that served them has gone
+                # They may all come at once, when the node that served them has gone.
+                partial(reader.read, patience_seconds=TURN_SECONDS),
                 lambda: self.live.current.share_managers,
                 metrics,
             ),

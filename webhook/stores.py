@@ -106,17 +106,11 @@ class BoundedReader:
         self._read, self._observer = read, observer
         self._bounded: BoundedReads[Mapping[str, Any]] = BoundedReads(clock, limits)
 
-    def read(self, resource: Resource, namespace: str, name: str, seconds: float) -> Mapping[str, Any]:
-        """NotFoundError; TooManyReadsError at once; another ClusterError where it cannot be read."""
-        return self._get(resource, namespace, name, seconds, patience_seconds=0.0)
-
-    def read_patiently(self, resource: Resource, namespace: str, name: str, seconds: float) -> Mapping[str, Any]:
-        """The same, but it waits for its turn for TURN_SECONDS, before those seconds."""
-        return self._get(resource, namespace, name, seconds, patience_seconds=TURN_SECONDS)
-
-    def _get(
-        self, resource: Resource, namespace: str, name: str, seconds: float, *, patience_seconds: float
+    def read(
+        self, resource: Resource, namespace: str, name: str, seconds: float, *, patience_seconds: float = 0.0
     ) -> Mapping[str, Any]:
+        """NotFoundError; TooManyReadsError where no turn comes, at once unless there is patience to wait for one before
+        those seconds; another ClusterError where it cannot be read."""
         outcome = "failed"
         try:
             found, is_shared = self._bounded.get(
