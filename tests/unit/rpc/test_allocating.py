@@ -14,10 +14,10 @@ import pytest
 
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
+from controller.allocator.by_name import allocate
 from controller.allocator.outcome import Allotment
 from controller.errors import NotReadyError, RefusedWriteError, TooManyReadsError
 from controller.model.longhorn import BackingImage, Volume
-from controller.model.records import MAX_ENTRIES
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import LIMITS
 from controller.rpc.server import THREADS
@@ -88,11 +88,14 @@ def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(scen
     assert ["no-room", "precondition"] == leader.calls.outcomes
 
 
-def test_a_record_without_a_place_for_more_is_another_code_than_no_room(scene: Scene) -> None:
+def test_a_record_without_a_place_for_more_is_another_code_than_no_room(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leader, _, client = scene
+    monkeypatch.setattr(allocate, "MAX_ENTRIES", 2)
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
-    for number in range(MAX_ENTRIES):
+    for number in range(2):
         leader.cluster.allocator.observe_replica(f"r{number}", replica(f"r{number}", f"v{number}", 0, on="n1"))
     with pytest.raises(CallFailedError, match=r"^FAILED_PRECONDITION: .* no place for more than 10000 replicas on n1"):
         client.schedule_replica("v", "v-r-1")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from controller.errors import ConflictError, NotReadyError
-from controller.kube.resources import LONGHORN_REPLICAS
 from controller.model.allocations import Purpose
 from controller.settings import LONGHORN
 from tests.fakes.builders import GIB
-from tests.unit.placement.stage import NAMESPACE, ReplicaCell
+from tests.unit.placement.stage import ReplicaCell
 from tests.unit.rpc.giving import GIVES, GivingLeader, put_image, wanted
 from tests.unit.rpc.late import BY_WHAT, Late, arrives, delay, fail, lose_answers
 
@@ -138,27 +135,6 @@ def test_while_longhorn_decides_nothing_is_taken_over() -> None:
 # What is taken over
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda cell: cell.api.delete(LONGHORN_REPLICAS, NAMESPACE, "v-r-1"),
-        lambda cell: cell.change("v-r-1", failedAt="2020-01-01T00:00:00Z"),
-        lambda cell: cell.change("v-r-1", nodeID="n2", diskID="n2-d1"),
-        lambda cell: cell.put_replica("v", gib=60, meta={"deletionTimestamp": "2020-01-01T00:00:00Z"}),
-    ],
-    ids=["gone", "failed", "elsewhere", "deleting"],
-)
-def test_what_no_replica_waits_for_is_free(change: Callable[[ReplicaCell], object]) -> None:
-    cell, leader = wanted("v-r-1")
-    leader.place("v-r-1")
-    cell.put_node("n2", 60)
-    change(cell)
-    leader = next_of(leader)
-    assert 100 == leader.free_gib()
-    assert "n1" == leader.place("w-r-1")
-    assert "v-r-1" not in {one.name for one in cell.entries() if one.node == "n1"}
-
-
 @pytest.mark.parametrize("is_copy", [False, True])
 def test_what_its_caller_has_written_by_then_counts_once(is_copy: bool) -> None:
     cell, leader = wanted("v-r-1")
@@ -182,25 +158,6 @@ def test_of_two_places_of_a_replica_one_is_told_again_and_the_other_is_free() ->
     assert {(first, "n1"), (second, "n2")} == {(one.name, one.node) for one in leader.keep().cell.entries()}
 
 
-def test_it_is_the_one_where_its_volume_is_by_now() -> None:
-    cell = ReplicaCell(n1=100, n2=100)
-    cell.put_volume("v", 60, dataLocality="strict-local", nodeID="n2", status={"currentNodeID": "n2"})
-    name = cell.put_replica("v", gib=60)
-    for node in ("n1", "n2"):
-        arrives(cell, name, 60, node=node)
-    assert "n2" == GivingLeader(cell, has_predecessor=True).place(name)
-
-
-def test_a_growth_that_does_not_fit_any_more_is_not_taken_over() -> None:
-    """Longhorn has placed another one there meanwhile."""
-    cell, leader = wanted("x-r-1")
-    leader.expand("x", 60)
-    cell.change("w-r-1", nodeID="n1", diskID="n1-d1")
-    leader = next_of(leader)
-    assert 30 == leader.free_gib()
-    assert "no-room" == leader.expand("x", 60).outcome
-
-
 def test_a_growth_that_was_taken_over_ends_as_any_other() -> None:
     _, leader = wanted("x-r-1")
     leader.expand("x", 60)
@@ -208,17 +165,6 @@ def test_a_growth_that_was_taken_over_ends_as_any_other() -> None:
     assert 40 == leader.free_gib()
     assert 90 == leader.let_growths_end().free_gib()
     assert {"x-r-1": 10} == sizes_gib(leader.keep().cell)
-
-
-def test_a_growth_beyond_it_waits_until_it_is_known_what_the_leader_before_has_admitted() -> None:
-    cell, leader = wanted("x-r-1")
-    leader.expand("x", 30)
-    leader = next_of(leader)
-    with pytest.raises(NotReadyError, match="the leader has just changed"):
-        leader.expand("x", 60)
-    assert "already-allocated" == leader.expand("x", 30).outcome
-    cell.clock.advance(100)
-    assert "allocated" == leader.expand("x", 60).outcome
 
 
 @pytest.mark.parametrize("purpose", list(Purpose))

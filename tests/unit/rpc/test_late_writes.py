@@ -150,23 +150,6 @@ def test_what_could_not_be_written_in_time_is_told_nobody() -> None:
 # Refused
 
 
-def test_where_a_write_was_refused_nothing_is_given_for_a_minute_and_nothing_counts() -> None:
-    cell = ReplicaCell(n1=100, n2=90)
-    first, second, third = cell.add("v", 60), cell.add("w", 60), cell.add("x", 60)
-    leader = GivingLeader(cell)
-    mend = refuse(leader, "n1")
-    with pytest.raises(NotReadyError, match="the record of n1 cannot be written: 403: no"):
-        leader.place(first)
-    assert (100, 90) == (leader.free_gib(), leader.free_gib("n2"))
-    assert "n2" == leader.place(first)
-    mend()
-    with pytest.raises(NotReadyError, match="no other node takes it, and the record of n1 cannot be written: 403: no"):
-        leader.see().place(second)
-    cell.clock.advance(PASSED_SECONDS)
-    assert "n1" == leader.place(second)
-    assert "" == leader.see().place(third)
-
-
 def test_nor_for_copies_of_images() -> None:
     cell = ReplicaCell(n1=100, n2=90)
     put_image(cell, 60)
