@@ -74,19 +74,6 @@ def test_what_does_not_suit_a_replica_any_more_is_told_until_it_is_deallocated()
     assert {name: "n2"} == cell.on_record()
 
 
-def test_so_is_a_copy_of_an_image() -> None:
-    cell = ReplicaCell(n1=100, n2=90)
-    change_node(cell, "n2", tags=("ssd",))
-    put_image(cell, 10)
-    leader = GivingLeader(cell)
-    assert "n1" == leader.copy_image()
-    cell.api.patch(LONGHORN_BACKING_IMAGES, NAMESPACE, "i", {"spec": {"nodeSelector": ["ssd"]}})
-    with pytest.raises(PreconditionError, match="takes no copies now; to have another one chosen, deallocate it"):
-        leader.see().copy_image()
-    leader.free_copy()
-    assert "n2" == leader.copy_image()
-
-
 # Beside others of its volume
 
 
@@ -96,15 +83,6 @@ def test_another_replica_goes_to_another_node_or_nowhere() -> None:
     names = [cell.put_replica("v", number) for number in (1, 2, 3)]
     leader = GivingLeader(cell)
     assert ["n1", "n2", ""] == [leader.place(name) for name in names]
-
-
-def test_its_backing_image_comes_along_with_it() -> None:
-    cell = ReplicaCell(n1=100)
-    put_image(cell, 40)
-    cell.put_volume("v", 10, backingImage="i")
-    name = cell.put_replica("v", backingImage="i")
-    leader = GivingLeader(cell)
-    assert ("n1", 50) == (leader.place(name), leader.free_gib())
 
 
 # Failed ones

@@ -150,7 +150,7 @@ def test_what_could_not_be_written_in_time_is_told_nobody() -> None:
 # Refused
 
 
-def test_nor_for_copies_of_images() -> None:
+def test_a_copy_of_an_image_whose_write_was_refused_goes_elsewhere_and_counts_once() -> None:
     cell = ReplicaCell(n1=100, n2=90)
     put_image(cell, 60)
     leader = GivingLeader(cell)
@@ -172,27 +172,20 @@ def test_where_nobody_else_has_room_either_the_refusal_is_among_the_reasons() ->
     assert {"n1": (Reason.RECORD_UNWRITABLE, 0), "n2": (Reason.INSUFFICIENT_STORAGE, 60)} == told
 
 
-def test_what_was_given_before_stays_when_a_write_is_refused() -> None:
-    cell, leader = wanted("v-r-1")
-    assert "n1" == leader.place("v-r-1")
+@pytest.mark.parametrize("what", FREES)
+def test_what_was_given_before_and_is_to_become_larger_stays_when_a_write_is_refused(what: str) -> None:
+    cell, leader = wanted(what)
+    assert "n1" == GIVES[what](leader)
     cell.put_volume("v", 70)
-    refuse(leader.see(), "n1")
-    with pytest.raises(NotReadyError, match="cannot be written"):
-        leader.place("v-r-1")
-    assert {"v-r-1": "n1"} == cell.on_record()
-    assert 40 >= leader.free_gib()
-
-
-def test_so_does_a_copy_of_an_image_that_was_to_become_larger() -> None:
-    cell, leader = wanted("i")
-    assert "n1" == leader.copy_image()
     put_image(cell, 70)
     mend = refuse(leader.see(), "n1")
     with pytest.raises(NotReadyError, match="cannot be written"):
-        leader.copy_image()
+        GIVES[what](leader)
+    assert {what: "n1"} == cell.on_record()
+    assert 40 >= leader.free_gib()
     mend()
     cell.clock.advance(PASSED_SECONDS)
-    assert ("", "n1") == (leader.place("w-r-1"), leader.copy_image())
+    assert ("", "n1") == (leader.place("w-r-1"), GIVES[what](leader))
 
 
 def test_so_does_what_another_call_of_the_same_name_was_told_meanwhile() -> None:
