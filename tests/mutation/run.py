@@ -70,7 +70,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "controller.allocator.plans.choice": ("unit/allocator/test_choice", _TRANSCRIPTS, _EVERYDAY),
     "controller.allocator.plans.table": ("unit/allocator/test_table", "unit/allocator/test_settle", _TRANSCRIPTS),
     "controller.election.elector": ("unit/election/test_elector",),
-    "webhook.pod_opt_in": ("unit/webhook/test_pod_opt_in",),
+    "webhook.pod_opt_in": ("unit/webhook/test_pod_opt_in", "unit/webhook/test_app"),
     "certs.rotation": ("unit/certs/test_rotation",),
 }
 

@@ -167,17 +167,20 @@ def test_no_class_is_the_default_class() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "opted"),
+    ("template", "opted", "warned"),
     [
-        ({"storageClassName": "lh"}, True),
-        ({"storageClassName": "nfs"}, False),
-        ({}, True),
-        ({"storageClassName": "gone"}, True),
+        ({"storageClassName": "lh"}, True, False),
+        ({"storageClassName": "nfs"}, False, False),
+        ({}, True, False),
+        ({"storageClassName": "gone"}, True, True),
+        ({"storageClassName": ""}, True, False),
     ],
 )
-def test_ephemeral_volumes_go_by_their_template_until_their_claim_is_there(template: Raw, opted: bool) -> None:
+def test_ephemeral_volumes_go_by_their_template_until_their_claim_is_there(
+    template: Raw, opted: bool, warned: bool
+) -> None:
     found, raw = Known(), pod(volumes=[ephemeral(**template)], meta={"name": "p"})
-    assert opted == opts_in(raw, found)
+    assert (opted, warned) == (opts_in(raw, found), bool(plan(raw, found).warnings))
     found.add_claim("p-scratch", storageClassName="lh")
     assert opts_in(raw, found)
 
