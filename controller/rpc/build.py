@@ -41,8 +41,8 @@ def disk_scheduler(
     disk_clients: Collection[str],
     record: Callable[[], Record | None] = lambda: None,
 ) -> grpc.GenericRpcHandler:
-    """What a server serves. `webhook`: who may hold expansions, by the name in the certificate; empty: any accepted
-    client. `disk_clients`: who may make the other calls."""
+    """The handler of all calls of DiskScheduler. `webhook`: who may hold expansions, by the name in the certificate;
+    empty: any accepted client. `disk_clients`: who may make the other calls."""
     calls, reads = Calls(clock, called), BoundedLiveReads(live, clock)
     hold = HoldExpansion(allocator.expansions, checks, BoundedLiveReads(live, clock), clock)
     threads = ThreadPoolExecutor(HOLD_THREADS, "rpc-hold")

@@ -87,7 +87,7 @@ class Served:
 
 
 class Calls:
-    """Calls of clients whose certificates have one of certain names. Threads: any."""
+    """Serves each call to the clients that may make it, by the names in their certificates. Threads: any."""
 
     def __init__(self, clock: Clock, called: Called) -> None:
         self._clock, self._called = clock, called
@@ -168,10 +168,10 @@ _FAILURES: Final[tuple[tuple[type[SchedulerError], Failure], ...]] = (  # the fi
 
 
 def failure_of(error: SchedulerError) -> Failure | None:
-    """None: a fault of ours."""
+    """What that failure is; None for a fault of ours."""
     return next((failure for kind, failure in _FAILURES if isinstance(error, kind)), None)
 
 
 def patience_of(context: grpc.ServicerContext) -> float:
-    """The seconds that a caller waits, as far as we go along with that."""
+    """The seconds until the caller's deadline, MOST_SECONDS at most."""
     return min(context.time_remaining(), MOST_SECONDS)

@@ -140,7 +140,7 @@ class ReloadingChannel:
         self._release(old)
 
     def _release(self, use: _Use | None) -> None:
-        """The last one that needed it closes it."""
+        """Close the channel unless somebody else needs it."""
         if use is None:
             return
         with self._lock:

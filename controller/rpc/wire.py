@@ -90,13 +90,13 @@ def refusals_of(obstacles: Sequence[Obstacle], size_bytes: int, more: int = 0) -
 
 
 def code_of(refusals: pb.DiskRefusals) -> grpc.StatusCode:
-    """Whether there is no room, or room would not help."""
+    """RESOURCE_EXHAUSTED, or FAILED_PRECONDITION where more room would not help."""
     is_of_room = all(one.reason not in _NOT_OF_ROOM for one in refusals.refusals)
     return grpc.StatusCode.RESOURCE_EXHAUSTED if is_of_room else grpc.StatusCode.FAILED_PRECONDITION
 
 
 def sentence_of(call: str, refusals: pb.DiskRefusals) -> str:
-    """What a person reads of them."""
+    """The refusals of a call in one sentence for a person."""
     if not refusals.refusals:
         is_reuse = call == "ReuseFailedReplica"
         return "the volume has no failed replica that could come back" if is_reuse else "there is no disk"

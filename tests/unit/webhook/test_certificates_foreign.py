@@ -290,16 +290,6 @@ def test_a_damaged_file_of_authorities_takes_no_trust_away(secret: str, damage: 
     cluster.stop()
 
 
-def test_a_leader_that_starts_among_damage_lets_nobody_settle(cluster: ForeignCluster) -> None:
-    lonely = authority()  # named by one Secret alone
-    cluster.put(LEADER_SECRET, OLD, bundle=bundle_of([OLD, lonely]))
-    cluster.round()
-    cluster.damage(LEADER_SECRET, b"garbage")
-    cluster.start_leader()
-    cluster.pass_time(2 * A_DAY)
-    assert lonely.certificate in cluster.published
-
-
 def test_a_leaf_that_is_written_before_its_authority_waits_for_it(cluster: ForeignCluster) -> None:
     new = authority()
     for secret in SPECS:
