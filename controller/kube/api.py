@@ -84,31 +84,6 @@ class KubeApi:
         answer."""
         raise NotImplementedError
 
-    def watch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        resource_version: str,
-        *,
-        timeout_seconds: int,
-        read_timeout: float,
-        field_selector: str | None = None,
-    ) -> WatchStream:
-        raise NotImplementedError
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, object] | None = None,
-        body: object = None,
-        content_type: str = _JSON,
-        timeout: float = CALL_SECONDS,
-    ) -> Raw:
-        """The object in the answer."""
-        raise NotImplementedError
-
     def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw:
         return self._call("GET", resource.path(namespace, name), timeout=timeout)
 
@@ -119,6 +94,25 @@ class KubeApi:
         raw = self._call("GET", resource.path(namespace), query=query, timeout=timeout)
         meta = raw.get("metadata") or {}
         return Page(raw.get("items") or [], str(meta.get("resourceVersion", "")), str(meta.get("continue") or ""))
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        resource_version: str,
+        *,
+        timeout_seconds: int,
+        read_timeout: float,
+        field_selector: str | None = None,
+    ) -> WatchStream:
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": timeout_seconds,
+            "fieldSelector": field_selector,
+        }
+        return self._stream(resource.path(namespace), query, read_timeout)
 
     def create(
         self,
@@ -176,6 +170,25 @@ class KubeApi:
         body = {"preconditions": wanted} if wanted else None
         self._call("DELETE", resource.path(namespace, name), body=body, timeout=timeout)
 
+    # How they are made
+
+    def _stream(self, path: str, query: Mapping[str, object], read_timeout: float) -> WatchStream:
+        """The lines of the answer, no more than so many seconds of silence apart."""
+        raise NotImplementedError
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        content_type: str = _JSON,
+        timeout: float = CALL_SECONDS,
+    ) -> Raw:
+        """The object in the answer."""
+        raise NotImplementedError
+
 
 class ClientKubeApi(KubeApi):
     """KubeApi on the `kubernetes` package.
@@ -229,25 +242,8 @@ class ClientKubeApi(KubeApi):
         elapsed = self._clock.now() - received
         return date + timedelta(seconds=elapsed) if elapsed <= DATE_SECONDS else None
 
-    def watch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        resource_version: str,
-        *,
-        timeout_seconds: int,
-        read_timeout: float,
-        field_selector: str | None = None,
-    ) -> WatchStream:
-        query = {
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": resource_version,
-            "timeoutSeconds": timeout_seconds,
-            "fieldSelector": field_selector,
-        }
-        path, head_timeout = resource.path(namespace), min(read_timeout, CALL_SECONDS)
-        response = self._request("GET", path, query, None, {}, head_timeout, preload=False)
+    def _stream(self, path: str, query: Mapping[str, object], read_timeout: float) -> WatchStream:
+        response = self._request("GET", path, query, None, {}, min(read_timeout, CALL_SECONDS), preload=False)
         if response.status != 200:
             raise _error(response.status, _rest_of(response))
         return _LineStream(response, read_timeout)

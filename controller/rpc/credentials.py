@@ -19,11 +19,8 @@ from controller.errors import NotReadyError, SchedulerError
 from controller.serving.tls import Material
 
 Current = Callable[[], Material | None]
-Options = Sequence[tuple[str, str | int]]
 
-# Half a handshake ends after this; gRPC itself would wait two minutes.
-SERVER_OPTIONS: Final[Options] = (("grpc.server_handshake_timeout_ms", 5_000),)
-CHANNEL_OPTIONS: Final[Options] = (
+_CHANNEL_OPTIONS: Final[Sequence[tuple[str, str | int]]] = (
     ("grpc.enable_http_proxy", 0),  # the leader is in the cluster
     ("grpc.use_local_subchannel_pool", 1),  # a new channel makes a new connection
     ("grpc.initial_reconnect_backoff_ms", 200),
@@ -100,9 +97,9 @@ class ReloadingChannel:
     Threads: any. Blocks: never. I/O: that of gRPC.
     """
 
-    def __init__(self, target: str, server_name: str, current: Current, options: Options = CHANNEL_OPTIONS) -> None:
+    def __init__(self, target: str, server_name: str, current: Current) -> None:
         self._target, self._current = target, current
-        self._options = [*options, ("grpc.ssl_target_name_override", server_name)]
+        self._options = [*_CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", server_name)]
         self._lock = threading.Lock()  # guards the field below and what it points to
         self._present: _Use | None = None
 

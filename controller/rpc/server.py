@@ -20,7 +20,7 @@ from controller.errors import NotReadyError
 from controller.kube.endpoint_slice import Endpoint, clear_at_end
 from controller.process.repeated import Repeated
 from controller.process.worker import Part, Worker
-from controller.rpc.credentials import SERVER_OPTIONS, Current, server_credentials
+from controller.rpc.credentials import Current, server_credentials
 from controller.rpc.standard import StandardServices
 from controller.rpc.wire import MAX_MESSAGE_BYTES
 
@@ -36,6 +36,7 @@ REASSERT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
 GRACE_SECONDS: Final = 2.0
 _OPTIONS: Final = (
+    ("grpc.server_handshake_timeout_ms", 5_000),  # half a handshake ends then; gRPC itself would wait two minutes
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a share of its calls
 )
@@ -107,7 +108,7 @@ class RpcServer(Part):
         server = grpc.server(
             ThreadPoolExecutor(THREADS, thread_name_prefix="rpc"),
             handlers=[self._handler],
-            options=(*SERVER_OPTIONS, *_OPTIONS, ("grpc.max_allowed_incoming_connections", self._connections)),
+            options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", self._connections)),
             maximum_concurrent_rpcs=MOST_CALLS,
         )
         try:
