@@ -42,18 +42,6 @@ def test_a_replica_is_on_record_when_its_caller_hears_of_it(scene: Scene) -> Non
     assert ["allocated", "already-allocated"] == leader.calls.outcomes
 
 
-def test_who_asks_about_disks_is_told_what_is_left_beside_what_was_given(scene: Scene) -> None:
-    leader, _, client = scene
-    leader.cluster.add_nodes(n1=100)
-    show(leader, "v", 60)
-    show(leader, "w", 60)
-    assert ["n1"] == [one.node for one in client.find_disk_candidates("w", "w-r-1").candidates]
-    client.schedule_replica("v", "v-r-1")
-    assert [("n1", 20 * GIB)] == [
-        (one.node, one.missing_bytes) for one in client.find_disk_candidates("w", "w-r-1").refusals
-    ]
-
-
 def test_no_room_comes_with_what_is_missing_where(scene: Scene) -> None:
     leader, record, client = scene
     leader.cluster.add_nodes(**{f"n{number}": 50 for number in range(30)})
@@ -125,21 +113,6 @@ def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(scene: Sc
     assert [most] == [one.missing_bytes for one in client.find_disk_candidates("v", "v-r-1").refusals]
     held = leader.ask(pb.HoldExpansionRequest(volume_name="w", size_bytes=most))
     assert Reply.REFUSED == held.verdict
-
-
-def test_a_write_that_fails_is_an_error_and_what_was_given_is_told_to_the_next_call(scene: Scene) -> None:
-    leader, record, client = scene
-    leader.cluster.add_nodes(n1=100)
-    show(leader, "v", 60)
-    show(leader, "w", 60)
-    record.failure = NotReadyError("the record of n1 was not written in time")
-    with pytest.raises(CallFailedError, match=r"^UNAVAILABLE: the record of n1 was not written in time"):
-        client.schedule_replica("v", "v-r-1")
-    record.failure = None
-    with pytest.raises(NoRoomError):
-        client.schedule_replica("w", "w-r-1")
-    assert client.schedule_replica("v", "v-r-1").already_allocated
-    assert 60 * GIB == record.bytes_on("n1")
 
 
 def test_a_write_that_is_refused_is_an_error_and_its_bytes_are_free(scene: Scene) -> None:
