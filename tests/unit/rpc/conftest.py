@@ -10,7 +10,7 @@ import pytest
 from certs.authority import LeafSpec
 from controller.settings import DISK_SCHEDULER
 from tests.fakes.rpc_client import DiskSchedulerClient
-from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, FakeRecord, Leader, Scene
+from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, DiskScene, FakeRecord, Leader
 from tests.unit.serving.tls_files import DAY
 
 
@@ -41,5 +41,5 @@ def record(leader: Leader) -> FakeRecord:
 
 
 @pytest.fixture
-def scene(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> Scene:
-    return Scene(leader, record, client)
+def scene(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> DiskScene:
+    return DiskScene(leader, record, client)

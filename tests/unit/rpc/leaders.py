@@ -214,7 +214,7 @@ def show(leader: Leader, name: str, gib: float, on: str = "") -> None:
     leader.cluster.allocator.observe_replica(f"{name}-r-1", replica(f"{name}-r-1", name, gib, on=on))
 
 
-class Scene(NamedTuple):
+class DiskScene(NamedTuple):
     """A leader, its record, and a client that may ask it about disks."""
 
     leader: Leader

@@ -24,11 +24,11 @@ from controller.rpc.server import THREADS
 from controller.rpc.wire import MOST_REFUSALS
 from tests.fakes.builders import GIB, replica, volume
 from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient, NoRoomError
-from tests.unit.rpc.leaders import NAME, Chain, FakeRecord, Leader, Reply, Scene, show
+from tests.unit.rpc.leaders import NAME, Chain, DiskScene, FakeRecord, Leader, Reply, show
 from tests.unit.serving.tls_files import DAY
 
 
-def test_a_replica_is_on_record_when_its_caller_hears_of_it(scene: Scene) -> None:
+def test_a_replica_is_on_record_when_its_caller_hears_of_it(scene: DiskScene) -> None:
     leader, record, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
@@ -42,7 +42,7 @@ def test_a_replica_is_on_record_when_its_caller_hears_of_it(scene: Scene) -> Non
     assert ["allocated", "already-allocated"] == leader.calls.outcomes
 
 
-def test_no_room_comes_with_what_is_missing_where(scene: Scene) -> None:
+def test_no_room_comes_with_what_is_missing_where(scene: DiskScene) -> None:
     leader, record, client = scene
     leader.cluster.add_nodes(**{f"n{number}": 50 for number in range(30)})
     show(leader, "v", 60)
@@ -57,7 +57,7 @@ def test_no_room_comes_with_what_is_missing_where(scene: Scene) -> None:
     assert 0 == record.commits
 
 
-def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(scene: Scene) -> None:
+def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(scene: DiskScene) -> None:
     """The metadata have the reason with either."""
     leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
@@ -77,7 +77,7 @@ def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(scen
 
 
 def test_a_record_without_a_place_for_more_is_another_code_than_no_room(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: DiskScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, _, client = scene
     monkeypatch.setattr(allocate, "MAX_ENTRIES", 2)
@@ -90,7 +90,7 @@ def test_a_record_without_a_place_for_more_is_another_code_than_no_room(
     assert ["precondition"] == leader.calls.outcomes
 
 
-def test_without_a_failed_replica_it_is_said_that_there_is_none(scene: Scene) -> None:
+def test_without_a_failed_replica_it_is_said_that_there_is_none(scene: DiskScene) -> None:
     leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "w", 6, on="n1")
@@ -98,7 +98,7 @@ def test_without_a_failed_replica_it_is_said_that_there_is_none(scene: Scene) ->
         client.reuse_failed_replica("w")
 
 
-def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(scene: Scene) -> None:
+def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(scene: DiskScene) -> None:
     """An object's figures may be as large as a number there can be."""
     leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
@@ -115,7 +115,7 @@ def test_figures_beyond_what_a_message_takes_are_answered_all_the_same(scene: Sc
     assert Reply.REFUSED == held.verdict
 
 
-def test_a_write_that_is_refused_is_an_error_and_its_bytes_are_free(scene: Scene) -> None:
+def test_a_write_that_is_refused_is_an_error_and_its_bytes_are_free(scene: DiskScene) -> None:
     leader, record, client = scene
     leader.cluster.add_nodes(n1=100, n2=90)
     show(leader, "v", 60)
@@ -127,7 +127,7 @@ def test_a_write_that_is_refused_is_an_error_and_its_bytes_are_free(scene: Scene
     assert ("n2", False, 0) == (reply.allocation.node, reply.already_allocated, record.bytes_on("n1"))
 
 
-def test_a_smaller_expansion_that_is_written_later_takes_nothing_from_a_larger_one(scene: Scene) -> None:
+def test_a_smaller_expansion_that_is_written_later_takes_nothing_from_a_larger_one(scene: DiskScene) -> None:
     leader, record, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 10, on="n1")
@@ -146,7 +146,7 @@ def test_a_smaller_expansion_that_is_written_later_takes_nothing_from_a_larger_o
     assert 70 * GIB == room.disks[0].free_bytes
 
 
-def test_from_many_callers_at_once_exactly_what_fits_is_accepted(scene: Scene) -> None:
+def test_from_many_callers_at_once_exactly_what_fits_is_accepted(scene: DiskScene) -> None:
     leader, record, client = scene
     leader.cluster.add_nodes(n1=100, n2=100, n3=100, n4=100)
     for number in range(60):
@@ -165,7 +165,7 @@ def test_from_many_callers_at_once_exactly_what_fits_is_accepted(scene: Scene) -
     assert {100 * GIB} == {record.bytes_on(name) for name in ("n1", "n2", "n3", "n4")}
 
 
-def test_a_volume_grows_and_shrinks_with_its_replicas(scene: Scene) -> None:
+def test_a_volume_grows_and_shrinks_with_its_replicas(scene: DiskScene) -> None:
     leader, record, client = scene
     leader.cluster.add_nodes(n1=100, n2=100)
     leader.cluster.allocator.observe_volume("v", volume("v", 40, locality="disabled", replica_count=2))
@@ -188,7 +188,7 @@ def test_a_volume_grows_and_shrinks_with_its_replicas(scene: Scene) -> None:
     assert 90 * GIB == record.bytes_on("n1") + record.bytes_on("n2")
 
 
-def test_replies_name_the_disks_by_their_uuids(scene: Scene) -> None:
+def test_replies_name_the_disks_by_their_uuids(scene: DiskScene) -> None:
     leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 10, on="n1")
@@ -199,7 +199,7 @@ def test_replies_name_the_disks_by_their_uuids(scene: Scene) -> None:
     assert [(name, "n1-d1") for name in ("v-r-1", "i", "v-r-1", "i")] == [(one.name, one.disk_uuid) for one in entries]
 
 
-def test_nothing_is_decided_that_could_not_be_told_in_time(scene: Scene) -> None:
+def test_nothing_is_decided_that_could_not_be_told_in_time(scene: DiskScene) -> None:
     leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
@@ -209,7 +209,7 @@ def test_nothing_is_decided_that_could_not_be_told_in_time(scene: Scene) -> None
     assert "n1" == client.schedule_replica("w", "w-r-1").allocation.node
 
 
-def test_what_still_lies_there_is_not_freed(scene: Scene) -> None:
+def test_what_still_lies_there_is_not_freed(scene: DiskScene) -> None:
     leader, record, client = scene
     leader.cluster.add_nodes(n1=100)
     show(leader, "v", 60)
@@ -232,7 +232,7 @@ def show_strict(leader: Leader) -> Volume:
     return at_n2
 
 
-def test_nothing_is_freed_that_could_not_be_looked_at(scene: Scene) -> None:
+def test_nothing_is_freed_that_could_not_be_looked_at(scene: DiskScene) -> None:
     """What was placed a moment ago, in a burst of calls."""
     leader, record, client = scene
     at_n2 = show_strict(leader)
@@ -263,7 +263,7 @@ def test_a_volume_that_was_attached_a_moment_ago_gets_its_disk_there(
     assert {"n1": 60 * GIB} == {name: record.bytes_on(name) for name in record.records}
 
 
-def test_a_replica_that_took_its_disk_a_moment_ago_is_told_where_it_lies(scene: Scene) -> None:
+def test_a_replica_that_took_its_disk_a_moment_ago_is_told_where_it_lies(scene: DiskScene) -> None:
     """Its node has closed meanwhile, and our watch lags."""
     leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
@@ -278,7 +278,7 @@ def test_a_replica_that_took_its_disk_a_moment_ago_is_told_where_it_lies(scene: 
     assert client.schedule_replica("v", "v-r-1").already_allocated
 
 
-def test_copies_of_images(scene: Scene) -> None:
+def test_copies_of_images(scene: DiskScene) -> None:
     leader, record, client = scene
     leader.cluster.add_nodes(n1=100)
     image = BackingImage("i", real_size_bytes=20 * GIB)
@@ -299,7 +299,7 @@ def test_copies_of_images(scene: Scene) -> None:
     assert 0 == record.bytes_on("n1")
 
 
-def test_a_replica_that_comes_late_is_read(scene: Scene) -> None:
+def test_a_replica_that_comes_late_is_read(scene: DiskScene) -> None:
     leader, _, client = scene
     leader.cluster.add_nodes(n1=100)
     leader.reads.objects["volume", "v"] = volume("v", 60, locality="disabled")
@@ -311,7 +311,7 @@ def test_a_replica_that_comes_late_is_read(scene: Scene) -> None:
         client.schedule_replica("w", "v-r-1")
 
 
-def test_too_many_reads_are_no_changed_record(scene: Scene) -> None:
+def test_too_many_reads_are_no_changed_record(scene: DiskScene) -> None:
     """ABORTED means that somebody else has changed the record."""
     leader, _, client = scene
     leader.reads.fails[""] = TooManyReadsError("4 threads read")
@@ -355,7 +355,7 @@ def test_without_a_record_or_the_authority_nothing_is_given(leader: Leader, clie
         client.schedule_replica("v", "v-r-1")
 
 
-def test_a_process_that_does_not_lead_says_so(scene: Scene) -> None:
+def test_a_process_that_does_not_lead_says_so(scene: DiskScene) -> None:
     leader, _, client = scene
     leader.checks.is_leading = False
     with pytest.raises(CallFailedError, match=r"^UNAVAILABLE: .*does not lead"):
@@ -376,7 +376,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("call", "words", "problem"), CALLS)
-def test_bad_input_names_the_field(scene: Scene, call: str, words: tuple[object, ...], problem: str) -> None:
+def test_bad_input_names_the_field(scene: DiskScene, call: str, words: tuple[object, ...], problem: str) -> None:
     with pytest.raises(CallFailedError, match=f"^INVALID_ARGUMENT: {problem}"):
         getattr(scene.client, call)(*words)
 
