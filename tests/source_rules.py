@@ -1,4 +1,4 @@
-"""Rules of the source tree that neither ruff nor import-linter has: sleeps, wide excepts, sizes, ratchets.
+"""Rules of the source tree that neither ruff nor import-linter has: sleeps, wide excepts, localities, sizes, ratchets.
 
 Every check takes parsed modules and returns findings, one line of text each; an empty list means that the rule holds.
 Nothing of the product is imported here, so that a module that does not import cleanly is checked all the same.
@@ -16,6 +16,7 @@ from typing import Any
 PRODUCT = ("controller", "extender", "webhook", "certs")
 
 BARRIERS = ("# thread top", "# fault barrier")
+LOCALITY_RULES = "controller.rules.locality"
 # What the product has at most. These figures may only fall: whoever makes a part smaller lowers its figure here.
 FILE_LINES = 507
 FUNCTION_LINES = 60
@@ -106,6 +107,26 @@ def _is_wide(expression: ast.expr | None) -> bool:
     if isinstance(expression, ast.Tuple):
         return any(_is_wide(item) for item in expression.elts)
     return isinstance(expression, ast.Name) and expression.id in ("Exception", "BaseException")
+
+
+def check_localities(modules: Iterable[Module]) -> list[str]:
+    """What a data locality means stands in its row: nobody else asks which one it is."""
+    return [
+        f"{module.name}:{node.lineno}: compares a data locality by name"
+        for module in modules
+        if module.name != LOCALITY_RULES
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Compare | ast.MatchValue) and _names_locality(node)
+    ]
+
+
+def _names_locality(node: ast.AST) -> bool:
+    inside = list(ast.walk(node))
+    words = {one.value for one in inside if isinstance(one, ast.Constant)}
+    fields = {one.attr for one in inside if isinstance(one, ast.Attribute)}
+    by_place = any(isinstance(one, ast.Subscript) and "LOCALITIES" in ast.unparse(one.value) for one in inside)
+    by_word = not words.isdisjoint({"best-effort", "strict-local"}) or words >= {"dataLocality", "disabled"}
+    return by_place or by_word or not fields.isdisjoint({"data_locality", "default_data_locality"})
 
 
 def check_class_names(modules: Iterable[Module]) -> list[str]:

@@ -17,7 +17,13 @@ from tests import source_rules as rules
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = Path(sys.executable).parent
 
-PRODUCT_CHECKS = [rules.check_wide_excepts, rules.check_sizes, rules.check_ratchets, rules.check_class_names]
+PRODUCT_CHECKS = [
+    rules.check_wide_excepts,
+    rules.check_localities,
+    rules.check_sizes,
+    rules.check_ratchets,
+    rules.check_class_names,
+]
 
 
 @functools.cache
@@ -185,6 +191,27 @@ def test_a_wide_except_is_found(caught: str) -> None:
     assert not findings(rules.check_wide_excepts, controller__feed=source.format(caught, "", "raise"))
     assert findings(rules.check_wide_excepts, controller__feed=source.format(caught, "", "raise ValueError"))
     assert not findings(rules.check_wide_excepts, controller__feed=source.format(" (OSError, ValueError)", "", "pass"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'is_strict = volume.data_locality == "strict-local"',
+        "is_strict = volume.data_locality == DATA_LOCALITIES[2]",
+        'is_near = name in ("best-effort", "strict-local")',
+        'is_anywhere = given.get("dataLocality") == "disabled"',
+        'is_strict = locality_of(volume) is LOCALITIES["strict-local"]',
+        'match name:\n    case "strict-local":\n        pass',
+    ],
+)
+def test_a_data_locality_that_is_compared_by_name_is_found(source: str) -> None:
+    assert findings(rules.check_localities, webhook__a=source)
+    assert not findings(rules.check_localities, controller__rules__locality=source)
+
+
+@pytest.mark.parametrize("source", ['given.get("dataLocality") == ""', "locality_of(volume).reach is Reach.NODE_FIRST"])
+def test_what_a_data_locality_means_may_be_asked(source: str) -> None:
+    assert not findings(rules.check_localities, webhook__a=source)
 
 
 def test_two_classes_of_one_name_are_found() -> None:

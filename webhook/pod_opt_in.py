@@ -22,6 +22,7 @@ from controller.model import names
 from controller.model.parse import opt_in_mark
 from controller.model.reader import Raw, list_at, mapping_at, text_at
 from controller.model.workload import Claim, StorageClass
+from controller.rules.locality import locality_named
 from controller.rules.opt_in import OptInPolicy, uses_longhorn
 from webhook.metrics import WebhookMetrics
 from webhook.review import Operation, Review, encode_admitted_unchanged, encode_allowed, plan_value
@@ -221,10 +222,11 @@ def _warnings(volume: _Volume) -> list[str]:
         what = f"claim {volume.claim}: {volume.missing} was not found yet"
         return [f"Longhorn scheduler extender: {what}; the pod is opted in, in case it will be Longhorn's"]
     parameters = volume.storage_class.parameters if volume.storage_class is not None and volume.is_longhorn else {}
+    locality = parameters.get("dataLocality", "")
     if (
         volume.is_shared
-        and parameters.get("dataLocality") == "strict-local"
+        and not locality_named(locality).is_shareable
         and parameters.get("migratable", "false").lower() not in ("true", "1", "t")
     ):
-        return [f"claim {volume.claim}: Longhorn refuses strict-local data locality for volumes that nodes share"]
+        return [f"claim {volume.claim}: Longhorn refuses {locality} data locality for volumes that nodes share"]
     return []

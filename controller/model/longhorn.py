@@ -13,9 +13,7 @@ from typing import Final
 from controller.model.allocations import NodeRecord
 from controller.model.versions import NEWEST, Behaviour
 
-LOCALITY_DISABLED: Final = "disabled"
-LOCALITY_BEST_EFFORT: Final = "best-effort"
-LOCALITY_STRICT: Final = "strict-local"
+DATA_LOCALITIES: Final = ("disabled", "best-effort", "strict-local")  # the default first; controller/rules/locality.py
 MAX_REBUILD_RETRIES: Final = 5
 BALANCE_DISABLED: Final = "disabled"
 BALANCE_BEST_EFFORT: Final = "best-effort"
@@ -290,7 +288,7 @@ class LonghornSettings:
     space: SpacePolicy = SpacePolicy()
     default_replica_count_v1: int = 3
     default_replica_count_v2: int = 3
-    default_data_locality: str = LOCALITY_DISABLED
+    default_data_locality: str = DATA_LOCALITIES[0]
     degraded_availability: bool = True
     soft_anti_affinity: bool = False
     zone_soft_anti_affinity: bool = True

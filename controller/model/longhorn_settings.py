@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from controller.model.longhorn import LonghornSettings, SpacePolicy
+from controller.model.longhorn import DATA_LOCALITIES, LonghornSettings, SpacePolicy
 from controller.model.versions import VERSION_SETTING, behaviour_of
 
 REPLICA_COUNT: Final = "default-replica-count"
@@ -95,7 +95,7 @@ _PLAIN: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "storage-minimal-available-percentage": ("minimal_available_pct", _number(0, 100)),
     "allow-empty-node-selector-volume": ("allow_empty_node_selector", parse_flag),
     "allow-empty-disk-selector-volume": ("allow_empty_disk_selector", parse_flag),
-    "default-data-locality": ("default_data_locality", _choice("disabled", "best-effort", "strict-local")),
+    "default-data-locality": ("default_data_locality", _choice(*DATA_LOCALITIES)),
     "allow-volume-creation-with-degraded-availability": ("degraded_availability", parse_flag),
     "replica-soft-anti-affinity": ("soft_anti_affinity", parse_flag),
     "replica-zone-soft-anti-affinity": ("zone_soft_anti_affinity", parse_flag),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from controller.model import names
 from controller.model.longhorn import (
+    DATA_LOCALITIES,
     BackingImage,
     Backup,
     Disk,
@@ -54,7 +55,6 @@ from controller.model.workload import (
 
 _SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
-_LOCALITIES = ("disabled", "best-effort", "strict-local")
 _ACCESS_MODES = ("rwo", "rwop", "rwx")
 _ENGINES = ("v1", "v2")
 _ANTI_AFFINITY = ("ignored", "enabled", "disabled")
@@ -273,7 +273,7 @@ def volume_facts(raw: Raw) -> Volume:
         size_bytes=byte_count_at(spec, "spec", "size"),
         actual_size_bytes=integer_at(status, "status", "actualSize"),
         replica_count=integer_at(spec, "spec", "numberOfReplicas"),
-        data_locality=choice_at(spec, "spec", "dataLocality", _LOCALITIES, "disabled"),
+        data_locality=choice_at(spec, "spec", "dataLocality", DATA_LOCALITIES, DATA_LOCALITIES[0]),
         access_mode=choice_at(spec, "spec", "accessMode", _ACCESS_MODES, "rwo"),
         migratable=flag_at(spec, "spec", "migratable"),
         node_id=text_at(spec, "spec", "nodeID"),

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from controller.errors import MalformedRequestError
-from controller.model.longhorn import LOCALITY_STRICT, LonghornNode, Replica, Volume
+from controller.model.longhorn import LonghornNode, Replica, Volume
 from controller.model.quantity import quantity_bytes
 from controller.model.reader import Raw, flag_at, list_at, mapping_at, shown, text_at
 from controller.model.workload import Claim, StorageClass
+from controller.rules.locality import locality_of
 from controller.rules.provisioning import check_class
 
 # Words that a newer Longhorn may add to: a status, by kind and path.
@@ -94,9 +95,9 @@ def _check_volume(raw: Raw, volume: Volume) -> None:
     flag_at(mapping_at(raw, "", "spec"), "spec", "encrypted")
     if volume.actual_size_bytes < 0:
         raise MalformedRequestError("status.actualSize", f"{volume.actual_size_bytes} < 0")
-    if volume.data_locality == LOCALITY_STRICT and volume.replica_count != 1:
+    if locality_of(volume).has_one_copy and volume.replica_count != 1:
         raise MalformedRequestError(
-            "spec.numberOfReplicas", f"data locality strict-local needs 1, not {volume.replica_count}"
+            "spec.numberOfReplicas", f"data locality {volume.data_locality} needs 1, not {volume.replica_count}"
         )
 
 

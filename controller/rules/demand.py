@@ -20,8 +20,6 @@ from dataclasses import dataclass, replace
 from controller.model import names
 from controller.model.longhorn import (
     LINKED_CLONE,
-    LOCALITY_BEST_EFFORT,
-    LOCALITY_STRICT,
     SHARDED,
     BackingImage,
     DiskNeeds,
@@ -30,6 +28,7 @@ from controller.model.longhorn import (
     Volume,
 )
 from controller.model.workload import Claim, PersistentVolume, Pod, PodVolume, StorageClass
+from controller.rules.locality import Reach, locality_of
 from controller.rules.provisioning import (
     CLAIM_SOURCE,
     SNAPSHOT_SOURCE,
@@ -87,7 +86,7 @@ class VolumeDemand:
     def prefers_local(self) -> bool:
         """Longhorn puts one of several copies next to the engine if it can, but does without."""
         facts = self.facts
-        return not self.is_local and facts.data_locality == LOCALITY_BEST_EFFORT and not is_served(facts)
+        return not self.is_local and locality_of(facts).reach is Reach.NODE_FIRST and not is_served(facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +191,7 @@ def _demand(
     placed = frozenset(replica.node for replica in active if replica.is_placed)
     usable = frozenset(replica.node for replica in active if replica.is_usable)
     kept = [replica for replica in active if replica.is_usable or _comes_back(replica, volume, settings)]
-    is_pinned = volume.data_locality == LOCALITY_STRICT and bool(placed)
+    is_pinned = locality_of(volume).reach is Reach.NODE_ONLY and bool(placed)
     is_sharded = volume.data_layout == SHARDED
     is_local = not is_sharded and _wants_local(volume, settings, is_placed=bool(placed))
     copies = 0 if is_sharded else max(0, volume.replica_count - len(kept))
@@ -241,9 +240,10 @@ def _wants_local(volume: Volume, settings: LonghornSettings, *, is_placed: bool)
     """Whether a replica has to lie on the node of the pod."""
     if is_served(volume):
         return False
-    if volume.data_locality == LOCALITY_STRICT:
+    reach = locality_of(volume).reach
+    if reach is Reach.NODE_ONLY:
         return True
-    if volume.data_locality != LOCALITY_BEST_EFFORT or volume.replica_count != 1:
+    if reach is Reach.ANYWHERE or volume.replica_count != 1:
         return False
     # Older releases place it when it is made, on any node; only what follows the engine later is local.
     return is_placed or settings.behaviour.places_best_effort_at_attach

@@ -1,22 +1,73 @@
-"""The copy that Longhorn adds next to a volume's engine, before its object shows.
+"""What each data locality means, in one row; and the copy that one of them adds later.
 
-A rule of Longhorn's volume controller (`replenishReplicas`): a best-effort volume whose engine's node has no replica
-gets one there, once it has as many healthy ones as it is to have. Not while the volume migrates or grows, nor with a
-rebuild limit of 0. Nothing is planned for it: it lowers scores. Once a Replica object shows it, the leader places it.
+That copy is a rule of Longhorn's volume controller (`replenishReplicas`): a best-effort volume whose engine's node has
+no replica gets one there, once it has as many healthy ones as it is to have. Not while the volume migrates or grows,
+nor with a rebuild limit of 0. Nothing is planned for it: it lowers scores. Once a Replica object shows it, the leader
+places it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
 
-from controller.model.longhorn import LOCALITY_BEST_EFFORT, LonghornSettings, Replica, Volume
+from controller.model.longhorn import LonghornSettings, Replica, Volume
+from controller.model.versions import Behaviour
+
+
+class Reach(Enum):
+    """Where copies lie, by the node at which the volume is attached."""
+
+    NODE_ONLY = auto()
+    NODE_FIRST = auto()  # one of them there, now or later; the others anywhere
+    ANYWHERE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """What Longhorn does for one value of `spec.dataLocality`."""
+
+    reach: Reach
+    has_one_copy: bool = False  # more are refused
+    is_shareable: bool = True  # else refused for volumes that nodes share, migratable ones aside
+    is_left_with_source: bool = False  # Longhorn itself places a volume that is restored or cloned
+
+    def places_detached(self, behaviour: Behaviour) -> bool:
+        """Whether Longhorn places the copies while the volume is attached nowhere."""
+        is_early = self.reach is Reach.NODE_FIRST and not behaviour.places_best_effort_at_attach
+        return is_early or self.reach is Reach.ANYWHERE
+
+
+LOCALITIES: Final[Mapping[str, Locality]] = {
+    "disabled": Locality(Reach.ANYWHERE),
+    "best-effort": Locality(Reach.NODE_FIRST),
+    "strict-local": Locality(Reach.NODE_ONLY, has_one_copy=True, is_shareable=False, is_left_with_source=True),
+}
+
+
+def locality_named(name: str) -> Locality:
+    """The locality of that name. One that is not known stands only in a class that Longhorn refuses: it promises
+    nothing about nodes."""
+    return LOCALITIES.get(name, LOCALITIES["disabled"])
+
+
+def locality_of(volume: Volume) -> Locality:
+    return locality_named(volume.data_locality)
+
+
+def bound_to(volume: Volume, otherwise: str = "") -> str:
+    """The node on which all of its copies have to lie, "" while it is attached nowhere; `otherwise` where its locality
+    names none."""
+    return volume.node_id if locality_of(volume).reach is Reach.NODE_ONLY else otherwise
 
 
 def node_of_copy_to_come(volume: Volume, replicas: Iterable[Replica], settings: LonghornSettings) -> str:
     """Where it will lie; "" where none is to come. `replicas` are all of the volume. The engine of a shared volume is
     the share manager's."""
     node = volume.node_id
-    if volume.data_locality != LOCALITY_BEST_EFFORT or volume.state not in ("attached", "attaching"):
+    if locality_of(volume).reach is not Reach.NODE_FIRST or volume.state not in ("attached", "attaching"):
         return ""
     if not volume.frontend or volume.is_standby or volume.restore_required or volume.deleting:
         return ""

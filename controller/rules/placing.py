@@ -15,9 +15,6 @@ from enum import StrEnum
 from typing import Final
 
 from controller.model.longhorn import (
-    LOCALITY_BEST_EFFORT,
-    LOCALITY_DISABLED,
-    LOCALITY_STRICT,
     MAX_REBUILD_RETRIES,
     SHARDED,
     LonghornSettings,
@@ -26,6 +23,7 @@ from controller.model.longhorn import (
 )
 from controller.model.times import utc_time
 from controller.rules.candidates import PlacementView
+from controller.rules.locality import locality_of
 from controller.rules.reuse import find_reusable, plan_new_replica
 
 AHEAD_SECONDS: Final = 5.0  # that one API server's clock may be ahead of another's
@@ -61,7 +59,8 @@ def check_time(volume: Volume, replica: Replica, settings: LonghornSettings) -> 
         return NotYet(Wait.FAILED)
     if not replica.active:
         return NotYet(Wait.INACTIVE)
-    return None if volume.node_id or places_detached(volume, settings) else NotYet(Wait.NOT_ATTACHED)
+    is_open = volume.node_id or locality_of(volume).places_detached(settings.behaviour)
+    return None if is_open else NotYet(Wait.NOT_ATTACHED)
 
 
 def check_replacement(view: PlacementView, volume: Volume) -> NotYet | None:
@@ -80,24 +79,12 @@ def is_left_to_longhorn(volume: Volume) -> bool:
     affinity follows that: placed by anybody else, it never comes up. Shards are remembered in Longhorn's memory alone.
     """
     has_source = bool(volume.data_source or volume.from_backup)
-    return volume.data_layout == SHARDED or (volume.data_locality == LOCALITY_STRICT and has_source)
-
-
-def places_detached(volume: Volume, settings: LonghornSettings) -> bool:
-    """Whether Longhorn places the volume's replicas while it is attached nowhere."""
-    if volume.data_locality == LOCALITY_DISABLED:
-        return True
-    return volume.data_locality == LOCALITY_BEST_EFFORT and not settings.behaviour.places_best_effort_at_attach
+    return volume.data_layout == SHARDED or (has_source and locality_of(volume).is_left_with_source)
 
 
 def is_replacement(replica: Replica) -> bool:
     """Made to replace another one, anywhere: Longhorn marks those as not to be reused when they fail."""
     return replica.rebuild_retry_count >= MAX_REBUILD_RETRIES and not replica.hard_node_affinity
-
-
-def wanted_affinity(volume: Volume, replica: Replica) -> str:
-    """The node that the replica is to be bound to: a strict-local one to its volume's."""
-    return volume.node_id if volume.data_locality == LOCALITY_STRICT else replica.hard_node_affinity
 
 
 def held_seconds(replica: Replica, now_utc: datetime) -> float:

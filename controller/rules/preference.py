@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 from controller.model.versions import NEWEST, Behaviour
 from controller.rules.candidates import Candidate
+from controller.rules.locality import Reach, locality_of
 
 
 def usable_bytes(disk: Disk) -> int:
@@ -37,7 +38,7 @@ def prefer_attach_node(
 
 def narrows_to_attach_node(volume: Volume, replicas: Iterable[Replica], behaviour: Behaviour) -> bool:
     """Whether candidates on the volume's attach node come before all others."""
-    if not behaviour.prefers_attach_node or volume.data_locality != "best-effort":
+    if not behaviour.prefers_attach_node or locality_of(volume).reach is not Reach.NODE_FIRST:
         return False
     return not any(replica.node == volume.node_id and not replica.failed_at for replica in replicas)
 

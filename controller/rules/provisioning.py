@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from controller.errors import MalformedRequestError
 from controller.model.longhorn import (
-    LOCALITY_STRICT,
+    DATA_LOCALITIES,
     BackingImage,
     Backup,
     DiskNeeds,
@@ -26,6 +26,7 @@ from controller.model.longhorn import (
 from controller.model.longhorn_settings import parse_flag
 from controller.model.names import LONGHORN_DRIVER
 from controller.model.workload import Claim, PersistentVolume, StorageClass
+from controller.rules.locality import locality_named, locality_of
 
 MIN_VOLUME_BYTES: Final = 10 * 1024**2
 VOLUME_GRANULE_BYTES: Final = 2 * 1024**2
@@ -33,7 +34,7 @@ MAX_VOLUME_BYTES: Final = 2**63 - VOLUME_GRANULE_BYTES
 _MOST: Final = 20  # copies of a volume
 _SOFTNESS: Final = ("ignored", "enabled", "disabled")
 _CLASS_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
-    "dataLocality": ("disabled", "best-effort", "strict-local"),
+    "dataLocality": DATA_LOCALITIES,
     "dataEngine": ("v1", "v2"),
     "replicaSoftAntiAffinity": _SOFTNESS,
     "replicaZoneSoftAntiAffinity": _SOFTNESS,
@@ -139,8 +140,9 @@ def check_class(storage_class: StorageClass) -> None:
     if storage_class.provisioner != LONGHORN_DRIVER:
         return
     given = storage_class.parameters
-    if given.get("dataLocality") == LOCALITY_STRICT and _count(given.get("numberOfReplicas")) > 1:
-        problem = f"data locality strict-local needs 1, not {given['numberOfReplicas']}"
+    locality = given.get("dataLocality", "")
+    if locality_named(locality).has_one_copy and _count(given.get("numberOfReplicas")) > 1:
+        problem = f"data locality {locality} needs 1, not {given['numberOfReplicas']}"
         raise MalformedRequestError("parameters.numberOfReplicas", problem)
     for name, text in given.items():
         field = f"parameters.{name}"
@@ -165,9 +167,9 @@ def why_never(storage_class: StorageClass, volume: Volume, lookup: Lookup) -> st
         return f"StorageClass {storage_class.name}: {error}"
     if given.get("dataLocality") == "":
         return f"StorageClass {storage_class.name}: parameters.dataLocality is empty"
-    if volume.data_locality == LOCALITY_STRICT and volume.replica_count != 1:
+    if locality_of(volume).has_one_copy and volume.replica_count != 1:
         return (
-            f"StorageClass {storage_class.name}: data locality strict-local needs numberOfReplicas 1, "
+            f"StorageClass {storage_class.name}: data locality {volume.data_locality} needs numberOfReplicas 1, "
             f"not {volume.replica_count}"
         )
     if volume.frontend not in ("blockdev", "ublk"):

@@ -36,11 +36,11 @@ from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.errors import NotFoundError, NotReadyError, PreconditionError, RefusedWriteError
 from controller.model.allocations import Allocation, Purpose
-from controller.model.longhorn import LOCALITY_DISABLED, LOCALITY_STRICT, BackingImage, Replica, Volume
+from controller.model.longhorn import BackingImage, Replica, Volume
 from controller.model.places import Place
 from controller.model.records import MAX_ENTRIES, no_place
 from controller.rules.expandable import Route
-from controller.rules.placing import wanted_affinity
+from controller.rules.locality import Reach, bound_to, locality_of
 from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reasons import Rejection
 from controller.rules.reuse import find_reusable
@@ -149,7 +149,7 @@ class Allocations:
             if is_looked_at:
                 return _at_its_place(self._placed(replica, 0)), replica
             raise LookFirstError(("replica", name))  # one of that name may have been there before
-        is_attached = volume is None or volume.data_locality == LOCALITY_DISABLED or bool(volume.node_id)
+        is_attached = volume is None or locality_of(volume).reach is Reach.ANYWHERE or bool(volume.node_id)
         if given is not None and volume is not None:
             there = self._again(volume, replica, given, is_looked_at=is_looked_at)
             if there is not None:
@@ -160,13 +160,15 @@ class Allocations:
             raise PreconditionError(
                 f"replica {name!r} cannot be placed: it or its volume is being deleted, or it failed or has a node"
             )
-        if volume is not None and volume.data_locality == LOCALITY_STRICT and not volume.node_id:
-            raise PreconditionError(f"volume {volume.name!r} is strict-local and not attached to any node yet")
+        if volume is not None and locality_of(volume).reach is Reach.NODE_ONLY and not volume.node_id:
+            raise PreconditionError(
+                f"volume {volume.name!r} is {volume.data_locality} and not attached to any node yet"
+            )
         return None, replica
 
     def _again(self, volume: Volume, shown: Replica, one: Allocation, *, is_looked_at: bool) -> Allotment | None:
         """Where it was given a disk, if it may still be written to that; None where it has to be elsewhere."""
-        affinity, placed = wanted_affinity(volume, shown), self._world.replicas.get(one.name)
+        affinity, placed = bound_to(volume, shown.hard_node_affinity), self._world.replicas.get(one.name)
         is_elsewhere = affinity not in ("", one.node) or not self._given.is_on_its_disk(one) or placed is None
         rejection: Rejection | None = None
         if placed is not None and not is_elsewhere:

@@ -15,7 +15,7 @@ from controller.allocator.world.world import World
 from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import BackingImage
 from controller.rules.expandable import Route
-from controller.rules.placing import wanted_affinity
+from controller.rules.locality import bound_to
 
 REUSED_SECONDS: Final = 90.0  # until a failed replica shows that it comes back, or does not
 
@@ -101,7 +101,7 @@ class OnRecord:
         if replica is None or replica.node or replica.failed_at or replica.deleting:
             return
         volume, here = self._world.volume(replica.volume), self._followed(one)
-        if volume is None or wanted_affinity(volume, replica) in ("", here.node):
+        if volume is None or bound_to(volume, replica.hard_node_affinity) in ("", here.node):
             self._given.give(here, is_told=True)
 
     def _inherit_copy(self, one: Allocation) -> None:

@@ -13,7 +13,6 @@ from controller.allocator.world.world import World
 from controller.model.longhorn import (
     BALANCE_BEST_EFFORT,
     LINKED_CLONE,
-    LOCALITY_STRICT,
     BackingImage,
     Disk,
     DiskNeeds,
@@ -23,6 +22,7 @@ from controller.model.longhorn import (
 )
 from controller.model.places import Place
 from controller.model.times import utc_time
+from controller.rules.locality import Reach, locality_of
 from controller.rules.reasons import Reason, Rejection
 
 _EXT_BYTES, _XFS_BYTES = 16 * 1024**4, 8 * 1024**6 - 1  # a replica's file is smaller, on ext* and on xfs
@@ -59,8 +59,8 @@ class _Check:
     ) -> None:
         self._world, self._volume, self._replica, self._planned = world, volume, replica, planned
         self._engine, self._settings = volume.needs.data_engine, world.settings
-        is_strict = volume.data_locality == LOCALITY_STRICT and volume.node_id
-        self._bound_to = volume.node_id if is_strict else replica.hard_node_affinity
+        is_bound = locality_of(volume).reach is Reach.NODE_ONLY and volume.node_id
+        self._bound_to = volume.node_id if is_bound else replica.hard_node_affinity
         stored = [one for one in world.replicas_of(volume.name).values() if one.name != replica.name and one.node]
         self._holding = {one.disk_uuid for one in stored if not one.failed_at or one.is_potentially_reusable}
         self._holding.update(one.disk_uuid for one in planned)

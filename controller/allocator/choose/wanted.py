@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Protocol
 
 from controller.allocator.world.world import World
-from controller.model.longhorn import LOCALITY_STRICT, BackingImage, Replica, Volume
+from controller.model.longhorn import BackingImage, Replica, Volume
 from controller.model.places import Place
 from controller.rules.candidates import PlacementView
+from controller.rules.locality import bound_to
 
 
 class Taken(Protocol):
@@ -79,8 +80,8 @@ def replica_to_come(volume: Volume, hard_node_affinity: str = "") -> Replica:
 def view_of(world: World, wanted: Wanted, now_utc: datetime | None) -> PlacementView:
     """The facts of the volume, where planned copies are replicas with a place; engines are left out."""
     volume, asked = wanted.volume, wanted.replica
-    if volume.data_locality == LOCALITY_STRICT and volume.node_id:
-        asked = replace(asked, hard_node_affinity=volume.node_id)  # as Longhorn has it when it places it
+    if bound_to(volume):
+        asked = replace(asked, hard_node_affinity=bound_to(volume))  # as Longhorn has it when it places it
     replicas = {**world.replicas_of(volume.name), asked.name: asked}
     for name in world.reused.keys() & replicas.keys():
         replicas[name] = replace(replicas[name], failed_at="")  # it comes back, as somebody was told

@@ -37,9 +37,10 @@ from controller.allocator.plans.table import Table
 from controller.allocator.verbs.planning import Planner, bytes_on, split
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.model.longhorn import LOCALITY_STRICT, Replica, Volume
+from controller.model.longhorn import Replica, Volume
 from controller.model.places import Place
 from controller.rules.demand import is_served
+from controller.rules.locality import Reach, locality_of
 from controller.rules.placing import (
     NotYet,
     Wait,
@@ -387,8 +388,8 @@ class PlaceDecisions:
 
 def _affinity(volume: Volume, replica: Replica, place: Place) -> str:
     """The node that the replica is to be bound to by the same write; "": none, or it is already."""
-    is_strict = volume.data_locality == LOCALITY_STRICT
-    return (volume.node_id or place.node) if is_strict and not replica.hard_node_affinity else ""
+    is_bound = locality_of(volume).reach is Reach.NODE_ONLY
+    return (volume.node_id or place.node) if is_bound and not replica.hard_node_affinity else ""
 
 
 def has_placed(world: World, volume: str, *, or_failed: bool = False) -> bool:

@@ -19,9 +19,10 @@ from controller.allocator.plans.journal import NODE_RESERVATION, ClaimEventKind,
 from controller.allocator.plans.plan import Plan
 from controller.allocator.plans.table import Table
 from controller.allocator.world.world import World
-from controller.model.longhorn import LOCALITY_BEST_EFFORT, LOCALITY_STRICT, Replica, Volume
+from controller.model.longhorn import Replica, Volume
 from controller.model.places import MOST_BYTES, Place
 from controller.rules.demand import VolumeDemand, demand_of_volume, is_served
+from controller.rules.locality import Reach, bound_to, locality_of
 from controller.rules.placing import is_left_to_longhorn
 from controller.rules.reasons import Rejection
 
@@ -55,7 +56,7 @@ class PlannedVolume:
     @property
     def bound_to(self) -> str:
         """The node on which its further copies have to lie; "" for any."""
-        return self.facts.node_id if self.is_move or self.facts.data_locality == LOCALITY_STRICT else ""
+        return self.facts.node_id if self.is_move else bound_to(self.facts)
 
     @property
     def copy(self) -> Replica:
@@ -414,4 +415,4 @@ def split(plan: Plan, node: str, disk_uuid: str) -> tuple[tuple[Place, ...], tup
 
 def _follows(facts: Volume) -> bool:
     """Whether one copy is to lie where the volume's engine runs."""
-    return facts.data_locality in (LOCALITY_BEST_EFFORT, LOCALITY_STRICT)
+    return locality_of(facts).reach is not Reach.ANYWHERE

@@ -13,7 +13,7 @@ from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit
 from controller.allocator.choose.verdict import BACKING_IMAGE, CONTENDED, FULL, GAVE_UP, KEPT, LATE, NO_ROOM, Verdict
 from controller.allocator.choose.wanted import NothingTaken, Plus, Taken
 from controller.allocator.world.world import World
-from controller.model.longhorn import LOCALITY_BEST_EFFORT, BackingImage, DiskNeeds
+from controller.model.longhorn import BackingImage, DiskNeeds
 from controller.model.places import Place
 from controller.rules.demand import VolumeDemand
 from controller.rules.reasons import Reason
@@ -49,7 +49,7 @@ def fit(world: World, *demands: VolumeDemand, taken: Taken | None = None, **more
 def near(size: int, name: str = "v", copies: int = 2, **fields: Any) -> VolumeDemand:
     """A volume of several copies that likes to have one next to its engine."""
     demand = roaming(size, name, copies)
-    return replace(demand, facts=replace(demand.facts, data_locality=LOCALITY_BEST_EFFORT), **fields)
+    return replace(demand, facts=replace(demand.facts, data_locality="best-effort"), **fields)
 
 
 def disks_of(places: PlacesByVolume) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from controller.allocator.choose.choose import Chooser, Chosen
 from controller.allocator.choose.explain import Explained, explain
 from controller.allocator.choose.wanted import NothingTaken, Wanted, replica_to_come, view_of
 from controller.allocator.world.world import World
-from controller.model.longhorn import LOCALITY_BEST_EFFORT, BackingImage, LonghornNode
+from controller.model.longhorn import BackingImage, LonghornNode
 from controller.model.places import Place
 from controller.plan.complaints import InputError, Notes
 from controller.plan.input import decode_document
@@ -330,7 +330,7 @@ def test_a_copy_that_brings_the_image_is_planned_there_already() -> None:
 
 def test_near_full_a_best_effort_volume_still_goes_where_it_runs() -> None:
     world = world_with(100, 20)
-    wanted = wanted_in(world, locality=LOCALITY_BEST_EFFORT, attached_to="n0")
+    wanted = wanted_in(world, locality="best-effort", attached_to="n0")
     assert "n0" == node_of(Chooser(world).choose(wanted, NOTHING))
     full = TakenOf({("n0", "n0-d1"): 95 * GIB})
     assert "n1" == node_of(Chooser(world).choose(wanted, full))

@@ -1,4 +1,5 @@
-"""Where Longhorn is going to add a copy next to the engine, with both sides of every condition."""
+"""What each data locality means, and where Longhorn is going to add a copy next to the engine: both sides of every
+condition."""
 
 from __future__ import annotations
 
@@ -7,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from controller.model.longhorn import LonghornSettings, Replica, Volume
-from controller.rules.locality import node_of_copy_to_come
-from tests.fakes.builders import replica, volume
+from controller.errors import MalformedRequestError
+from controller.model.longhorn import DATA_LOCALITIES, LonghornSettings, Replica, Volume
+from controller.model.longhorn_settings import longhorn_settings
+from controller.model.parse import volume_facts
+from controller.rules.locality import LOCALITIES, bound_to, locality_named, node_of_copy_to_come
+from controller.rules.provisioning import check_class
+from tests.fakes.builders import replica, storage_class, volume
 
 SETTINGS = LonghornSettings()
 SINCE = "2026-01-01T00:00:00Z"
@@ -24,6 +29,29 @@ def attached(count: int = 1, **other: Any) -> Volume:
 
 def on(node: str, **fields: Any) -> Replica:
     return replica(f"r-{node}", "vol", on=node, **{"healthy_at": SINCE, **fields})
+
+
+def test_each_data_locality_that_is_read_has_a_row() -> None:
+    assert tuple(LOCALITIES) == DATA_LOCALITIES
+    assert LonghornSettings().default_data_locality == DATA_LOCALITIES[0] == "disabled"
+
+
+def test_an_unknown_data_locality_is_refused_where_it_is_read_and_promises_nothing_elsewhere() -> None:
+    raw = {"metadata": {"name": "vol"}, "spec": {"dataLocality": "rack-local"}}
+    with pytest.raises(MalformedRequestError, match=r"spec\.dataLocality.*is not one of .*'rack-local'"):
+        volume_facts(raw)
+    with pytest.raises(MalformedRequestError, match="'rack-local' is not one of disabled, best-effort, strict-local"):
+        check_class(storage_class("lh", {"dataLocality": "rack-local"}))
+    settings, problems = longhorn_settings({"default-data-locality": "rack-local"})
+    assert (["default-data-locality"], "disabled") == ([one.name for one in problems], settings.default_data_locality)
+    assert locality_named("rack-local") == locality_named("disabled")
+
+
+@pytest.mark.parametrize(("locality", "bound"), [("disabled", ""), ("best-effort", ""), ("strict-local", "n1")])
+def test_only_strict_local_binds_copies_to_the_node_of_their_volume(locality: str, bound: str) -> None:
+    facts = attached(locality=locality)
+    assert (bound, bound or "n2") == (bound_to(facts), bound_to(facts, "n2"))
+    assert bound_to(replace(facts, node_id=""), "n2") == ("" if bound else "n2")
 
 
 @pytest.mark.parametrize(
