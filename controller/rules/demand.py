@@ -33,13 +33,12 @@ from controller.rules.provisioning import (
     CLAIM_SOURCE,
     SNAPSHOT_SOURCE,
     Lookup,
-    backup_name,
     follows_topology,
     image_needs,
     new_volume,
     provisioned_name,
-    restored_bytes,
     rounded_volume_bytes,
+    unread_backup,
     why_never,
 )
 
@@ -76,17 +75,12 @@ class VolumeDemand:
     home_nodes: frozenset[str]  # the data is there and stays, usable or to be brought back: nothing is placed there
     facts: Volume  # as it is, or as it will be made
     exists: bool = True
+    prefers_local: bool = False  # Longhorn puts one of several copies next to the engine if it can, but does without
     image: BackingImage | None = None  # the volume's backing image, where it is known
     clone_disks: frozenset[str] | None = None  # a linked clone goes to these disks only; None: it is no linked clone
     follows: str = ""  # a new volume is bound to the chosen node's "zone" or "region"
     never: str = ""  # why Longhorn never makes or attaches a volume of that class
     unread_backup: str = ""  # the Backup that it is to be restored from, whose size is not known: it may be larger
-
-    @property
-    def prefers_local(self) -> bool:
-        """Longhorn puts one of several copies next to the engine if it can, but does without."""
-        facts = self.facts
-        return not self.is_local and locality_of(facts).reach is Reach.NODE_FIRST and not is_served(facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +98,11 @@ def demands_of_pod(pod: Pod, lookup: Lookup, settings: LonghornSettings) -> tupl
     demands: dict[str, VolumeDemand] = {}
     missing: list[Missing] = []
     for volume in pod.volumes:
-        found = _demand_of(pod, volume, lookup, settings)
+        claim = claim_for(pod, volume, lookup)
+        if claim is None:
+            missing.append(Missing("claim", pod.namespace, volume.claim))
+            continue
+        found = demand_of_claim(claim, lookup, settings)
         if isinstance(found, Missing):
             missing.append(found)
         elif found is not None:
@@ -112,15 +110,6 @@ def demands_of_pod(pod: Pod, lookup: Lookup, settings: LonghornSettings) -> tupl
             if found.unread_backup and lookup.backup(found.unread_backup) is None:
                 missing.append(Missing("backup", "", found.unread_backup))
     return list(demands.values()), missing
-
-
-def _demand_of(
-    pod: Pod, volume: PodVolume, lookup: Lookup, settings: LonghornSettings
-) -> VolumeDemand | Missing | None:
-    claim = claim_for(pod, volume, lookup)
-    if claim is None:
-        return Missing("claim", pod.namespace, volume.claim)
-    return demand_of_claim(claim, lookup, settings)
 
 
 def claim_for(pod: Pod, volume: PodVolume, lookup: Lookup) -> Claim | None:
@@ -191,9 +180,10 @@ def _demand(
     placed = frozenset(replica.node for replica in active if replica.is_placed)
     usable = frozenset(replica.node for replica in active if replica.is_usable)
     kept = [replica for replica in active if replica.is_usable or _comes_back(replica, volume, settings)]
-    is_pinned = locality_of(volume).reach is Reach.NODE_ONLY and bool(placed)
+    reach = locality_of(volume).reach
+    is_pinned = reach is Reach.NODE_ONLY and bool(placed)
     is_sharded = volume.data_layout == SHARDED
-    is_local = not is_sharded and _wants_local(volume, settings, is_placed=bool(placed))
+    is_local = not is_sharded and _wants_local(volume, reach, settings, is_placed=bool(placed))
     copies = 0 if is_sharded else max(0, volume.replica_count - len(kept))
     return VolumeDemand(
         key=key,
@@ -211,16 +201,13 @@ def _demand(
         home_nodes=placed if is_pinned else frozenset(replica.node for replica in kept),
         facts=volume,
         exists=made_by is None,
+        prefers_local=not is_local and reach is Reach.NODE_FIRST and not is_served(volume),
         image=lookup.backing_image(volume.backing_image) if volume.backing_image else None,
         clone_disks=_clone_disks(volume, lookup, settings),
         follows=follows_topology(made_by) if made_by is not None else "",
         never=why_never(made_by, volume, lookup) if made_by is not None else "",
-        unread_backup=_unread_backup(volume, lookup) if made_by is not None else "",
+        unread_backup=unread_backup(volume, lookup) if made_by is not None else "",
     )
-
-
-def _unread_backup(volume: Volume, lookup: Lookup) -> str:
-    return "" if restored_bytes(volume.from_backup, lookup) else backup_name(volume.from_backup)
 
 
 def needs_of_volume(volume: Volume, lookup: Lookup, made_by: StorageClass | None = None) -> DiskNeeds:
@@ -236,11 +223,10 @@ def is_served(volume: Volume) -> bool:
     return volume.access_mode == "rwx" and not volume.migratable
 
 
-def _wants_local(volume: Volume, settings: LonghornSettings, *, is_placed: bool) -> bool:
+def _wants_local(volume: Volume, reach: Reach, settings: LonghornSettings, *, is_placed: bool) -> bool:
     """Whether a replica has to lie on the node of the pod."""
     if is_served(volume):
         return False
-    reach = locality_of(volume).reach
     if reach is Reach.NODE_ONLY:
         return True
     if reach is Reach.ANYWHERE or volume.replica_count != 1:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from controller.model.longhorn import LonghornSettings, Replica, Volume
+from controller.model.longhorn import SHARDED, LonghornSettings, Replica, Volume
 from controller.model.versions import Behaviour
 
 
@@ -40,8 +40,9 @@ class Locality:
         return is_early or self.reach is Reach.ANYWHERE
 
 
+_ANYWHERE: Final = Locality(Reach.ANYWHERE)
 LOCALITIES: Final[Mapping[str, Locality]] = {
-    "disabled": Locality(Reach.ANYWHERE),
+    "disabled": _ANYWHERE,
     "best-effort": Locality(Reach.NODE_FIRST),
     "strict-local": Locality(Reach.NODE_ONLY, has_one_copy=True, is_shareable=False, is_left_with_source=True),
 }
@@ -50,17 +51,27 @@ LOCALITIES: Final[Mapping[str, Locality]] = {
 def locality_named(name: str) -> Locality:
     """The locality of that name. One that is not known stands only in a class that Longhorn refuses: it promises
     nothing about nodes."""
-    return LOCALITIES.get(name, LOCALITIES["disabled"])
+    return LOCALITIES.get(name, _ANYWHERE)
 
 
 def locality_of(volume: Volume) -> Locality:
-    return locality_named(volume.data_locality)
+    return LOCALITIES.get(volume.data_locality, _ANYWHERE)
 
 
 def bound_to(volume: Volume, otherwise: str = "") -> str:
     """The node on which all of its copies have to lie, "" while it is attached nowhere; `otherwise` where its locality
     names none."""
     return volume.node_id if locality_of(volume).reach is Reach.NODE_ONLY else otherwise
+
+
+def is_left_to_longhorn(volume: Volume) -> bool:
+    """Whether Longhorn itself places the volume's copies, whoever leads.
+
+    A strict-local volume that is restored or cloned is attached to its owner first, and its PersistentVolume's node
+    affinity follows that: placed by anybody else, it never comes up. Shards are remembered in Longhorn's memory alone.
+    """
+    has_source = bool(volume.data_source or volume.from_backup)
+    return volume.data_layout == SHARDED or (has_source and locality_of(volume).is_left_with_source)
 
 
 def node_of_copy_to_come(volume: Volume, replicas: Iterable[Replica], settings: LonghornSettings) -> str:

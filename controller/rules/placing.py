@@ -72,16 +72,6 @@ def check_replacement(view: PlacementView, volume: Volume) -> NotYet | None:
     return NotYet(Wait.REUSE) if is_degraded and find_reusable(view, volume).replica is not None else None
 
 
-def is_left_to_longhorn(volume: Volume) -> bool:
-    """Whether Longhorn itself places the volume's copies, whoever leads.
-
-    A strict-local volume that is restored or cloned is attached to its owner first, and its PersistentVolume's node
-    affinity follows that: placed by anybody else, it never comes up. Shards are remembered in Longhorn's memory alone.
-    """
-    has_source = bool(volume.data_source or volume.from_backup)
-    return volume.data_layout == SHARDED or (has_source and locality_of(volume).is_left_with_source)
-
-
 def is_replacement(replica: Replica) -> bool:
     """Made to replace another one, anywhere: Longhorn marks those as not to be reused when they fail."""
     return replica.rebuild_retry_count >= MAX_REBUILD_RETRIES and not replica.hard_node_affinity

@@ -128,6 +128,11 @@ def restored_bytes(url: str, lookup: Lookup) -> int:
     return rounded_volume_bytes(found.volume_bytes)
 
 
+def unread_backup(volume: Volume, lookup: Lookup) -> str:
+    """The Backup that a new volume is to be restored from, whose size is not known; "" if there is none."""
+    return "" if restored_bytes(volume.from_backup, lookup) else backup_name(volume.from_backup)
+
+
 def _url_parts(url: str) -> tuple[str, list[tuple[str, str]]]:
     """Where the backups are, and which one, in whatever order it is written. Longhorn's own names need no escapes."""
     where, _, query = url.partition("?")
@@ -141,7 +146,7 @@ def check_class(storage_class: StorageClass) -> None:
         return
     given = storage_class.parameters
     locality = given.get("dataLocality", "")
-    if locality_named(locality).has_one_copy and _count(given.get("numberOfReplicas")) > 1:
+    if _count(given.get("numberOfReplicas")) > 1 and locality_named(locality).has_one_copy:
         problem = f"data locality {locality} needs 1, not {given['numberOfReplicas']}"
         raise MalformedRequestError("parameters.numberOfReplicas", problem)
     for name, text in given.items():
@@ -167,7 +172,7 @@ def why_never(storage_class: StorageClass, volume: Volume, lookup: Lookup) -> st
         return f"StorageClass {storage_class.name}: {error}"
     if given.get("dataLocality") == "":
         return f"StorageClass {storage_class.name}: parameters.dataLocality is empty"
-    if locality_of(volume).has_one_copy and volume.replica_count != 1:
+    if volume.replica_count != 1 and locality_of(volume).has_one_copy:
         return (
             f"StorageClass {storage_class.name}: data locality {volume.data_locality} needs numberOfReplicas 1, "
             f"not {volume.replica_count}"

@@ -34,7 +34,7 @@ from controller.allocator.world.world import World
 from controller.model.longhorn import TopologyTerm
 from controller.model.places import Place
 from controller.rules.demand import VolumeDemand
-from controller.rules.placing import is_left_to_longhorn
+from controller.rules.locality import is_left_to_longhorn
 from controller.rules.reasons import Reason
 
 MOST_TOGETHER: Final = 16  # nodes on which local volumes are packed before the others are planned

@@ -40,14 +40,13 @@ from controller.clock import Clock
 from controller.model.longhorn import Replica, Volume
 from controller.model.places import Place
 from controller.rules.demand import is_served
-from controller.rules.locality import Reach, locality_of
+from controller.rules.locality import Reach, is_left_to_longhorn, locality_of
 from controller.rules.placing import (
     NotYet,
     Wait,
     check_replacement,
     check_time,
     held_seconds,
-    is_left_to_longhorn,
     is_replacement,
 )
 from controller.rules.reasons import Rejection

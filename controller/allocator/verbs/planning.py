@@ -22,8 +22,7 @@ from controller.allocator.world.world import World
 from controller.model.longhorn import Replica, Volume
 from controller.model.places import MOST_BYTES, Place
 from controller.rules.demand import VolumeDemand, demand_of_volume, is_served
-from controller.rules.locality import Reach, bound_to, locality_of
-from controller.rules.placing import is_left_to_longhorn
+from controller.rules.locality import Reach, bound_to, is_left_to_longhorn, locality_of
 from controller.rules.reasons import Rejection
 
 _Disk = tuple[str, str]  # node and UUID

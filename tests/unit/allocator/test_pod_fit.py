@@ -49,7 +49,7 @@ def fit(world: World, *demands: VolumeDemand, taken: Taken | None = None, **more
 def near(size: int, name: str = "v", copies: int = 2, **fields: Any) -> VolumeDemand:
     """A volume of several copies that likes to have one next to its engine."""
     demand = roaming(size, name, copies)
-    return replace(demand, facts=replace(demand.facts, data_locality="best-effort"), **fields)
+    return replace(demand, facts=replace(demand.facts, data_locality="best-effort"), prefers_local=True, **fields)
 
 
 def disks_of(places: PlacesByVolume) -> dict[str, list[str]]:
