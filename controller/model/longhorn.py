@@ -78,6 +78,16 @@ class Disk:
     scheduled_images: Mapping[str, int] = field(default_factory=dict)  # backing image name -> bytes
     path: str = ""  # where it is mounted, or its device
 
+    @property
+    def spare_bytes(self) -> int:
+        """What is available and not reserved."""
+        return self.available_bytes - self.reserved_bytes
+
+    @property
+    def shows_space(self) -> bool:
+        """Whether its figures are there, and anything is available."""
+        return self.maximum_bytes > 0 and self.available_bytes > 0
+
 
 @dataclass(frozen=True, slots=True)
 class LonghornNode:

@@ -38,9 +38,11 @@ from controller.rules.affinity import (
 from controller.rules.eligibility import (
     Engines,
     check_disk_for,
+    check_disk_open,
     check_node_for,
     is_under_balancing_pressure,
     node_tags_rejection,
+    unlisted_bytes,
     wrapped,
 )
 from controller.rules.reasons import Reason, Refusal, Rejection
@@ -189,20 +191,6 @@ def clone_sources(view: PlacementView, volume: Volume, replica: Replica) -> list
     ]
 
 
-def scheduled_for(disk: Disk, node: str, replicas: Iterable[Replica], *, per_node: bool) -> int:
-    """The disk's scheduled bytes with those replicas of the volume that its figure does not list yet.
-
-    `per_node` is how older releases counted: every unlisted replica on the node, whatever its disk.
-    """
-    listed = disk.scheduled_replicas
-    fresh = sum(
-        replica.size_bytes
-        for replica in replicas
-        if replica.node == node and (per_node or replica.disk_uuid == disk.uuid) and replica.name not in listed
-    )
-    return wrapped(disk.scheduled_bytes + fresh)
-
-
 def reopened_nodes(
     usage: Usage,
     nodes: Mapping[str, LonghornNode],
@@ -298,16 +286,17 @@ class CandidateSearch:
         return free
 
     def _check_disk(self, node: LonghornNode, disk: Disk) -> Rejection | None:
-        if disk.uuid in self._shared:
-            return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID {disk.uuid}")
-        if self._clones is not None and disk.uuid not in self._clones:
-            return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
+        rejection = check_disk_open(disk, is_shared=disk.uuid in self._shared, sources=self._clones)
+        if rejection is not None:
+            return rejection
         if self._reusable is not None:
             if disk.uuid in self._reusable:
                 return None
             return Rejection(Reason.NOT_REUSABLE, f"{disk.name}: has no failed replica that can be brought back")
         view, volume = self._view, self._volume
-        scheduled = scheduled_for(disk, node.name, view.replicas, per_node=view.behaviour.counts_fresh_per_node)
+        per_node = view.behaviour.counts_fresh_per_node
+        own = (one for one in view.replicas if one.node == node.name and (per_node or one.disk_uuid == disk.uuid))
+        scheduled = wrapped(disk.scheduled_bytes + unlisted_bytes(disk, own))
         return check_disk_for(disk, self._needs, volume.size_bytes, volume.actual_size_bytes, scheduled, self._space)
 
     def _refuse_the_rest(self) -> None:

@@ -127,14 +127,19 @@ def observed_scheduled(disk: Disk, replicas: Iterable[Replica], images: Mapping[
     return disk.scheduled_bytes + extra
 
 
+def unlisted_bytes(disk: Disk, replicas: Iterable[Replica]) -> int:
+    """Of those replicas that the disk's figure does not list at all."""
+    return sum(one.size_bytes for one in replicas if one.name not in disk.scheduled_replicas)
+
+
 # Nodes
 
 
-def check_node(node: LonghornNode) -> Rejection | None:
-    """Why `node` takes no replica of any volume, or None."""
+def check_node(node: LonghornNode, *, must_be_ready: bool = True) -> Rejection | None:
+    """Why `node` takes no replica of any volume, or None. A backing image does not ask for the condition Ready."""
     if node.deleting:
         return Rejection(Reason.NODE_DELETING, f"{node.name}: Longhorn node is being deleted")
-    if not node.ready:
+    if must_be_ready and not node.ready:
         return Rejection(Reason.NODE_NOT_READY, f"{node.name}: condition Ready is not True")
     if not node.schedulable:
         return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: condition Schedulable is not True")
@@ -143,9 +148,9 @@ def check_node(node: LonghornNode) -> Rejection | None:
     return None
 
 
-def check_v2(name: str, kube_nodes: Mapping[str, KubeNode] | None) -> Rejection | None:
+def check_v2(name: str, needs: DiskNeeds, kube_nodes: Mapping[str, KubeNode] | None) -> Rejection | None:
     """Why no v2 volume's replica goes to that node; `kube_nodes` None: Kubernetes' nodes are not known."""
-    if kube_nodes is None:
+    if kube_nodes is None or needs.data_engine != "v2":
         return None
     kube_node = kube_nodes.get(name)
     if kube_node is None:
@@ -234,20 +239,15 @@ def check_node_for(
     `source_nodes` are those of a linked clone's healthy sources, None for any other volume. `with_tags` false leaves
     the tags out, as Longhorn does in the last step of its search.
     """
-    rejection = check_node(node)
-    if rejection is None and needs.data_engine == "v2":
-        rejection = check_v2(node.name, kube_nodes)
-    if rejection is None and source_nodes is not None and node.name not in source_nodes:
-        rejection = Rejection(Reason.LINKED_CLONE, f"{node.name}: has no healthy source replica")
-    if rejection is None and hard_node_affinity and hard_node_affinity != node.name:
-        rejection = Rejection(Reason.HARD_AFFINITY, f"{node.name}: the replica has to go to {hard_node_affinity}")
-    if rejection is None:
-        rejection = check_topology(node, needs)
-    if rejection is None:
-        rejection = check_engine(node.name, needs, engines)
-    if rejection is None and with_tags:
-        rejection = node_tags_rejection(node, needs, space)
-    return rejection
+    rejection = check_node(node) or check_v2(node.name, needs, kube_nodes)
+    if rejection is not None:
+        return rejection
+    if source_nodes is not None and node.name not in source_nodes:
+        return Rejection(Reason.LINKED_CLONE, f"{node.name}: has no healthy source replica")
+    if hard_node_affinity and hard_node_affinity != node.name:
+        return Rejection(Reason.HARD_AFFINITY, f"{node.name}: the replica has to go to {hard_node_affinity}")
+    rejection = check_topology(node, needs) or check_engine(node.name, needs, engines)
+    return rejection or (node_tags_rejection(node, needs, space) if with_tags else None)
 
 
 # Disks
@@ -269,13 +269,16 @@ def _tag_numbers(tags: frozenset[str], needs: DiskNeeds, *, is_node: bool) -> st
     return text
 
 
-def check_disk_state(disk: Disk) -> Rejection | None:
-    """Why the disk takes no replica at all, room aside."""
+def check_disk_state(disk: Disk, *, must_be_ready: bool = False, has_space: bool = False) -> Rejection | None:
+    """Why the disk takes no replica at all, room aside. A new replica asks neither for the condition Ready, nor whether
+    a disk that is not schedulable for pressure alone `has_space`."""
     if not disk.allow_scheduling:
         problem = "spec.allowScheduling is false"
     elif disk.eviction_requested:
         problem = "its eviction is requested"
-    elif not disk.schedulable:
+    elif must_be_ready and not disk.ready:
+        problem = "condition Ready is not True"
+    elif not disk.schedulable and not has_space:
         problem = "condition Schedulable is not True"
     elif not disk.uuid:
         problem = "it has no UUID yet"
@@ -287,19 +290,18 @@ def check_disk_state(disk: Disk) -> Rejection | None:
 def check_disk_takes_back(disk: Disk, space: SpacePolicy) -> Rejection | None:
     """Why the disk does not take a failed replica back whose data it has. Unlike for a new replica, the disk has to be
     ready, and pressure alone closes it only where no more than the minimal available space is left."""
-    if not disk.allow_scheduling:
-        problem = "spec.allowScheduling is false"
-    elif disk.eviction_requested:
-        problem = "its eviction is requested"
-    elif not disk.ready:
-        problem = "condition Ready is not True"
-    elif not disk.schedulable and not (
-        disk.is_under_pressure and disk.available_bytes > minimal_available(disk, space)
-    ):
-        problem = "condition Schedulable is not True"
-    else:
-        return None
-    return Rejection(Reason.DISK_UNSCHEDULABLE, f"{disk.name}: {problem}")
+    has_space = disk.is_under_pressure and disk.available_bytes > minimal_available(disk, space)
+    return check_disk_state(disk, must_be_ready=True, has_space=has_space)
+
+
+def check_disk_open(disk: Disk, *, is_shared: bool, sources: Collection[str] | None) -> Rejection | None:
+    """Why no replica may lie on the disk, whatever its state. `is_shared`: another disk has its UUID. `sources`: the
+    disks of a linked clone's healthy sources, None for any other volume."""
+    if is_shared:
+        return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID {disk.uuid}")
+    if sources is not None and disk.uuid not in sources:
+        return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
+    return None
 
 
 def is_under_balancing_pressure(disk: Disk, percentage: int) -> bool:
@@ -307,8 +309,7 @@ def is_under_balancing_pressure(disk: Disk, percentage: int) -> bool:
     free. Never for a percentage of 0 or below."""
     if percentage <= 0:
         return False
-    spare = disk.available_bytes - disk.reserved_bytes
-    free_pct = max(0, spare * 100 // disk.maximum_bytes) if disk.maximum_bytes > 0 else 0
+    free_pct = max(0, disk.spare_bytes * 100 // disk.maximum_bytes) if disk.maximum_bytes > 0 else 0
     return free_pct < 100 - percentage
 
 
@@ -339,11 +340,8 @@ def check_disk_space(
     disk: Disk, size_bytes: int, required_bytes: int, scheduled_bytes: int, space: SpacePolicy
 ) -> Rejection | None:
     """Longhorn's two conditions on room for a replica of `size_bytes`, of which `required_bytes` are copied."""
-    if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
-        return Rejection(
-            Reason.TOO_FULL,
-            f"{disk.name}: {bytes_text(disk.available_bytes)} available of {bytes_text(disk.maximum_bytes)}",
-        )
+    if not disk.shows_space:
+        return no_space(disk)
     minimum = minimal_available(disk, space)
     if wrapped(disk.available_bytes - required_bytes) <= minimum:
         return Rejection(
@@ -360,6 +358,12 @@ def check_disk_space(
             f"{limit_text(disk, total - limit, limit, space)}",
         )
     return None
+
+
+def no_space(disk: Disk) -> Rejection:
+    """Of a disk that shows no space."""
+    text = f"{disk.name}: {bytes_text(disk.available_bytes)} available of {bytes_text(disk.maximum_bytes)}"
+    return Rejection(Reason.TOO_FULL, text)
 
 
 def limit_text(disk: Disk, excess_bytes: int, limit_bytes: int, space: SpacePolicy) -> str:
@@ -436,7 +440,7 @@ def room_of_disk(
         tags=disk.tags,
         limit_bytes=limit,
         free_bytes=limit - observed_scheduled(disk, replicas, images),
-        written_limit_bytes=disk.available_bytes - minimal_available(disk, space),
+        written_limit_bytes=disk.available_bytes - minimal_available(disk, space) if disk.shows_space else _INT64_LEAST,
         kind=(disk.type, disk.filesystem, disk.tags, *kind_of_node),
-        beyond_bytes=disk.available_bytes - disk.reserved_bytes - limit,
+        beyond_bytes=disk.spare_bytes - limit,
     )

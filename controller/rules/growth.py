@@ -21,6 +21,7 @@ from controller.rules.eligibility import (
     limit_text,
     minimal_available,
     minimum_text,
+    no_space,
     provisioning_limit,
 )
 from controller.rules.expandable import GrowthCase, Lasting, Route, Unexpandable, obstructions
@@ -145,9 +146,8 @@ def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: B
     minimum = minimal_available(disk, space)
     limit = provisioning_limit(disk, space)
     if growth_bytes > 0 and behaviour.expansion_checks_physical_space:
-        if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
-            text = f"{disk.name}: {bytes_text(disk.available_bytes)} available of {bytes_text(disk.maximum_bytes)}"
-            return Rejection(Reason.TOO_FULL, text)
+        if not disk.shows_space:
+            return no_space(disk)
         after = _used(disk) + growth_bytes
         problems = []
         if disk.maximum_bytes - after < minimum:

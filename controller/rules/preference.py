@@ -20,7 +20,7 @@ from controller.rules.locality import Reach, locality_of
 
 def usable_bytes(disk: Disk) -> int:
     """What balancing counts as usable: available, less what is reserved and scheduled by the disk's own figures."""
-    return max(0, disk.available_bytes - disk.reserved_bytes - disk.scheduled_bytes)
+    return max(0, disk.spare_bytes - disk.scheduled_bytes)
 
 
 def prefer_attach_node(
@@ -55,7 +55,7 @@ def preferred(
         return ordered[0] if ordered else None
     disks = [_disk_of(entry, nodes) for entry in ordered]
     if not behaviour.picks_by_balance_score:
-        best = max(range(len(ordered)), key=lambda index: disks[index].available_bytes - disks[index].reserved_bytes)
+        best = max(range(len(ordered)), key=lambda index: disks[index].spare_bytes)
         return ordered[best]
     return ordered[_most_balanced(ordered, [usable_bytes(disk) for disk in disks], size_bytes)]
 

@@ -14,6 +14,7 @@ from controller.rules.affinity import is_replacement_due
 from controller.rules.candidates import CandidateSearch, PlacementView, clone_sources, needs_of
 from controller.rules.eligibility import (
     Engines,
+    check_disk_open,
     check_disk_tags,
     check_disk_takes_back,
     check_engine,
@@ -97,9 +98,7 @@ def check_reusable(
 def _check_node(view: PlacementView, volume: Volume, replica: Replica, node: LonghornNode) -> Rejection | None:
     needs = needs_of(volume, replica, None)
     engines = Engines.of(view.engine_images, view.instance_managers, view.settings.instance_manager_image)
-    rejection = check_node(node)
-    if rejection is None and needs.data_engine == "v2":
-        rejection = check_v2(node.name, view.kube_nodes)
+    rejection = check_node(node) or check_v2(node.name, needs, view.kube_nodes)
     return rejection or check_engine(node.name, needs, engines)
 
 
@@ -117,9 +116,8 @@ def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: Lon
     if not check_disk_tags(disk.tags, needs, space):
         return Rejection(Reason.DISK_TAGS, f"{disk.name}: tags {sorted(disk.tags)} do not match")
     sources = clone_sources(view, volume, replica)
-    if sources is not None and all(source.disk_uuid != disk.uuid for source in sources):
-        return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
-    return None
+    disks = None if sources is None else {source.disk_uuid for source in sources}
+    return check_disk_open(disk, is_shared=False, sources=disks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import BackingImage, Disk, DiskNeeds, LonghornNode
 from controller.model.quantity import bytes_text
 from controller.model.records import MAX_ENTRIES, no_place
-from controller.rules.eligibility import DiskRoom, check_disk_kind, check_disk_state, check_node_tags
+from controller.rules.eligibility import DiskRoom, check_disk_kind, check_disk_state, check_node, check_node_tags
 from controller.rules.reasons import Reason, Rejection
 
 
@@ -186,11 +186,10 @@ def _check_node(world: World, node: LonghornNode, needs: DiskNeeds, closed: Mapp
 
 
 def _check_node_state(node: LonghornNode) -> Rejection | None:
-    if node.deleting:
-        return Rejection(Reason.NODE_DELETING, f"{node.name}: Longhorn node is being deleted")
-    if not node.allow_scheduling or not node.schedulable:
-        return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: scheduling is disabled")
-    return None
+    rejection = check_node(node, must_be_ready=False)
+    if rejection is None or rejection.reason is not Reason.NODE_UNSCHEDULABLE:
+        return rejection
+    return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: scheduling is disabled")
 
 
 def _check_disk(

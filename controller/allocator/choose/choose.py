@@ -33,6 +33,7 @@ from controller.rules.affinity import (
     is_replacement_due,
 )
 from controller.rules.candidates import PlacementView, check_search, clone_sources, needs_of, reopened_nodes
+from controller.rules.eligibility import unlisted_bytes
 from controller.rules.preference import narrows_to_attach_node
 
 PACKED_FROM_PCT: Final = 85  # of the preferred disk's limit in use or taken
@@ -211,4 +212,4 @@ class _Search:
         figures list them."""
         known = next(one for one in self._view.nodes[disk.node].disks if one.name == disk.disk)
         own = (one for one in self._view.replicas if one.node == disk.node and one.disk_uuid != disk.uuid)
-        return sum(one.size_bytes for one in own if one.name not in known.scheduled_replicas)
+        return unlisted_bytes(known, own)

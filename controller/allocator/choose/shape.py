@@ -98,7 +98,7 @@ def _item_of(world: World, room: NodeRoom, demand: VolumeDemand) -> Item | Reaso
 def check_node_of(world: World, room: NodeRoom, demand: VolumeDemand, now_utc: datetime | None = None) -> Reason | None:
     """Why that node, which is there and takes replicas, takes none of the volume that is bound to it, disks aside."""
     name, needs = room.name, demand.needs
-    if needs.data_engine == "v2" and check_v2(name, world.kube_nodes or None) is not None:
+    if check_v2(name, needs, world.kube_nodes or None) is not None:
         return Reason.V2_DISABLED
     if needs.topology and check_topology(world.nodes[name], needs) is not None:
         return Reason.TOPOLOGY

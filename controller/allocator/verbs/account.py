@@ -22,7 +22,7 @@ from controller.model.longhorn import Disk
 from controller.model.quantity import bytes_text
 from controller.model.workload import Pod
 from controller.rules.demand import VolumeDemand
-from controller.rules.eligibility import check_disk_for, check_node_for, observed_scheduled
+from controller.rules.eligibility import check_disk_for, check_disk_open, check_node_for, observed_scheduled
 from controller.rules.reasons import Reason, Refusal, Rejection
 
 MOST_NODES: Final = 200  # nodes that are judged; they represent the rest
@@ -243,10 +243,9 @@ def _by_rules(fit: PodFit, name: str, demands: Sequence[VolumeDemand]) -> Iterat
 
 
 def _check_disk(world: World, disk: Disk, demand: VolumeDemand) -> Rejection | None:
-    if world.is_shared_disk(disk.uuid):
-        return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID {disk.uuid}")
-    if demand.clone_disks is not None and disk.uuid not in demand.clone_disks:
-        return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
+    rejection = check_disk_open(disk, is_shared=world.is_shared_disk(disk.uuid), sources=demand.clone_disks)
+    if rejection is not None:
+        return rejection
     if is_kept_off(world, disk.uuid, demand):
         return Rejection(Reason.DISK_ANTI_AFFINITY, f"{disk.name}: already has a replica of it")
     scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.images_on(disk.uuid))

@@ -8,9 +8,7 @@ so that a question about thousands of nodes need not look at every disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from itertools import islice
-from typing import Final
 
 from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, Replica, SpacePolicy
 from controller.rules.eligibility import (
@@ -21,8 +19,6 @@ from controller.rules.eligibility import (
     room_of_disk,
 )
 from controller.rules.reasons import Reason, Rejection
-
-_NOTHING: Final = -(2**63)
 
 
 def make_room(
@@ -45,8 +41,6 @@ def make_room(
             over.append((disk.name, -room.free_bytes))
         if check_disk_state(disk) is not None:
             continue
-        if disk.maximum_bytes <= 0 or disk.available_bytes <= 0:
-            room = replace(room, written_limit_bytes=_NOTHING)
         disks.append(room)
         whole += max(0, disk.maximum_bytes - disk.reserved_bytes)
     rejection = check_node(node)
