@@ -64,7 +64,8 @@ _LAYOUTS = ("replicated", "sharded")
 # The message of kube-scheduler's plugin NodeResourcesFit about a resource that no node offers: the resource itself, not
 # one with a longer name.
 _LACKS = re.compile(rf"Insufficient {re.escape(names.EXTENDER_RESOURCE)}(?![-\w/])(?!\.\w)")
-_GATED = "SchedulingGated"  # why a pod is not scheduled that kube-scheduler has not looked at
+# Reasons of a pod's condition PodScheduled with which kube-scheduler has not looked at it.
+_NOT_TRIED = frozenset({"SchedulingGated"})
 _DISK_TYPES = ("filesystem", "block")
 
 
@@ -122,7 +123,7 @@ def _owner(meta: Raw) -> PodOwner | None:
 def _unschedulable_since(status: Raw) -> str:
     """Since when kube-scheduler has found no node. The time that a pod spent behind a gate counts from its first
     attempt on, since the condition was False all the while (Kubernetes' `UpdatePodCondition`)."""
-    if condition_reason_at(status, "status", "PodScheduled") == _GATED:
+    if condition_reason_at(status, "status", "PodScheduled") in _NOT_TRIED:
         return ""
     return condition_time_at(status, "status", "PodScheduled")
 

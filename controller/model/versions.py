@@ -8,13 +8,14 @@ upgrade raises only when all old managers are gone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 VERSION_SETTING: Final = "current-longhorn-version"
-OWN_SCHEDULER_CRDS: Final = frozenset({"diskschedules.longhorn.io"})
+# By CRD, the kind with its group: a Longhorn that has one schedules disks itself.
+OWN_SCHEDULER_CRDS: Final[Mapping[str, str]] = {"diskschedules.longhorn.io": "DiskSchedule.longhorn.io"}
 OWN_EXTENDER_SETTINGS: Final = "scheduler-extender-"  # Longhorn refuses Setting names that it does not know
 _VERSION: Final = re.compile(r"v([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})(?:[-+].*)?", re.ASCII)
 
@@ -216,7 +217,7 @@ def support_of(version_text: str | None, *, crds: Collection[str] = (), settings
 
     A version that is not known is supported: it is a development build, or the Setting is not there yet.
     """
-    own = sorted(OWN_SCHEDULER_CRDS.intersection(crds))
+    own = sorted(OWN_SCHEDULER_CRDS.keys() & set(crds))
     if own:
         return Support(False, f"this Longhorn has a disk scheduler of its own (CRD {own[0]})")
     known = sorted(name for name in settings if name.startswith(OWN_EXTENDER_SETTINGS))

@@ -86,8 +86,8 @@ def _note_objects(objects: Objects, version: str | None, notes: Notes) -> None:
     notes.ignored.update(objects.ignored)
     if version is not None and parse_version(version) is None:
         notes.remark(f"longhornVersion: {version!r} is not a version; the newest is assumed")
-    own = "diskschedules.longhorn.io" if objects.ignored["DiskSchedule.longhorn.io"] else ""
-    support = support_of(version, crds=[own], settings=objects.settings)
+    crds = [crd for crd, kind in OWN_SCHEDULER_CRDS.items() if objects.ignored[kind]]
+    support = support_of(version, crds=crds, settings=objects.settings)
     if not support.is_supported:
         notes.remark(f"not supported: {support.problem}")
 
