@@ -1,6 +1,6 @@
 """What differs between Longhorn's releases in how they place and grow, named by behaviour, and which release it is.
 
-One table says everything: `DIFFERENCES`. Its boundaries were compared tag by tag in `longhorn/longhorn-manager`, from
+One table says when: `APPLIES`. Its boundaries were compared tag by tag in `longhorn/longhorn-manager`, from
 v1.9.0 to v1.13.0-dev. The running version is the value of Longhorn's Setting `current-longhorn-version`, which the
 upgrade raises only when all old managers are gone.
 """
@@ -40,6 +40,7 @@ class Behaviour:
 
 
 NEWEST: Final = Behaviour()
+UNKNOWN: Final = Behaviour(counts_fresh_per_node=True)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,114 +78,34 @@ def _before(*parts: int) -> Applies:
     return lambda version: version < boundary
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One thing that releases do differently. `field` of Behaviour is true where `applies` says so; without a field,
-    `note` says why our decisions need no switch. `unknown`: its value for a version that is no version; None: as the
-    newest."""
+APPLIES: Final[Mapping[str, Applies]] = {
+    # Before, when they are made, with no regard to the pod: no local replica is to be promised then.
+    "places_best_effort_at_attach": _since(1, 10, 0),
+    "prefers_attach_node": _since(1, 10, 0),
+    "balance_opens_used_nodes": _before(1, 10, 2),
+    # Stricter, and so the side to err on: where no version is known, it applies.
+    "counts_fresh_per_node": _before(1, 11, 1),
+    "picks_by_balance_score": _since(1, 11, 0),
+    "has_linked_clones": _since(1, 10, 0),
+    "clones_skip_evicting_sources": _since(1, 12, 1),
+    "reuses_failed_v2_replicas": _since(1, 10, 0),
+    # Of classes; the fields of a Volume that exists are taken as they stand.
+    "keeps_v2_soft_anti_affinity": _since(1, 10, 0),
+    "expansion_checks_physical_space": _since(1, 11, 0),
+    "expansion_needs_scheduled": _before(1, 12, 0),
+    "expansion_needs_all_placed": lambda version: version < Version(1, 11, 3) or version == Version(1, 12, 0),
+    "expands_v2": _since(1, 10, 0),
+}
+"""By field of Behaviour, the releases of which it is true.
 
-    topic: str
-    note: str
-    field: str = ""
-    applies: Applies | None = None
-    unknown: bool | None = None
-
-
-DIFFERENCES: Final[tuple[Difference, ...]] = (
-    Difference(
-        "best-effort: when placed",
-        "before v1.10.0 at creation, with no regard to the pod: no local replica is to be promised then",
-        "places_best_effort_at_attach",
-        _since(1, 10, 0),
-    ),
-    Difference(
-        "best-effort: the attach node first",
-        "before v1.10.0 the attach node is a candidate like the others",
-        "prefers_attach_node",
-        _since(1, 10, 0),
-    ),
-    Difference("strict-local: waits for the attach node", "all releases alike: exactly one node, no fall-back"),
-    Difference(
-        "best-effort auto-balance: used nodes",
-        "before v1.10.2 every used node counts as unused, later only one with a disk under pressure",
-        "balance_opens_used_nodes",
-        _before(1, 10, 2),
-    ),
-    Difference("spec.topologyRequirement", "an older release has no such field: what is absent constrains nothing"),
-    Difference(
-        "fresh replicas of the same volume",
-        "before v1.11.1 a disk carries all of its node's that the figures lack: stricter, and so the side to err on",
-        "counts_fresh_per_node",
-        _before(1, 11, 1),
-        unknown=True,
-    ),
-    Difference(
-        "choice among candidate disks",
-        "before v1.11.0 the most available - reserved bytes, later the balance score",
-        "picks_by_balance_score",
-        _since(1, 11, 0),
-    ),
-    Difference("linked clones", "from v1.10.0, on the source's disks only", "has_linked_clones", _since(1, 10, 0)),
-    Difference(
-        "linked clones: evicting sources",
-        "before v1.12.1 a source replica that is being evicted still counts",
-        "clones_skip_evicting_sources",
-        _since(1, 12, 1),
-    ),
-    Difference("linked clones: eviction", "what Longhorn starts by itself counts once its Replica object shows it"),
-    Difference(
-        "reuse of failed v2 replicas",
-        "the setting that exists decides; without one the default changed from off to on with v1.10.0",
-        "reuses_failed_v2_replicas",
-        _since(1, 10, 0),
-    ),
-    Difference(
-        "StorageClass: soft anti-affinity of v2 volumes",
-        "before v1.10.0 `enabled` is stored as `ignored`; the fields of a Volume that exists are taken as they stand",
-        "keeps_v2_soft_anti_affinity",
-        _since(1, 10, 0),
-    ),
-    Difference(
-        "expansion: physical space",
-        "from v1.11.0 the whole growth has to fit the disk physically",
-        "expansion_checks_physical_space",
-        _since(1, 11, 0),
-    ),
-    Difference(
-        "expansion: condition Scheduled",
-        "before v1.12.0 the condition has to be True",
-        "expansion_needs_scheduled",
-        _before(1, 12, 0),
-    ),
-    Difference(
-        "expansion: unplaced replicas",
-        "before v1.11.3, and in v1.12.0, Longhorn's webhook refuses when the replica that it looks at is unplaced",
-        "expansion_needs_all_placed",
-        lambda version: version < Version(1, 11, 3) or version == Version(1, 12, 0),
-    ),
-    Difference("expansion of v2 volumes", "from v1.10.0, `ublk` excepted", "expands_v2", _since(1, 10, 0)),
-    Difference(
-        "attach without a placed replica",
-        "nothing is decided at attach; that best-effort volumes attach first is told by when they are placed",
-    ),
-    Difference(
-        "disk conditions of a node that is not ready",
-        "the node's Ready is always asked, so stale conditions do no harm",
-    ),
-    Difference("shards", "storageScheduled holds their bytes; it is never summed up from the maps"),
-    Difference("CSI GetCapacity, storageCapacity, storageCapacityMode", "not read: the answer has to be right alone"),
-    Difference("CSINode topology keys", "not read: a node is known by its name"),
-    Difference("PV node affinity, strictTopology", "kube-scheduler itself honours what stands in the PV"),
-    Difference("settings with one value per data engine", "the value's shape tells, never the version"),
-    Difference("default-replica-count, offline-replica-rebuilding", "both shapes are read"),
-    Difference("API version v1beta1", "v1beta2 is in every release"),
-    Difference("accessMode rwop", "read like rwo, which older releases store instead"),
-    Difference("engineNodeID, enginefrontends", "locality goes by spec.nodeID in every release"),
-    Difference("network of RWX volumes", "not read"),
-    Difference("back-off of share-manager pods", "nothing waits for a share manager to start"),
-    Difference("instance managers and their node selector", "the InstanceManager object is asked, not the setting"),
-    Difference("reason strings", "Longhorn's reasons are never parsed"),
-)
+These differences need no field. strict-local: all releases place on exactly one node. spec.topologyRequirement: what is
+absent constrains nothing. Linked clones: an eviction that Longhorn starts counts once its Replica shows it. Attaching
+decides nothing about replicas. A node's Ready is always asked, so that stale conditions of its disks do no harm.
+storageScheduled has the bytes of shards. Settings: the value's shape tells whether it is one per data engine. rwop is
+read like rwo, which older releases store instead. Locality goes by spec.nodeID. Of a PV's node affinity kube-scheduler
+takes care. Instance managers are asked, not the setting of their node selector. v1beta2 is in every release. Not read:
+CSI's capacities and topology keys, the network of RWX volumes, back-off of share-managers, Longhorn's reason strings.
+"""
 
 
 @lru_cache(maxsize=64)
@@ -192,16 +113,7 @@ def behaviour_of(text: str | None) -> Behaviour:
     """How the release of that version behaves. What is no version behaves as the newest, and on the stricter side where
     that is the safe one; so does None, a version that is not known (yet)."""
     version = parse_version(text) if text else None
-    values = {}
-    for entry in DIFFERENCES:
-        if entry.applies is not None:
-            newest: bool = getattr(NEWEST, entry.field)
-            unknown = newest if entry.unknown is None else entry.unknown
-            values[entry.field] = unknown if version is None else entry.applies(version)
-    return Behaviour(**values)
-
-
-UNKNOWN: Final = behaviour_of(None)
+    return UNKNOWN if version is None else Behaviour(**{field: applies(version) for field, applies in APPLIES.items()})
 
 
 @dataclass(frozen=True, slots=True)
