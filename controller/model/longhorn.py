@@ -313,5 +313,10 @@ class LonghornSettings:
     default_engine_image: str = ""  # of new v1 volumes; "": not known
     behaviour: Behaviour = NEWEST  # of the release that runs
 
+    @property
+    def reuses_failed_v2(self) -> bool:
+        """Whether failed replicas of v2 volumes are brought back: by the setting that exists, else by the release."""
+        return self.behaviour.reuses_failed_v2_replicas if self.fast_rebuild_v2 is None else self.fast_rebuild_v2
+
     def default_replica_count(self, data_engine: str) -> int:
         return self.default_replica_count_v2 if data_engine == "v2" else self.default_replica_count_v1

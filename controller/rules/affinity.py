@@ -1,4 +1,5 @@
-"""Longhorn's anti-affinity among the replicas of one volume: what is used, and which nodes are tried in which order."""
+"""Longhorn's affinity among replicas: what a volume's own use, which nodes are tried in which order, and beside which
+ones a linked clone's lie."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from controller.model.longhorn import BALANCE_BEST_EFFORT, LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.longhorn import BALANCE_BEST_EFFORT, LINKED_CLONE, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.times import utc_time
+from controller.model.versions import Behaviour
 
 
 class Try(StrEnum):
@@ -125,6 +127,19 @@ def groups_of_nodes(
         yield Try.USED_NODE, only(nodes, lambda node: node.name in usage.nodes)
     else:
         yield Try.EVICTING_NODE, evicting
+
+
+def clone_sources(
+    volume: Volume, copies: Iterable[Replica], behaviour: Behaviour, named: str = ""
+) -> list[Replica] | None:
+    """Those `copies` of its source next to which a linked clone's replica may lie; None for any other volume. `named`:
+    the source that the replica names."""
+    if volume.clone_mode != LINKED_CLONE or not behaviour.has_linked_clones:
+        return None
+    found = [one for one in copies if one.is_placed and one.healthy_at and not one.failed_at]
+    if behaviour.clones_skip_evicting_sources:  # the release that also knows the field of the source's name
+        found = [one for one in found if not one.eviction_requested and named in ("", one.name)]
+    return found
 
 
 def disks_with_replicas(replicas: Iterable[Replica], *, ignore_failed: bool) -> frozenset[str]:

@@ -8,34 +8,33 @@ ends the search.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controller.model.longhorn import (
-    LINKED_CLONE,
     BackingImage,
     Disk,
     DiskNeeds,
-    EngineImage,
-    InstanceManager,
     LonghornNode,
     LonghornSettings,
     Replica,
     Volume,
     shared_disk_uuids,
 )
-from controller.model.versions import NEWEST, Behaviour
+from controller.model.versions import Behaviour
 from controller.model.workload import KubeNode
 from controller.rules.affinity import (
     Affinity,
     Try,
     Usage,
+    clone_sources,
     counted_replicas,
     disks_with_replicas,
     groups_of_nodes,
     is_replacement_due,
 )
 from controller.rules.eligibility import (
+    NO_ENGINES,
     Engines,
     check_disk_for,
     check_disk_open,
@@ -56,12 +55,14 @@ class PlacementView:
     replicas: tuple[Replica, ...] = ()  # all of the volume, the ones to be placed included
     settings: LonghornSettings = field(default_factory=LonghornSettings)
     backing_image: BackingImage | None = None  # of that name in the volume; None where there is none
-    engine_images: tuple[EngineImage, ...] | None = None
-    instance_managers: tuple[InstanceManager, ...] | None = None
+    engines: Engines = NO_ENGINES
     kube_nodes: Mapping[str, KubeNode] | None = None
     source_replicas: tuple[Replica, ...] = ()  # of the volume that a linked clone is made of
     now_utc: datetime | None = None  # None: no failed replica is due to be replaced
-    behaviour: Behaviour = NEWEST
+
+    @property
+    def behaviour(self) -> Behaviour:
+        return self.settings.behaviour
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,41 +85,25 @@ class Candidates:
 
 def needs_of(volume: Volume, replica: Replica | None, image: BackingImage | None) -> DiskNeeds:
     """What a replica of the volume asks of a node and its disks besides room; the replica's engine image wins."""
-    needs = volume.needs
-    return DiskNeeds(
-        node_selector=needs.node_selector,
-        disk_selector=needs.disk_selector,
-        data_engine=needs.data_engine,
-        topology=needs.topology,
-        image=image.needs if volume.backing_image and image is not None else None,
-        engine_image=(replica.image if replica is not None else "") or volume.image,
-    )
-
-
-def check_replica(replica: Replica) -> Rejection | None:
-    """Why Longhorn does not look for a disk at all."""
-    if replica.node:
-        return Rejection(Reason.ALREADY_SCHEDULED, f"{replica.name}: it is on node {replica.node}")
-    if replica.failed_at and not replica.healthy_at:
-        return Rejection(
-            Reason.UNUSED_FAILED_REPLICA, f"{replica.name}: it failed at {replica.failed_at} and was never healthy"
-        )
-    return None
+    image_needs = image.needs if volume.backing_image and image is not None else None
+    engine_image = (replica.image if replica is not None else "") or volume.image
+    return replace(volume.needs, image=image_needs, engine_image=engine_image)
 
 
 def check_search(volume: Volume, replica: Replica, image: BackingImage | None) -> Rejection | None:
     """Why Longhorn does not begin to look for a disk for that replica of the volume."""
-    rejection = check_replica(replica)
-    if rejection is None and volume.backing_image and image is None:
-        rejection = Rejection(
-            Reason.BACKING_IMAGE_NOT_FOUND, f"{volume.name}: there is no backing image {volume.backing_image!r}"
-        )
-    if rejection is None and volume.robustness == "degraded" and not volume.last_degraded_at:
-        rejection = Rejection(
-            Reason.DEGRADED_SINCE_UNKNOWN,
-            f"{volume.name}: it is degraded, but status.lastDegradedAt is not set",
-        )
-    return rejection
+    if replica.node:
+        return Rejection(Reason.ALREADY_SCHEDULED, f"{replica.name}: it is on node {replica.node}")
+    if replica.failed_at and not replica.healthy_at:
+        text = f"{replica.name}: it failed at {replica.failed_at} and was never healthy"
+        return Rejection(Reason.UNUSED_FAILED_REPLICA, text)
+    if volume.backing_image and image is None:
+        text = f"{volume.name}: there is no backing image {volume.backing_image!r}"
+        return Rejection(Reason.BACKING_IMAGE_NOT_FOUND, text)
+    if volume.robustness == "degraded" and not volume.last_degraded_at:
+        text = f"{volume.name}: it is degraded, but status.lastDegradedAt is not set"
+        return Rejection(Reason.DEGRADED_SINCE_UNKNOWN, text)
+    return None
 
 
 def find_candidates(
@@ -153,8 +138,7 @@ def _filter_nodes(
     view: PlacementView, volume: Volume, replica: Replica, needs: DiskNeeds, among: Collection[str] | None = None
 ) -> tuple[dict[str, LonghornNode], dict[tuple[str, str], Rejection], frozenset[str] | None]:
     """The nodes that may hold the replica, tags and disks aside; why not the others; a linked clone's only disks."""
-    engines = Engines.of(view.engine_images, view.instance_managers, view.settings.instance_manager_image)
-    sources = clone_sources(view, volume, replica)
+    sources = sources_of(view, volume, replica)
     source_nodes = None if sources is None else {source.node for source in sources}
     nodes, refused = {}, {}
     for name in sorted(view.nodes if among is None else among):
@@ -163,7 +147,7 @@ def _filter_nodes(
             node,
             needs,
             view.settings.space,
-            engines=engines,
+            engines=view.engines,
             kube_nodes=view.kube_nodes,
             source_nodes=source_nodes,
             hard_node_affinity=replica.hard_node_affinity,
@@ -176,19 +160,9 @@ def _filter_nodes(
     return nodes, refused, None if sources is None else frozenset(source.disk_uuid for source in sources)
 
 
-def clone_sources(view: PlacementView, volume: Volume, replica: Replica) -> list[Replica] | None:
+def sources_of(view: PlacementView, volume: Volume, replica: Replica) -> list[Replica] | None:
     """The source replicas next to which a linked clone's replica may lie; None for any other volume."""
-    if volume.clone_mode != LINKED_CLONE or not view.behaviour.has_linked_clones:
-        return None
-    is_newer = view.behaviour.clones_skip_evicting_sources  # the release that also knows the field of the source's name
-    return [
-        source
-        for source in view.source_replicas
-        if source.is_placed
-        and source.healthy_at
-        and not source.failed_at
-        and not (is_newer and (source.eviction_requested or replica.linked_clone_source not in ("", source.name)))
-    ]
+    return clone_sources(volume, view.source_replicas, view.behaviour, replica.linked_clone_source)
 
 
 def reopened_nodes(

@@ -14,7 +14,6 @@ Rules, by volume (docs/rules/needs.md has them as a table for operators):
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from controller.model import names
@@ -28,6 +27,7 @@ from controller.model.longhorn import (
     Volume,
 )
 from controller.model.workload import Claim, PersistentVolume, Pod, PodVolume, StorageClass
+from controller.rules.affinity import clone_sources
 from controller.rules.locality import Reach, locality_of
 from controller.rules.provisioning import (
     CLAIM_SOURCE,
@@ -37,23 +37,9 @@ from controller.rules.provisioning import (
     image_needs,
     new_volume,
     provisioned_name,
-    rounded_volume_bytes,
     unread_backup,
     why_never,
 )
-
-__all__ = [
-    "Lookup",
-    "Missing",
-    "VolumeDemand",
-    "claim_for",
-    "demand_of_claim",
-    "demand_of_volume",
-    "demands_of_pod",
-    "needs_of_volume",
-    "provisioned_name",
-    "rounded_volume_bytes",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,26 +226,12 @@ def _comes_back(replica: Replica, volume: Volume, settings: LonghornSettings) ->
     (`ReuseFailedReplica`)."""
     if not (replica.is_potentially_reusable and replica.active):
         return False
-    if volume.needs.data_engine != "v2":
-        return True
-    by_setting = settings.fast_rebuild_v2
-    return settings.behaviour.reuses_failed_v2_replicas if by_setting is None else by_setting
+    return volume.needs.data_engine != "v2" or settings.reuses_failed_v2
 
 
 def _clone_disks(volume: Volume, lookup: Lookup, settings: LonghornSettings) -> frozenset[str] | None:
     """The disks of the healthy source replicas, next to which alone a linked clone may lie."""
-    if volume.clone_mode != LINKED_CLONE or not settings.behaviour.has_linked_clones:
+    if volume.clone_mode != LINKED_CLONE:
         return None
-    return _healthy_disks(lookup.replicas_of(volume.source_volume).values(), settings)
-
-
-def _healthy_disks(replicas: Collection[Replica], settings: LonghornSettings) -> frozenset[str]:
-    skips_evicting = settings.behaviour.clones_skip_evicting_sources
-    return frozenset(
-        replica.disk_uuid
-        for replica in replicas
-        if replica.is_placed
-        and replica.healthy_at
-        and not replica.failed_at
-        and not (replica.eviction_requested and skips_evicting)
-    )
+    sources = clone_sources(volume, lookup.replicas_of(volume.source_volume).values(), settings.behaviour)
+    return None if sources is None else frozenset(source.disk_uuid for source in sources)

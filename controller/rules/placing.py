@@ -24,7 +24,7 @@ from controller.model.longhorn import (
 from controller.model.times import utc_time
 from controller.rules.candidates import PlacementView
 from controller.rules.locality import locality_of
-from controller.rules.reuse import find_reusable, plan_new_replica
+from controller.rules.reuse import find_reusable, wait_seconds
 
 AHEAD_SECONDS: Final = 5.0  # that one API server's clock may be ahead of another's
 
@@ -65,9 +65,9 @@ def check_time(volume: Volume, replica: Replica, settings: LonghornSettings) -> 
 
 def check_replacement(view: PlacementView, volume: Volume) -> NotYet | None:
     """Why a replica that replaces a failed one gets no disk now. `view` has all replicas of the volume."""
-    new = plan_new_replica(view, volume)
-    if not new.is_due:
-        return NotYet(Wait.REPLACEMENT, new.recheck_seconds)
+    seconds = wait_seconds(view, volume)
+    if seconds is not None:
+        return NotYet(Wait.REPLACEMENT, seconds)
     is_degraded = volume.robustness == "degraded"
     return NotYet(Wait.REUSE) if is_degraded and find_reusable(view, volume).replica is not None else None
 

@@ -11,9 +11,8 @@ from typing import Final
 from controller.model.longhorn import MAX_REBUILD_RETRIES, LonghornNode, Replica, Volume
 from controller.model.times import utc_time
 from controller.rules.affinity import is_replacement_due
-from controller.rules.candidates import CandidateSearch, PlacementView, clone_sources, needs_of
+from controller.rules.candidates import CandidateSearch, PlacementView, needs_of, sources_of
 from controller.rules.eligibility import (
-    Engines,
     check_disk_open,
     check_disk_tags,
     check_disk_takes_back,
@@ -37,7 +36,7 @@ class Reuse:
 
 def find_reusable(view: PlacementView, volume: Volume, hard_node_affinity: str = "") -> Reuse:
     """Which failed replica Longhorn reuses now. Its bytes are on its disk already, so no space is needed."""
-    if volume.needs.data_engine == "v2" and not reuses_v2(view):
+    if volume.needs.data_engine == "v2" and not view.settings.reuses_failed_v2:
         return Reuse(None)
     able: list[Replica] = []
     refusals: list[Refusal] = []
@@ -66,12 +65,6 @@ def find_reusable(view: PlacementView, volume: Volume, hard_node_affinity: str =
     return Reuse(latest, within, tuple(refusals))
 
 
-def reuses_v2(view: PlacementView) -> bool:
-    """Whether failed replicas of v2 volumes are reused at all: by the setting that exists, else by the version."""
-    setting = view.settings.fast_rebuild_v2
-    return view.behaviour.reuses_failed_v2_replicas if setting is None else setting
-
-
 def check_reusable(
     view: PlacementView, volume: Volume, replica: Replica, hard_node_affinity: str = ""
 ) -> Rejection | None:
@@ -92,14 +85,10 @@ def check_reusable(
     node = view.nodes.get(replica.node)
     if node is None:
         return Rejection(Reason.NO_LONGHORN_NODE, f"{replica.name}: there is no Longhorn node {replica.node}")
-    return _check_node(view, volume, replica, node) or _check_disk(view, volume, replica, node)
-
-
-def _check_node(view: PlacementView, volume: Volume, replica: Replica, node: LonghornNode) -> Rejection | None:
-    needs = needs_of(volume, replica, None)
-    engines = Engines.of(view.engine_images, view.instance_managers, view.settings.instance_manager_image)
+    needs = needs_of(volume, replica, view.backing_image)
     rejection = check_node(node) or check_v2(node.name, needs, view.kube_nodes)
-    return rejection or check_engine(node.name, needs, engines)
+    rejection = rejection or check_engine(node.name, needs, view.engines)
+    return rejection or _check_disk(view, volume, replica, node)
 
 
 def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: LonghornNode) -> Rejection | None:
@@ -115,26 +104,17 @@ def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: Lon
     needs = needs_of(volume, replica, view.backing_image)
     if not check_disk_tags(disk.tags, needs, space):
         return Rejection(Reason.DISK_TAGS, f"{disk.name}: tags {sorted(disk.tags)} do not match")
-    sources = clone_sources(view, volume, replica)
+    sources = sources_of(view, volume, replica)
     disks = None if sources is None else {source.disk_uuid for source in sources}
     return check_disk_open(disk, is_shared=False, sources=disks)
 
 
-@dataclass(frozen=True, slots=True)
-class NewReplica:
-    """Whether Longhorn makes a new replica now; else after how many seconds it looks again."""
-
-    is_due: bool
-    recheck_seconds: float = 0.0
-
-
-def plan_new_replica(view: PlacementView, volume: Volume) -> NewReplica:
-    """Whether a missing replica is replaced at once, or time is left for a failed one to come back."""
-    if volume.robustness != "degraded":
-        return NewReplica(True)
-    if not any(replica.is_potentially_reusable for replica in view.replicas):
-        return NewReplica(True)
+def wait_seconds(view: PlacementView, volume: Volume) -> float | None:
+    """After how many seconds Longhorn looks again, where it leaves time for a failed replica to come back; None: it
+    replaces a missing one at once."""
+    if volume.robustness != "degraded" or not any(replica.is_potentially_reusable for replica in view.replicas):
+        return None
     if is_replacement_due(volume, view.settings, view.now_utc) or not volume.last_degraded_at or view.now_utc is None:
-        return NewReplica(True)
+        return None
     waited = (view.now_utc - utc_time(volume.last_degraded_at)).total_seconds()
-    return NewReplica(False, view.settings.replenishment_wait_seconds - waited + RECHECK_SECONDS)
+    return view.settings.replenishment_wait_seconds - waited + RECHECK_SECONDS

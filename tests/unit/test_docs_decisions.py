@@ -10,8 +10,8 @@ import pytest
 
 from controller.model.longhorn import SpacePolicy
 from controller.model.quantity import quantity_bytes
-from controller.rules.demand import rounded_volume_bytes
 from controller.rules.eligibility import check_disk_space
+from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reasons import Reason
 from tests.fakes.builders import TestCluster, disk
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Self
 
 from controller.allocator.choose.choose import Chooser, Chosen
-from controller.allocator.choose.explain import DiskFigures, explain, with_engines
+from controller.allocator.choose.explain import DiskFigures, explain
 from controller.allocator.choose.wanted import Taken, Wanted, asked_of, image_bytes, replica_to_come, view_of
 from controller.allocator.outcome import Obstacle
 from controller.allocator.world.world import World
@@ -142,7 +142,7 @@ class BesideOthers:
         if self.choose(chooser, asked).place is not None:
             return self.find(asked, chooser)
         world, wanted = self._world, self.wanted(asked)
-        view = with_engines(world, view_of(world, wanted, self._now_utc))
+        view = replace(view_of(world, wanted, self._now_utc), engines=world.engines)
         replica = asked_of(view, wanted)
         reached = [name for name in reached_nodes(view, self._volume, replica) if name not in self._closed]
         rooms = [room for name in reached if (room := world.room(name)) is not None]
@@ -188,7 +188,7 @@ class BesideOthers:
         """What Longhorn's rules that ask for no room look at."""
         view = view_of(self._world, self.wanted(replica_to_come(self._volume)), self._now_utc)
         stored = tuple(self._world.replicas_of(self._volume.name).values())
-        return with_engines(self._world, replace(view, replicas=stored))
+        return replace(view, replicas=stored, engines=self._world.engines)
 
     def check_larger(self, replica: Replica, known_bytes: int) -> Obstacle | None:
         """Why the volume's replica, of which so much was judged before, cannot be as large as the volume on its disk,

@@ -32,7 +32,7 @@ from controller.rules.affinity import (
     groups_of_nodes,
     is_replacement_due,
 )
-from controller.rules.candidates import PlacementView, check_search, clone_sources, needs_of, reopened_nodes
+from controller.rules.candidates import PlacementView, check_search, needs_of, reopened_nodes, sources_of
 from controller.rules.eligibility import unlisted_bytes
 from controller.rules.preference import narrows_to_attach_node
 
@@ -113,7 +113,7 @@ class _Search:
         self._asked = asked_of(view, wanted)
         self._affinity = Affinity.of(wanted.volume, view.settings)
         self._holding = disks_with_replicas(view.replicas, ignore_failed=False)
-        sources = clone_sources(view, wanted.volume, self._asked)
+        sources = sources_of(view, wanted.volume, self._asked)
         self._source_nodes = None if sources is None else {source.node for source in sources}
         self._source_disks = None if sources is None else {source.disk_uuid for source in sources}
         is_narrowed = narrows_to_attach_node(wanted.volume, view.replicas, view.behaviour)

@@ -15,7 +15,7 @@ from controller.allocator.world.world import World
 from controller.model.longhorn import Disk, LonghornNode
 from controller.model.places import MOST_BYTES
 from controller.model.quantity import bytes_text
-from controller.rules.candidates import Candidates, PlacementView, find_candidates
+from controller.rules.candidates import Candidates, find_candidates
 from controller.rules.reasons import Reason, Refusal, Rejection
 
 
@@ -58,7 +58,7 @@ def explain(
 
     Costs: a look at each of their disks, with a text for most."""
     world.refresh()
-    view = with_engines(world, view_of(world, wanted, now_utc))
+    view = replace(view_of(world, wanted, now_utc), engines=world.engines)
     names = world.nodes.keys() if among is None else among
     figures = dict[tuple[str, str], DiskFigures]()
     for name in names:
@@ -109,16 +109,6 @@ def _with(disk: Disk, known: DiskFigures | None, own: dict[str, int]) -> Disk:
         return disk
     listed = {**disk.scheduled_replicas, **own}
     return replace(disk, scheduled_bytes=known.scheduled_bytes, scheduled_replicas=listed)
-
-
-def with_engines(world: World, view: PlacementView) -> PlacementView:
-    """The view with what runs replicas."""
-    images, managers = world.engines.images, world.engines.managers
-    return replace(
-        view,
-        engine_images=None if images is None else tuple(images.values()),
-        instance_managers=None if managers is None else tuple(one for here in managers.values() for one in here),
-    )
 
 
 def _told(wanted: Wanted, refusal: Refusal, known: DiskFigures | None) -> Refusal:

@@ -100,7 +100,6 @@ def view_of(world: World, wanted: Wanted, now_utc: datetime | None) -> Placement
         kube_nodes=world.kube_nodes or None,
         source_replicas=tuple(world.replicas_of(source).values()) if source else (),
         now_utc=now_utc,
-        behaviour=world.settings.behaviour,
     )
 
 

@@ -25,7 +25,6 @@ from itertools import count
 from typing import Final
 
 from controller.allocator.choose.choose import Chooser
-from controller.allocator.choose.explain import with_engines
 from controller.allocator.choose.legal import legal
 from controller.allocator.choose.wanted import NothingTaken, Plus, Wanted, view_of
 from controller.allocator.outcome import How, PlaceWrite, ReplicaTurn, TurnStep, Why
@@ -227,7 +226,7 @@ class PlaceDecisions:
         not_yet = check_time(volume, replica, self._world.settings)
         if not_yet is None and is_replacement(replica):
             view = view_of(self._world, Wanted(volume, replica), now_utc)
-            return check_replacement(with_engines(self._world, view), volume)
+            return check_replacement(replace(view, engines=self._world.engines), volume)
         return not_yet
 
     def _is_early(self, volume: Volume, not_yet: NotYet) -> bool:

@@ -11,13 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, Replica, SpacePolicy
-from controller.rules.eligibility import (
-    NodeRoom,
-    check_disk_state,
-    check_node,
-    disk_takes,
-    room_of_disk,
-)
+from controller.rules.eligibility import NodeRoom, check_disk_state, check_node, disk_takes, room_of_disk
 from controller.rules.reasons import Reason, Rejection
 
 

@@ -312,13 +312,7 @@ class World(Facts):
         node = self.nodes.get(name)
         if node is None:
             return None
-        return make_room(
-            node,
-            self.counted_on,
-            self.is_shared_disk,
-            self.settings.space,
-            self.images_on,
-        )
+        return make_room(node, self.counted_on, self.is_shared_disk, self.settings.space, self.images_on)
 
     def nodes_of_disk(self, uuid: str) -> tuple[str, ...]:
         """The nodes with a disk of that UUID."""

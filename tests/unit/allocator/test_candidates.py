@@ -101,7 +101,7 @@ def test_older_releases_burden_every_disk_of_the_node() -> None:
     seen = view(
         node("n1", disk("d1", 300), disk("d2", 199)), replicas=[replica("a", "n1")], settings=flags(node_soft=True)
     )
-    older = replace(seen, behaviour=Behaviour(counts_fresh_per_node=True))
+    older = replace(seen, settings=replace(seen.settings, behaviour=Behaviour(counts_fresh_per_node=True)))
     assert ["n1/d1"] == names(search(older))  # d2 has 99 bytes left; d1 is all that is found, though a twin is there
     assert {"n1/d2": Reason.INSUFFICIENT_STORAGE} == reasons(search(older))
 

@@ -17,8 +17,9 @@ from controller.model.longhorn import (
 )
 from controller.model.versions import Behaviour
 from controller.model.workload import KubeNode
+from controller.rules.eligibility import Engines
 from controller.rules.reasons import Reason
-from controller.rules.reuse import NewReplica, Reuse, find_reusable, plan_new_replica
+from controller.rules.reuse import Reuse, find_reusable, wait_seconds
 from tests.fakes.rooms import OPEN
 from tests.unit.allocator.placing import disk, failed, node, replica, view, volume
 
@@ -94,11 +95,11 @@ def test_tags_of_node_and_disk_are_asked() -> None:
 
 def test_engine_image_and_instance_manager_are_asked() -> None:
     images = (EngineImage("a", "e:1", "deployed", frozenset({"n1"})),)
-    seen = view(node("n1"), replicas=[failed("a", "n1", image="e:1")], engine_images=images)
+    seen = view(node("n1"), replicas=[failed("a", "n1", image="e:1")], engines=Engines.of(images, None))
     assert "a" == reused(find_reusable(seen, volume()))
-    gone = replace(seen, engine_images=(replace(images[0], nodes=frozenset()),))
+    gone = replace(seen, engines=Engines.of([replace(images[0], nodes=frozenset())], None))
     assert Reason.ENGINE_NOT_READY == only_reason(find_reusable(gone, volume()))
-    stopped = replace(seen, instance_managers=(InstanceManager("i", "n1", "v1", "im", "stopped"),))
+    stopped = replace(seen, engines=Engines.of(images, [InstanceManager("i", "n1", "v1", "im", "stopped")]))
     assert Reason.ENGINE_NOT_READY == only_reason(find_reusable(stopped, volume()))
 
 
@@ -157,8 +158,7 @@ def test_v2_replicas_come_back_where_the_setting_or_the_release_says_so(
     seen = view(
         node("n1", disk(type="block")),
         replicas=[failed("a", "n1")],
-        settings=replace(OPEN, fast_rebuild_v2=setting),
-        behaviour=Behaviour(reuses_failed_v2_replicas=default),
+        settings=replace(OPEN, fast_rebuild_v2=setting, behaviour=Behaviour(reuses_failed_v2_replicas=default)),
     )
     v2 = volume(needs=DiskNeeds(data_engine="v2"))
     assert expected == reused(find_reusable(seen, v2))
@@ -185,27 +185,27 @@ def test_a_linked_clones_replica_needs_its_source_on_the_same_disk() -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"robustness": "healthy"}, NewReplica(True)),
-        ({"last_degraded_at": "2026-01-01T11:49:59Z"}, NewReplica(True)),
-        ({"last_degraded_at": "2026-01-01T11:50:00Z"}, NewReplica(True)),
-        ({"last_degraded_at": "2026-01-01T11:50:01Z"}, NewReplica(False, 2)),
-        ({"last_degraded_at": "2026-01-01T11:59:00Z"}, NewReplica(False, 541)),
+        ({"robustness": "healthy"}, None),
+        ({"last_degraded_at": "2026-01-01T11:49:59Z"}, None),
+        ({"last_degraded_at": "2026-01-01T11:50:00Z"}, None),
+        ({"last_degraded_at": "2026-01-01T11:50:01Z"}, 2),
+        ({"last_degraded_at": "2026-01-01T11:59:00Z"}, 541),
     ],
 )
-def test_a_new_replica_waits_for_a_failed_one(change: dict[str, str], expected: NewReplica) -> None:
+def test_a_new_replica_waits_for_a_failed_one(change: dict[str, str], expected: float | None) -> None:
     fields: dict[str, Any] = {"robustness": "degraded", "last_degraded_at": "2026-01-01T11:59:00Z", **change}
     seen = view(node("n1"), replicas=[failed("a", "n1")])
-    assert expected == plan_new_replica(seen, volume(**fields))
+    assert expected == wait_seconds(seen, volume(**fields))
 
 
 def test_without_a_time_to_wait_from_a_new_replica_is_made_at_once() -> None:
     seen = view(node("n1"), replicas=[failed("a", "n1")])
-    assert NewReplica(True) == plan_new_replica(seen, volume(robustness="degraded"))
+    assert wait_seconds(seen, volume(robustness="degraded")) is None
     degraded = volume(robustness="degraded", last_degraded_at="2026-01-01T11:59:00Z")
-    assert NewReplica(True) == plan_new_replica(replace(seen, now_utc=None), degraded)
+    assert wait_seconds(replace(seen, now_utc=None), degraded) is None
 
 
 def test_without_a_reusable_replica_a_new_one_is_made_at_once() -> None:
     degraded = volume(robustness="degraded", last_degraded_at="2026-01-01T11:59:00Z")
     seen = view(node("n1"), replicas=[failed("a", "n1", rebuild_retry_count=5), replica("b", "n1")])
-    assert NewReplica(True) == plan_new_replica(seen, degraded)
+    assert wait_seconds(seen, degraded) is None

@@ -175,9 +175,9 @@ def clone_of_an_evicting_source(at: str) -> list[str]:
 
 
 def reuses_a_failed_v2_replica(at: str) -> bool:
-    behaviour = longhorn_settings({VERSION_SETTING: at})[0].behaviour
+    settings = longhorn_settings({VERSION_SETTING: at})[0]
     seen = placing.view(
-        placing.node("n1", placing.disk(type="block")), replicas=[placing.failed("f", "n1")], behaviour=behaviour
+        placing.node("n1", placing.disk(type="block")), replicas=[placing.failed("f", "n1")], settings=settings
     )
     of = placing.volume(robustness="degraded", needs=DiskNeeds(data_engine="v2"))
     return find_reusable(seen, of).replica is not None
