@@ -19,7 +19,7 @@ from controller.kube.api import KubeApi, Raw, find
 from controller.kube.resources import LEASES, PODS
 from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE
 from controller.model.parse import pod_facts
-from controller.model.reader import condition_message_at, mapping_at
+from controller.model.reader import mapping_at, why_false_at
 from controller.model.workload import Pod
 
 NAME_PREFIX: Final = "longhorn-scheduler-extender-canary-"
@@ -122,7 +122,7 @@ class Canaries:
             return None, ""
         try:
             status = mapping_at(raw, "", "status")
-            return pod_facts(raw), condition_message_at(status, "status", "PodScheduled")
+            return pod_facts(raw), why_false_at(status, "status", "PodScheduled", "message")
         except MalformedRequestError as error:
             raise ClusterError(f"the canary pod cannot be read: {error}") from error
 

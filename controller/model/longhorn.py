@@ -15,7 +15,6 @@ from controller.model.versions import NEWEST, Behaviour
 
 DATA_LOCALITIES: Final = ("disabled", "best-effort", "strict-local")  # the default first; controller/rules/locality.py
 MAX_REBUILD_RETRIES: Final = 5
-BALANCE_DISABLED: Final = "disabled"
 BALANCE_BEST_EFFORT: Final = "best-effort"
 LINKED_CLONE: Final = "linked-clone"
 SHARDED: Final = "sharded"
@@ -303,7 +302,7 @@ class LonghornSettings:
     soft_anti_affinity: bool = False
     zone_soft_anti_affinity: bool = True
     disk_soft_anti_affinity: bool = True
-    auto_balance: str = BALANCE_DISABLED
+    auto_balance: str = "disabled"
     disk_pressure_pct: int = 90  # of a disk in use, beyond which best-effort auto-balance moves replicas; 0: never
     replenishment_wait_seconds: int = 600
     instance_manager_image: str = ""  # "": not known, any instance manager serves

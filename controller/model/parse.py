@@ -29,9 +29,6 @@ from controller.model.reader import (
     byte_count_at,
     choice_at,
     condition_at,
-    condition_message_at,
-    condition_reason_at,
-    condition_time_at,
     flag_at,
     has_condition,
     integer_at,
@@ -40,6 +37,7 @@ from controller.model.reader import (
     text_at,
     texts_at,
     time_at,
+    why_false_at,
 )
 from controller.model.records import node_record
 from controller.model.workload import (
@@ -64,7 +62,8 @@ _LAYOUTS = ("replicated", "sharded")
 # The message of kube-scheduler's plugin NodeResourcesFit about a resource that no node offers: the resource itself, not
 # one with a longer name.
 _LACKS = re.compile(rf"Insufficient {re.escape(names.EXTENDER_RESOURCE)}(?![-\w/])(?!\.\w)")
-# Reasons of a pod's condition PodScheduled with which kube-scheduler has not looked at it.
+_SCHEDULED = "PodScheduled"  # a pod's condition, which kube-scheduler writes
+# Its reasons with which kube-scheduler has not looked at it.
 _NOT_TRIED = frozenset({"SchedulingGated"})
 _DISK_TYPES = ("filesystem", "block")
 
@@ -89,7 +88,7 @@ def pod_facts(raw: Raw) -> Pod:
         volumes=_claims_of_pod(spec, name),
         version=_version(meta),
         scheduler_name=text_at(spec, "spec", "schedulerName"),
-        lacks_extender=is_opted_in and bool(_LACKS.search(condition_message_at(status, "status", "PodScheduled"))),
+        lacks_extender=is_opted_in and bool(_LACKS.search(why_false_at(status, "status", _SCHEDULED, "message"))),
         is_gated=bool(spec.get("schedulingGates")),
         unschedulable_since_utc=_unschedulable_since(status) if is_opted_in else "",
         shares_volume=_volume_served(meta),
@@ -114,6 +113,7 @@ def _follows_shares(meta: Raw) -> bool:
 
 
 def _owner(meta: Raw) -> PodOwner | None:
+    """What controls the object."""
     for owner in list_at(meta, "metadata", "ownerReferences"):
         if isinstance(owner, Mapping) and owner.get("controller"):
             return PodOwner(*(str(owner.get(field, "")) for field in ("apiVersion", "kind", "name", "uid")))
@@ -123,9 +123,9 @@ def _owner(meta: Raw) -> PodOwner | None:
 def _unschedulable_since(status: Raw) -> str:
     """Since when kube-scheduler has found no node. The time that a pod spent behind a gate counts from its first
     attempt on, since the condition was False all the while (Kubernetes' `UpdatePodCondition`)."""
-    if condition_reason_at(status, "status", "PodScheduled") in _NOT_TRIED:
+    if why_false_at(status, "status", _SCHEDULED, "reason") in _NOT_TRIED:
         return ""
-    return condition_time_at(status, "status", "PodScheduled")
+    return why_false_at(status, "status", _SCHEDULED, "lastTransitionTime")
 
 
 def _version(meta: Raw) -> int:
@@ -188,10 +188,8 @@ def _class_name(spec: Raw, annotations: Raw) -> str | None:
 
 
 def _owner_pod(meta: Raw) -> str:
-    for owner in list_at(meta, "metadata", "ownerReferences"):
-        if isinstance(owner, Mapping) and owner.get("kind") == "Pod" and owner.get("controller"):
-            return str(owner.get("uid", ""))
-    return ""
+    owner = _owner(meta)
+    return owner.uid if owner is not None and owner.kind == "Pod" else ""
 
 
 def _data_source(spec: Raw) -> str:
@@ -453,7 +451,7 @@ def _disk_facts(name: str, specs: Raw, statuses: Raw) -> Disk:
         reserved_bytes=integer_at(spec, spec_path, "storageReserved"),
         scheduled_bytes=integer_at(status, status_path, "storageScheduled"),
         scheduled_replicas={key: integer_at(listed, f"{status_path}.scheduledReplica", key) for key in listed},
-        is_under_pressure=condition_reason_at(status, status_path, "Schedulable") == "DiskPressure",
+        is_under_pressure=why_false_at(status, status_path, "Schedulable", "reason") == "DiskPressure",
         scheduled_images={key: integer_at(images, f"{status_path}.scheduledBackingImage", key) for key in images},
         path=text_at(spec, spec_path, "path"),
     )

@@ -148,22 +148,9 @@ def has_condition(status: Raw, path: str, type_name: str) -> bool:
     return _condition(status, path, type_name) is not None
 
 
-def condition_message_at(status: Raw, path: str, type_name: str) -> str:
-    """What a condition that is False says to people; "" for one that is not."""
-    return _of_false(status, path, type_name, "message")
-
-
-def condition_reason_at(status: Raw, path: str, type_name: str) -> str:
-    """Why a condition is False; "" for one that is not."""
-    return _of_false(status, path, type_name, "reason")
-
-
-def condition_time_at(status: Raw, path: str, type_name: str) -> str:
-    """Since when a condition has been False; "" for one that is not, or that does not say."""
-    return _of_false(status, path, type_name, "lastTransitionTime")
-
-
-def _of_false(status: Raw, path: str, type_name: str, name: str) -> str:
+def why_false_at(status: Raw, path: str, type_name: str, name: str) -> str:
+    """The `message`, `reason` or `lastTransitionTime` of a condition that is False; "" of any other, or if it has
+    none."""
     entry = _condition(status, path, type_name)
     return str(entry.get(name) or "") if entry is not None and entry.get("status") == "False" else ""
 

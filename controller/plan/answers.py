@@ -12,8 +12,8 @@ from typing import Any
 from controller.allocator.verbs.fit import NodeFit
 from controller.rules.candidates import Candidate
 from controller.rules.growth import ExpansionPlan, Prospect
+from controller.rules.preference import PlacementStep
 from controller.rules.reasons import Reason, Refusal, Rejection
-from controller.rules.schedule import PlacementStep
 
 Json = dict[str, Any]
 

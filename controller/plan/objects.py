@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from controller.allocator.world.world import World
 from controller.errors import MalformedRequestError
 from controller.model import parse
+from controller.model.configured import setting_value
 from controller.model.longhorn import (
     BackingImage,
     Backup,
@@ -21,7 +22,7 @@ from controller.model.longhorn import (
     Volume,
 )
 from controller.model.longhorn_settings import LONGHORN_NAMES
-from controller.model.reader import Raw, text_at
+from controller.model.reader import Raw
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 from controller.plan.complaints import InputError, Notes, nearest
 from controller.plan.fields import check_fields, unknown_words
@@ -62,10 +63,6 @@ class _Kind(NamedTuple):
     put: Callable[[World, str, Any], object] | None = None
 
 
-def _setting_value(raw: Raw) -> str:
-    return text_at(raw, "", "value")
-
-
 _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     LONGHORN: {
         "Node": _Kind("nodes", parse.node_facts, World.put_node),
@@ -75,7 +72,7 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "InstanceManager": _Kind("instance_managers", parse.instance_manager_facts, World.put_instance_manager),
         "Volume": _Kind("volumes", parse.volume_facts, World.put_volume),
         "Replica": _Kind("replicas", parse.replica_facts, World.put_replica),
-        "Setting": _Kind("settings", _setting_value),
+        "Setting": _Kind("settings", setting_value),
     },
     "storage.k8s.io/v1": {"StorageClass": _Kind("classes", parse.class_facts, World.put_class)},
     "v1": {

@@ -326,6 +326,15 @@ def file_system_limit(data_engine: str, filesystem: str) -> int | None:
     return XFS_LIMIT_BYTES if filesystem == "xfs" else None
 
 
+def check_file_system(disk: Disk, data_engine: str, size_bytes: int) -> Rejection | None:
+    """Why a volume of that size is too large for the disk's file system."""
+    limit = file_system_limit(data_engine, disk.filesystem)
+    if limit is None or size_bytes < limit:
+        return None
+    text = f"{bytes_text(size_bytes)} is not below {bytes_text(limit)}, the limit of {disk.filesystem}"
+    return Rejection(Reason.INCOMPATIBLE_SIZE, f"{disk.name}: {text}")
+
+
 def check_disk_kind(disk: Disk | DiskRoom, needs: DiskNeeds, size_bytes: int, space: SpacePolicy) -> Reason | None:
     """Why that kind of disk never takes such a volume: its type, file system or tags."""
     if disk.type != disk_type_of(needs.data_engine):
@@ -394,24 +403,14 @@ def check_disk_for(
     if rejection is not None:
         return rejection
     reason = check_disk_kind(disk, needs, size_bytes, space)
-    if reason is not None:
-        return Rejection(reason, _kind_message(disk, needs, size_bytes, reason))
-    return check_disk_space(disk, size_bytes, required_bytes, scheduled_bytes, space)
-
-
-def _kind_message(disk: Disk, needs: DiskNeeds, size_bytes: int, reason: Reason) -> str:
     if reason is Reason.DISK_TYPE:
-        return (
-            f"{disk.name}: is a {disk.type} disk; {needs.data_engine} volumes need a "
-            f"{disk_type_of(needs.data_engine)} disk"
-        )
-    if reason is Reason.INCOMPATIBLE_SIZE:
-        limit = file_system_limit(needs.data_engine, disk.filesystem)
-        return (
-            f"{disk.name}: {bytes_text(size_bytes)} is not below {bytes_text(limit or 0)}, the limit of "
-            f"{disk.filesystem}"
-        )
-    return f"{disk.name}: {_tag_numbers(disk.tags, needs, is_node=False)}"
+        wanted = f"{needs.data_engine} volumes need a {disk_type_of(needs.data_engine)} disk"
+        return Rejection(reason, f"{disk.name}: is a {disk.type} disk; {wanted}")
+    if reason is Reason.DISK_TAGS:
+        return Rejection(reason, f"{disk.name}: {_tag_numbers(disk.tags, needs, is_node=False)}")
+    return check_file_system(disk, needs.data_engine, size_bytes) or check_disk_space(
+        disk, size_bytes, required_bytes, scheduled_bytes, space
+    )
 
 
 # Rooms: the same rules, with what does not depend on the volume worked out beforehand

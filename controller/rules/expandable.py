@@ -17,9 +17,8 @@ from enum import StrEnum
 from typing import Final
 
 from controller.model.longhorn import Disk, Replica, Volume
-from controller.model.quantity import bytes_text
 from controller.model.versions import Behaviour
-from controller.rules.eligibility import file_system_limit
+from controller.rules.eligibility import check_file_system
 from controller.rules.reasons import Reason, Rejection
 
 STEADY: Final = frozenset({"attached", "detached", ""})
@@ -123,10 +122,8 @@ def _unscheduled(case: GrowthCase) -> str:
 
 def _of_disks(case: GrowthCase) -> Iterator[Unexpandable]:
     for node, disk in case.disks:
-        limit = file_system_limit(case.volume.needs.data_engine, disk.filesystem)
-        if limit is not None and case.new_bytes >= limit:
-            text = f"{bytes_text(case.new_bytes)} is not below {bytes_text(limit)}, the limit of {disk.filesystem}"
-            rejection = Rejection(Reason.INCOMPATIBLE_SIZE, f"{disk.name}: {text}")
+        rejection = check_file_system(disk, case.volume.needs.data_engine, case.new_bytes)
+        if rejection is not None:
             yield Unexpandable(Lasting.NEVER, rejection, node, disk.name)
         if not disk.ready:
             rejection = Rejection(Reason.DISK_NOT_READY, f"{disk.name}: the disk is not ready")

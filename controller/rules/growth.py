@@ -8,6 +8,7 @@ here: what is admitted stays admitted for every smaller growth.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -99,7 +100,8 @@ def plan_expansion(
     only for space."""
     own = tuple(replicas)
     is_growth = new_bytes > volume.size_bytes
-    counts, shared = _replicas_by_disk(own), shared_disk_uuids(nodes.values())
+    counts = Counter((one.node, one.disk_uuid) for one in own if one.node)  # failed ones included
+    shared = shared_disk_uuids(nodes.values())
     disks, found = [], []
     room: int | None = None  # what each replica may grow by
     for (node, uuid), count in sorted(counts.items()):
@@ -199,18 +201,6 @@ def _largest(present_bytes: int, room_bytes: int | None) -> int:
     return max(present_bytes, most // GRANULE_BYTES * GRANULE_BYTES)
 
 
-def _replicas_by_disk(replicas: Iterable[Replica]) -> dict[tuple[str, str], int]:
-    """How many placed replicas, failed ones included, lie on which disk."""
-    found: dict[tuple[str, str], int] = {}
-    for replica in replicas:
-        if replica.node:
-            key = (replica.node, replica.disk_uuid)
-            found[key] = found.get(key, 0) + 1
-    return found
-
-
 def _disk_of(nodes: Mapping[str, LonghornNode], node: str, uuid: str) -> Disk | None:
-    facts = nodes.get(node)
-    if facts is None or not uuid:
-        return None
-    return next((disk for disk in facts.disks if disk.uuid == uuid), None)
+    disks = nodes[node].disks if uuid and node in nodes else ()
+    return next((disk for disk in disks if disk.uuid == uuid), None)

@@ -1,4 +1,5 @@
-"""Which of its candidates Longhorn prefers: a prediction, and a score; exact agreement is impossible.
+"""Which of its candidates Longhorn prefers: a prediction, and a score; exact agreement is impossible. And what follows
+where its volume controller has one replica after the other placed in one pass.
 
 Longhorn takes the node that leaves the usable bytes of all nodes most even (their spread over their mean, once the
 replica is taken from one of them), and then the node's disk that leaves those of all disks most even. The one with the
@@ -11,11 +12,38 @@ decide, so that replicas spread, and then the names. Sources: `scheduler/replica
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 from controller.model.versions import NEWEST, Behaviour
-from controller.rules.candidates import Candidate
+from controller.rules.candidates import Candidate, Candidates, PlacementView, find_candidates
 from controller.rules.locality import Reach, locality_of
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementStep:
+    """The placement of one replica: every disk that Longhorn may choose, and the one that it is predicted to choose."""
+
+    replica: str
+    search: Candidates
+    preferred: tuple[Candidate, ...]  # what the choice is narrowed to: the attach node, for best-effort
+    scheduled: Candidate | None
+
+
+def schedule_replicas(view: PlacementView, volume: Volume, replicas: Iterable[Replica]) -> tuple[PlacementStep, ...]:
+    """Place `replicas` in that order. Later ones see the earlier picks; the disks' figures stay as they are."""
+    known = {replica.name: replica for replica in view.replicas}
+    steps = []
+    for asked in replicas:
+        replica = known.setdefault(asked.name, asked)  # its place as well, if it got one before
+        seen = replace(view, replicas=tuple(known.values()))
+        search = find_candidates(seen, volume, replica)
+        narrowed = prefer_attach_node(search.candidates, volume, seen.replicas, view.behaviour)
+        choice = preferred(narrowed, view.nodes, replica.size_bytes or volume.size_bytes, view.behaviour)
+        steps.append(PlacementStep(replica.name, search, narrowed, choice))
+        if choice is not None:
+            known[replica.name] = replace(replica, node=choice.node, disk_uuid=choice.uuid)
+    return tuple(steps)
 
 
 def usable_bytes(disk: Disk) -> int:

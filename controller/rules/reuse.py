@@ -27,10 +27,9 @@ RECHECK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """The failed replica that is brought back, or None; all that qualified; why the others did not, by their names."""
+    """The failed replica that is brought back, or None; why others did not qualify, by their names."""
 
     replica: Replica | None
-    reusable: tuple[Replica, ...] = ()
     refusals: tuple[Refusal, ...] = ()
 
 
@@ -49,7 +48,7 @@ def find_reusable(view: PlacementView, volume: Volume, hard_node_affinity: str =
         else:
             refusals.append(Refusal(replica.node, "", rejection))
     if not able:
-        return Reuse(None, (), tuple(refusals))
+        return Reuse(None, tuple(refusals))
     search = CandidateSearch(
         view,
         volume,
@@ -59,10 +58,10 @@ def find_reusable(view: PlacementView, volume: Volume, hard_node_affinity: str =
     )
     found = search.run()
     places = {(entry.node, entry.uuid) for entry in found.candidates}
-    within = tuple(replica for replica in able if (replica.node, replica.disk_uuid) in places)
+    within = (replica for replica in able if (replica.node, replica.disk_uuid) in places)
     refusals += [entry for entry in found.refusals if entry.rejection.reason is not Reason.NOT_REUSABLE]
     latest = max(within, key=lambda replica: (utc_time(replica.failed_at), replica.name), default=None)
-    return Reuse(latest, within, tuple(refusals))
+    return Reuse(latest, tuple(refusals))
 
 
 def check_reusable(

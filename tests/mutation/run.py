@@ -52,8 +52,8 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "controller.rules.candidates": _PLACING,
     "controller.rules.affinity": (*_PLACING, _CHOOSE, _LEGAL),
     "controller.rules.reuse": (_REUSE,),
-    "controller.rules.schedule": (_PREFERENCE, _CASES, _CANDIDATES),
-    "controller.rules.preference": (_PREFERENCE, _CASES),
+    "controller.rules.preference": (_PREFERENCE, _CASES, _CANDIDATES),
+    "controller.rules.locality": ("unit/rules/test_locality", "unit/rules/test_demand"),
     "controller.rules.growth": ("unit/allocator/test_expansion",),
     "controller.allocator.choose.packing": _PACKING,
     "controller.allocator.choose.pod_fit": (

@@ -10,8 +10,7 @@ from typing import Any
 from controller.model.longhorn import LonghornNode
 from controller.model.versions import Behaviour
 from controller.rules.candidates import Candidate
-from controller.rules.preference import preferred, usable_bytes
-from controller.rules.schedule import PlacementStep, schedule_replicas
+from controller.rules.preference import PlacementStep, preferred, schedule_replicas, usable_bytes
 from tests.unit.allocator.placing import disk, node, replica, view, volume
 
 
