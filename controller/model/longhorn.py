@@ -125,13 +125,13 @@ class Volume:
     data_locality: str
     access_mode: str
     migratable: bool
-    node_id: str  # where it should be attached; "" while detached
-    state: str
-    robustness: str
-    scheduled: bool | None  # the condition `Scheduled`; None while it is missing or unknown
-    needs: DiskNeeds
-    soft_anti_affinity: str  # several replicas on a node: "enabled", "disabled", or "ignored" for the setting
-    deleting: bool
+    node_id: str = ""  # where it should be attached; "" while detached
+    state: str = ""
+    robustness: str = ""
+    scheduled: bool | None = None  # the condition `Scheduled`; None while it is missing or unknown
+    needs: DiskNeeds = DEFAULT_NEEDS
+    soft_anti_affinity: str = "ignored"  # replicas on a node: "enabled", "disabled", or "ignored" for the setting
+    deleting: bool = False
     version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
     zone_soft_anti_affinity: str = "ignored"
     disk_soft_anti_affinity: str = "ignored"
@@ -168,15 +168,15 @@ class Replica:
     name: str
     volume: str
     size_bytes: int
-    node: str
-    disk_uuid: str
-    hard_node_affinity: str
-    active: bool
-    healthy_at: str
-    failed_at: str
-    eviction_requested: bool
-    rebuild_retry_count: int
-    deleting: bool
+    node: str = ""
+    disk_uuid: str = ""
+    hard_node_affinity: str = ""
+    active: bool = True
+    healthy_at: str = ""
+    failed_at: str = ""
+    eviction_requested: bool = False
+    rebuild_retry_count: int = 0
+    deleting: bool = False
     image: str = ""  # the engine image
     data_engine: str = "v1"
     backing_image: str = ""

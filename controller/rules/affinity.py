@@ -64,13 +64,25 @@ class Usage:
     evicting_zones: frozenset[str]
 
     @classmethod
-    def of(cls, replicas: Iterable[Replica], nodes: Mapping[str, LonghornNode]) -> Usage:
-        """By the replicas given, of which only those on `nodes` count."""
+    def of(
+        cls,
+        volume: Volume,
+        replicas: Iterable[Replica],
+        nodes: Mapping[str, LonghornNode],
+        settings: LonghornSettings,
+        now_utc: datetime | None,
+        *,
+        ignore_failed: bool = False,
+    ) -> Usage:
+        """By the volume's `replicas` on `nodes`. Those on their way out do not count, nor failed ones that stay so, or
+        once another is due in their place."""
+        ignore_failed = ignore_failed or is_replacement_due(volume, settings, now_utc)
         by_node: dict[str, bool] = {}
         by_zone: dict[str, bool] = {}
         for replica in replicas:
             node = nodes.get(replica.node)
-            if node is not None:
+            is_lost = replica.failed_at and (ignore_failed or not replica.is_potentially_reusable)
+            if node is not None and not replica.deleting and not is_lost:
                 by_node[node.name] = by_node.get(node.name, True) and replica.eviction_requested
                 by_zone[node.zone] = by_zone.get(node.zone, True) and replica.eviction_requested
         return cls(
@@ -88,17 +100,6 @@ def is_replacement_due(volume: Volume, settings: LonghornSettings, now_utc: date
         return False
     waited = (now_utc - utc_time(volume.last_degraded_at)).total_seconds()
     return waited >= settings.replenishment_wait_seconds
-
-
-def counted_replicas(replicas: Iterable[Replica], *, ignore_failed: bool, replacement_due: bool) -> list[Replica]:
-    """The replicas that make their node and zone used."""
-    return [
-        replica
-        for replica in replicas
-        if replica.node
-        and not replica.deleting
-        and not (replica.failed_at and (ignore_failed or replacement_due or not replica.is_potentially_reusable))
-    ]
 
 
 def groups_of_nodes(

@@ -23,16 +23,7 @@ from controller.model.longhorn import (
 )
 from controller.model.versions import Behaviour
 from controller.model.workload import KubeNode
-from controller.rules.affinity import (
-    Affinity,
-    Try,
-    Usage,
-    clone_sources,
-    counted_replicas,
-    disks_with_replicas,
-    groups_of_nodes,
-    is_replacement_due,
-)
+from controller.rules.affinity import Affinity, Try, Usage, clone_sources, disks_with_replicas, groups_of_nodes
 from controller.rules.eligibility import (
     NO_ENGINES,
     Engines,
@@ -166,16 +157,12 @@ def sources_of(view: PlacementView, volume: Volume, replica: Replica) -> list[Re
 
 
 def reopened_nodes(
-    usage: Usage,
-    nodes: Mapping[str, LonghornNode],
-    affinity: Affinity,
-    settings: LonghornSettings,
-    behaviour: Behaviour,
+    usage: Usage, nodes: Mapping[str, LonghornNode], affinity: Affinity, settings: LonghornSettings
 ) -> frozenset[str]:
     """Used nodes that count as unused, because auto-balance may move a replica within them."""
     if not affinity.balances:
         return frozenset()
-    if behaviour.balance_opens_used_nodes:
+    if settings.behaviour.balance_opens_used_nodes:
         return usage.nodes
     percentage = settings.disk_pressure_pct
     return frozenset(
@@ -205,14 +192,10 @@ class CandidateSearch:
         self._space = view.settings.space
         self._affinity = Affinity.of(volume, view.settings)
         self._shared = shared_disk_uuids(view.nodes.values())
-        self._holding = disks_with_replicas(view.replicas, ignore_failed=reusable is not None)
-        self._usage = Usage.of(self._counted(), nodes)
+        is_back = reusable is not None
+        self._holding = disks_with_replicas(view.replicas, ignore_failed=is_back)
+        self._usage = Usage.of(volume, view.replicas, nodes, view.settings, view.now_utc, ignore_failed=is_back)
         self.refusals: dict[tuple[str, str], Rejection] = {}
-
-    def _counted(self) -> list[Replica]:
-        view = self._view
-        due = is_replacement_due(self._volume, view.settings, view.now_utc)
-        return counted_replicas(view.replicas, ignore_failed=self._reusable is not None, replacement_due=due)
 
     def run(self) -> Candidates:
         """Try group after group; the first that yields a disk decides."""
@@ -231,10 +214,8 @@ class CandidateSearch:
                 tagged[name] = node
             else:
                 self.refusals[name, ""] = rejection
-        return groups_of_nodes(self._nodes, tagged, self._usage, self._affinity, self._reopened())
-
-    def _reopened(self) -> frozenset[str]:
-        return reopened_nodes(self._usage, self._nodes, self._affinity, self._view.settings, self._view.behaviour)
+        reopened = reopened_nodes(self._usage, self._nodes, self._affinity, self._view.settings)
+        return groups_of_nodes(self._nodes, tagged, self._usage, self._affinity, reopened)
 
     def _disks_of(self, nodes: Iterable[LonghornNode]) -> list[Candidate]:
         """The disks of `nodes` that hold the replica, after the anti-affinity among all of them."""

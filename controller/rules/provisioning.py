@@ -88,10 +88,6 @@ def new_volume(claim: Claim, storage_class: StorageClass, lookup: Lookup, settin
         data_locality=given.get("dataLocality") or settings.default_data_locality,
         access_mode="rwx" if is_shared else "rwo",
         migratable=is_shared and _flag(given, "migratable"),
-        node_id="",
-        state="",
-        robustness="",
-        scheduled=None,
         needs=DiskNeeds(
             node_selector=_selector(given, "nodeSelector"),
             disk_selector=_selector(given, "diskSelector"),
@@ -100,7 +96,6 @@ def new_volume(claim: Claim, storage_class: StorageClass, lookup: Lookup, settin
         soft_anti_affinity=_softness(given, "replicaSoftAntiAffinity", engine, settings),
         zone_soft_anti_affinity=_softness(given, "replicaZoneSoftAntiAffinity", engine, settings),
         disk_soft_anti_affinity=_softness(given, "replicaDiskSoftAntiAffinity", engine, settings),
-        deleting=False,
         auto_balance=given.get("replicaAutoBalance") or "ignored",
         clone_mode=given.get("cloneMode", ""),
         data_source=given.get("dataSource") or (f"{VOLUME_SOURCE}{source.name}" if source is not None else ""),

@@ -21,13 +21,7 @@ from controller.allocator.world.world import World
 from controller.model.longhorn import Disk, Replica, Volume
 from controller.model.places import MOST_BYTES, Place
 from controller.model.quantity import bytes_text
-from controller.rules.affinity import (
-    Affinity,
-    Try,
-    Usage,
-    counted_replicas,
-    is_replacement_due,
-)
+from controller.rules.affinity import Affinity, Try, Usage
 from controller.rules.candidates import Candidate, PlacementView, check_search, needs_of, reached_nodes
 from controller.rules.eligibility import check_disk_kind, check_disk_state, check_node_for
 from controller.rules.preference import narrows_to_attach_node
@@ -217,8 +211,7 @@ class BesideOthers:
         node, affinity = view.nodes[replica.node], Affinity.of(volume, view.settings)
         disk = next(one for one in node.disks if one.uuid == replica.disk_uuid)
         others = [one for one in view.replicas if one.name != replica.name]
-        due = is_replacement_due(volume, view.settings, view.now_utc)
-        usage = Usage.of(counted_replicas(others, ignore_failed=False, replacement_due=due), view.nodes)
+        usage = Usage.of(volume, others, view.nodes, view.settings, view.now_utc)
         needs, space = needs_of(volume, replica, view.backing_image), view.settings.space
         ignores_tags = affinity.shares_nodes and node.name in usage.nodes  # as in the last step of its search
         rejection = check_node_for(node, needs, space, with_tags=not ignores_tags) or check_disk_state(disk)

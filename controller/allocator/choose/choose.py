@@ -23,15 +23,7 @@ from controller.allocator.choose.wanted import Taken, Wanted, asked_of, image_by
 from controller.allocator.world.world import World
 from controller.model.longhorn import LonghornNode
 from controller.model.places import Place
-from controller.rules.affinity import (
-    Affinity,
-    Try,
-    Usage,
-    counted_replicas,
-    disks_with_replicas,
-    groups_of_nodes,
-    is_replacement_due,
-)
+from controller.rules.affinity import Affinity, Try, Usage, disks_with_replicas, groups_of_nodes
 from controller.rules.candidates import PlacementView, check_search, needs_of, reopened_nodes, sources_of
 from controller.rules.eligibility import unlisted_bytes
 from controller.rules.preference import narrows_to_attach_node
@@ -126,9 +118,8 @@ class _Search:
         """The tries in their order, each with its nodes, whether they may be chosen or not."""
         view, volume = self._view, self._wanted.volume
         nodes, tagged = self._bound(self._shelf.nodes), self._bound(self._shelf.tagged)
-        due = is_replacement_due(volume, view.settings, view.now_utc)
-        usage = Usage.of(counted_replicas(view.replicas, ignore_failed=False, replacement_due=due), nodes)
-        reopened = reopened_nodes(usage, nodes, self._affinity, view.settings, view.behaviour)
+        usage = Usage.of(volume, view.replicas, nodes, view.settings, view.now_utc)
+        reopened = reopened_nodes(usage, nodes, self._affinity, view.settings)
         return groups_of_nodes(nodes, tagged, usage, self._affinity, reopened)
 
     def _bound(self, nodes: dict[str, LonghornNode]) -> dict[str, LonghornNode]:

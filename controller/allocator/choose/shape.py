@@ -12,15 +12,7 @@ from controller.allocator.choose.wanted import image_bytes
 from controller.allocator.world.world import World
 from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode
 from controller.model.places import Place
-from controller.rules.affinity import (
-    Affinity,
-    Try,
-    Usage,
-    counted_replicas,
-    disks_with_replicas,
-    groups_of_nodes,
-    is_replacement_due,
-)
+from controller.rules.affinity import Affinity, Try, Usage, disks_with_replicas, groups_of_nodes
 from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import (
     EXT_LIMIT_BYTES,
@@ -121,9 +113,8 @@ def _try_on(
     replicas = [replica for replica in world.replicas_of(demand.volume).values() if replica.node == node.name]
     if not replicas:
         return Try.NEW_ZONE if has_tags else None
-    due = is_replacement_due(demand.facts, world.settings, now_utc)
     nodes = {node.name: node}
-    usage = Usage.of(counted_replicas(replicas, ignore_failed=False, replacement_due=due), nodes)
+    usage = Usage.of(demand.facts, replicas, nodes, world.settings, now_utc)
     affinity = Affinity.of(demand.facts, world.settings)
     for attempt, group in groups_of_nodes(nodes, nodes if has_tags else {}, usage, affinity, frozenset()):
         if group:
