@@ -66,14 +66,9 @@ def reason_of(rejection: Rejection | None) -> Reason | None:
 @pytest.mark.parametrize(
     ("facts", "policy", "size", "required", "expected"),
     [
-        pytest.param(disk(0, 5), space(), 0, 0, Reason.TOO_FULL, id="nothing at all"),
         pytest.param(disk(10, 0), space(), 0, 0, Reason.TOO_FULL, id="nothing available"),
         pytest.param(disk(100, 60), space(least=25), 0, 35, Reason.TOO_FULL, id="copying down to the minimum"),
-        pytest.param(disk(100, 60), space(least=25), 0, 34, None, id="copying to a byte above it"),
-        pytest.param(disk(100, 100, scheduled=60), space(), 40, 0, None, id="filled exactly"),
         pytest.param(disk(100, 100, scheduled=60), space(), 41, 0, Reason.INSUFFICIENT_STORAGE, id="a byte too many"),
-        pytest.param(disk(100, 100, reserved=101), space(), 0, 0, Reason.INSUFFICIENT_STORAGE, id="negative limit"),
-        pytest.param(disk(100, 100), space(over=0), 0, 0, None, id="nothing fits into nothing"),
         pytest.param(disk(ODD, ODD), space(least=100), 0, 0, None, id="a byte above the blurred minimum"),
         pytest.param(disk(ODD, ODD - 1), space(least=100), 0, 0, Reason.TOO_FULL, id="at the blurred minimum"),
     ],
@@ -117,10 +112,7 @@ BIG = 2**62
     ("facts", "needs", "size", "expected"),
     [
         pytest.param(disk(9, 9), V1, 1, None, id="plain"),
-        pytest.param(disk(9, 9, allow_scheduling=False), V1, 1, Reason.DISK_UNSCHEDULABLE, id="not allowed"),
-        pytest.param(disk(9, 9, eviction_requested=True), V1, 1, Reason.DISK_UNSCHEDULABLE, id="evicting"),
         pytest.param(disk(9, 9, schedulable=False), V1, 1, Reason.DISK_UNSCHEDULABLE, id="condition"),
-        pytest.param(disk(9, 9, ready=False), V1, 1, None, id="Ready is not asked"),
         pytest.param(disk(9, 9, uuid=""), V1, 1, Reason.DISK_UNSCHEDULABLE, id="no UUID yet"),
         pytest.param(disk(9, 9, type="block"), V1, 1, Reason.DISK_TYPE, id="v1 on block"),
         pytest.param(disk(9, 9), V2, 1, Reason.DISK_TYPE, id="v2 on a file system"),
@@ -233,13 +225,10 @@ def manager(engine: str = "v1", image: str = "im:1", state: str = "running", **o
 @pytest.mark.parametrize(
     ("needs", "engines", "is_ready"),
     [
-        pytest.param(DiskNeeds(engine_image="e:1"), Engines(), True, id="no object of their kind"),
         pytest.param(DiskNeeds(), Engines.of([image()], None), True, id="any image, while its own is unknown"),
         pytest.param(DiskNeeds(), Engines.of([image(nodes=())], None), False, id="no image is there"),
         pytest.param(DiskNeeds(engine_image="e:1"), Engines.of([], None), False, id="its image is unknown"),
-        pytest.param(DiskNeeds(), Engines.of(None, [manager()]), True, id="a manager runs"),
         pytest.param(DiskNeeds(), Engines.of(None, [manager(type="engine")]), False, id="one for engines alone"),
-        pytest.param(DiskNeeds(), Engines.of(None, [manager(node="n2")]), False, id="on another node"),
     ],
 )
 def test_engines(needs: DiskNeeds, engines: Engines, is_ready: bool) -> None:
