@@ -8,8 +8,9 @@ character tells, whatever Longhorn's version.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, Final
 
 from controller.model.longhorn import DATA_LOCALITIES, LonghornSettings, SpacePolicy
@@ -126,48 +127,32 @@ def longhorn_settings(
     running release is among them: without its Setting it is not known.
     """
     last = previous or LonghornSettings()
-    read = _Reader(values, last)
-    for name, (field, parse) in _PLAIN.items():
-        read.plain(name, field, parse)
-    if FAST_REBUILD not in values:
-        read.plain(FAST_REBUILD_V2, "fast_rebuild_v2", parse_flag)
-    for name, (field, parse, missing) in _BY_ENGINE.items():
-        read.by_engine(name, field, parse, missing)
-    space = {key: value for key, value in read.found.items() if key in _SPACE_FIELDS}
-    other = {key: value for key, value in read.found.items() if key not in _SPACE_FIELDS}
-    other["behaviour"] = behaviour_of(values.get(VERSION_SETTING))
-    return replace(LonghornSettings(), space=replace(SpacePolicy(), **space), **other), tuple(read.problems)
-
-
-class _Reader:
-    """Collects the fields of the settings, and what is wrong with the values."""
-
-    def __init__(self, values: Mapping[str, str], last: LonghornSettings) -> None:
-        self._values, self._last = values, last
-        self.found: dict[str, Any] = {}
-        self.problems: list[SettingProblem] = []
-
-    def plain(self, name: str, field: str, parse: Callable[[str], object]) -> None:
-        if name not in self._values:
-            return
+    found, problems = dict[str, Any](), list[SettingProblem]()
+    for name, field, parse in _rows(values):
         try:
-            self.found[field] = parse(self._values[name])
+            found[field] = parse(values[name])
         except ValueError as error:
-            owner = self._last.space if field in _SPACE_FIELDS else self._last
-            self.found[field] = getattr(owner, field)
-            self._complain(name, error)
+            found[field] = getattr(last.space if field in _SPACE_FIELDS else last, field)
+            problem = SettingProblem(name, values[name][:80], str(error))
+            problems += [problem] if problem not in problems else []
+    space = {key: value for key, value in found.items() if key in _SPACE_FIELDS}
+    other = {key: value for key, value in found.items() if key not in _SPACE_FIELDS}
+    other["behaviour"] = behaviour_of(values.get(VERSION_SETTING))
+    return replace(LonghornSettings(), space=replace(SpacePolicy(), **space), **other), tuple(problems)
 
-    def by_engine(self, name: str, field: str, parse: Callable[[str], object], missing: object) -> None:
-        for engine in _ENGINES if name in self._values else ():
-            key = f"{field}_{engine}"
-            try:
-                text = per_engine(self._values[name], engine)
-                self.found[key] = missing if text is None else parse(text)
-            except ValueError as error:
-                self.found[key] = getattr(self._last, key)
-                self._complain(name, error)
 
-    def _complain(self, name: str, error: ValueError) -> None:
-        entry = SettingProblem(name, self._values[name][:80], str(error))
-        if entry not in self.problems:
-            self.problems.append(entry)
+def _rows(values: Mapping[str, str]) -> Iterator[tuple[str, str, Callable[[str], object]]]:
+    """Of those that are there: the Setting's name, the field, and how its value is read."""
+    for name, (field, parse) in _PLAIN.items():
+        if name in values:
+            yield name, field, parse
+    if FAST_REBUILD_V2 in values and FAST_REBUILD not in values:
+        yield FAST_REBUILD_V2, "fast_rebuild_v2", parse_flag
+    for name, (field, parse, missing) in _BY_ENGINE.items():
+        for engine in _ENGINES if name in values else ():
+            yield name, f"{field}_{engine}", partial(_of_engine, engine, parse, missing)
+
+
+def _of_engine(engine: str, parse: Callable[[str], object], missing: object, text: str) -> object:
+    value = per_engine(text, engine)
+    return missing if value is None else parse(value)

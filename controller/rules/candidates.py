@@ -108,30 +108,24 @@ def find_candidates(
     rejection = check_search(volume, replica, view.backing_image)
     if rejection is not None:
         return Candidates((), (Refusal("", "", rejection),))
-    needs = needs_of(volume, replica, view.backing_image)
-    nodes, refused, clones = _filter_nodes(view, volume, replica, needs, among)
-    search = CandidateSearch(view, volume, needs, nodes, clones=clones)
-    search.refusals.update(refused)
-    return search.run()
+    return _search_for(view, volume, replica, among).run()
 
 
 def reached_nodes(view: PlacementView, volume: Volume, replica: Replica) -> Set[str]:
     """The nodes that `find_candidates` asks for room as long as none of them has any; the others are out by a rule."""
     if check_search(volume, replica, view.backing_image) is not None:
         return frozenset()
-    needs = needs_of(volume, replica, view.backing_image)
-    nodes, _, _ = _filter_nodes(view, volume, replica, needs)
-    groups = CandidateSearch(view, volume, needs, nodes).groups()
+    groups = _search_for(view, volume, replica).groups()
     return frozenset[str]().union(*(members for _, members in groups))
 
 
-def _filter_nodes(
-    view: PlacementView, volume: Volume, replica: Replica, needs: DiskNeeds, among: Collection[str] | None = None
-) -> tuple[dict[str, LonghornNode], dict[tuple[str, str], Rejection], frozenset[str] | None]:
-    """The nodes that may hold the replica, tags and disks aside; why not the others; a linked clone's only disks."""
-    sources = sources_of(view, volume, replica)
+def _search_for(
+    view: PlacementView, volume: Volume, replica: Replica, among: Collection[str] | None = None
+) -> CandidateSearch:
+    """Over the nodes that may hold the replica, tags and disks aside."""
+    needs, sources = needs_of(volume, replica, view.backing_image), sources_of(view, volume, replica)
     source_nodes = None if sources is None else {source.node for source in sources}
-    nodes, refused = {}, {}
+    nodes, refused = dict[str, LonghornNode](), dict[tuple[str, str], Rejection]()
     for name in sorted(view.nodes if among is None else among):
         node = view.nodes[name]
         rejection = check_node_for(
@@ -148,7 +142,10 @@ def _filter_nodes(
             nodes[name] = node
         else:
             refused[name, ""] = rejection
-    return nodes, refused, None if sources is None else frozenset(source.disk_uuid for source in sources)
+    clones = None if sources is None else frozenset(source.disk_uuid for source in sources)
+    search = CandidateSearch(view, volume, needs, nodes, clones=clones)
+    search.refusals.update(refused)
+    return search
 
 
 def sources_of(view: PlacementView, volume: Volume, replica: Replica) -> list[Replica] | None:
@@ -269,11 +266,9 @@ class CandidateSearch:
 
     def _answer(self, found: Iterable[Candidate], attempt: Try | None) -> Candidates:
         chosen = sorted(found, key=lambda entry: (entry.node, entry.disk))
-        reached = {entry.node for entry in chosen}
         self._refuse_the_rest()
-        for name in reached:
-            self.refusals.pop((name, ""), None)
         for entry in chosen:
+            self.refusals.pop((entry.node, ""), None)
             self.refusals.pop((entry.node, entry.disk), None)
         refusals = tuple(Refusal(node, disk, entry) for (node, disk), entry in sorted(self.refusals.items()))
         return Candidates(tuple(chosen), refusals, attempt)

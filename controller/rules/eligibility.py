@@ -162,16 +162,12 @@ def check_v2(name: str, needs: DiskNeeds, kube_nodes: Mapping[str, KubeNode] | N
 
 def check_topology(node: LonghornNode, needs: DiskNeeds) -> Rejection | None:
     """Why `node` matches none of the volume's topology terms; without terms every node does."""
-    for term in needs.topology:
-        if term.zone in ("", node.zone) and term.region in ("", node.region):
-            return None
-    if not needs.topology:
+    terms = needs.topology
+    if not terms or any(one.zone in ("", node.zone) and one.region in ("", node.region) for one in terms):
         return None
-    return Rejection(
-        Reason.TOPOLOGY,
-        f"{node.name}: zone {node.zone!r}, region {node.region!r} match none of "
-        + ", ".join(f"zone {term.zone!r} region {term.region!r}" for term in needs.topology),
-    )
+    wanted = ", ".join(f"zone {term.zone!r} region {term.region!r}" for term in terms)
+    text = f"{node.name}: zone {node.zone!r}, region {node.region!r} match none of {wanted}"
+    return Rejection(Reason.TOPOLOGY, text)
 
 
 def check_engine(name: str, needs: DiskNeeds, engines: Engines) -> Rejection | None:
