@@ -54,7 +54,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "controller.rules.reuse": (_REUSE,),
     "controller.rules.preference": (_PREFERENCE, _CASES, _CANDIDATES),
     "controller.rules.locality": ("unit/rules/test_locality", "unit/rules/test_demand"),
-    "controller.rules.growth": ("unit/allocator/test_expansion",),
+    "controller.rules.growth": ("unit/allocator/test_expansion", _CASES),
     "controller.allocator.choose.packing": _PACKING,
     "controller.allocator.choose.pod_fit": (
         _POD_FIT,

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from controller.model.longhorn import BackingImage, Replica
-from controller.model.versions import Behaviour
 from controller.model.workload import KubeNode
 from controller.rules.affinity import Try
 from controller.rules.reasons import Reason
@@ -95,15 +94,6 @@ def test_disks_that_share_a_uuid_take_nothing() -> None:
     found = search(view(node("n1"), twin, node("n3")))
     assert ["n3/d1"] == names(found)
     assert {"n1/d1": Reason.DISK_NOT_FOUND, "n2/d1": Reason.DISK_NOT_FOUND} == reasons(found)
-
-
-def test_older_releases_burden_every_disk_of_the_node() -> None:
-    seen = view(
-        node("n1", disk("d1", 300), disk("d2", 199)), replicas=[replica("a", "n1")], settings=flags(node_soft=True)
-    )
-    older = replace(seen, settings=replace(seen.settings, behaviour=Behaviour(counts_fresh_per_node=True)))
-    assert ["n1/d1"] == names(search(older))  # d2 has 99 bytes left; d1 is all that is found, though a twin is there
-    assert {"n1/d2": Reason.INSUFFICIENT_STORAGE} == reasons(search(older))
 
 
 @pytest.mark.parametrize("disk_soft", [False, True])

@@ -1,4 +1,5 @@
-"""Which candidate Longhorn is predicted to take, and several replicas one after the other."""
+"""Which candidate Longhorn is predicted to take, and several replicas one after the other; case by case in
+tests/longhorn_rules."""
 
 from __future__ import annotations
 
@@ -64,26 +65,6 @@ def test_of_choices_that_leave_all_equally_even_the_one_with_the_most_room_is_ta
         10, small, node("n1", disk(size=900)), node("n2", disk(size=950)), node("n3", disk(size=900))
     )
     assert "n1/d2" == choice(10, small, node("n1", disk("d1", size=900), disk("d2", size=950), disk("d3", size=900)))
-
-
-def test_the_node_that_leaves_the_nodes_most_even_is_taken() -> None:
-    assert "n2/d1" == choice(100, node("n1", disk(size=200)), node("n2", disk(size=300)))
-    assert "n1/d1" == choice(100, node("n1", disk(size=300)), node("n2", disk(size=200)))
-
-
-def test_a_nodes_disks_count_together() -> None:
-    """n2 has more in sum, though n1 has the largest disk."""
-    assert "n2/d1" == choice(100, node("n1", disk(size=250)), node("n2", disk("d1", 200), disk("d2", 200)))
-
-
-def test_among_the_nodes_disks_the_one_that_leaves_all_disks_most_even_is_taken() -> None:
-    nodes = node("n1", disk("d1", 300), disk("d2", 500)), node("n2", disk("d1", 490))
-    assert "n1/d2" == choice(100, *nodes)
-
-
-def test_only_what_has_room_is_weighed() -> None:
-    assert "n2/d1" == choice(150, node("n1", disk(size=149)), node("n2", disk(size=150)))
-    assert "n1/d2" == choice(150, node("n1", disk("d1", 149), disk("d2", 150)))
 
 
 def test_what_is_equal_and_what_has_no_room_goes_by_name() -> None:
