@@ -349,20 +349,22 @@ def check_disk_space(
         return no_space(disk)
     minimum = minimal_available(disk, space)
     if wrapped(disk.available_bytes - required_bytes) <= minimum:
-        return Rejection(
-            Reason.TOO_FULL,
-            f"{disk.name}: {bytes_text(disk.available_bytes)} available - {bytes_text(required_bytes)} to copy is not "
-            f"above {minimum_text(disk, minimum, space)}",
-        )
+        left = f"{bytes_text(disk.available_bytes)} available - {bytes_text(required_bytes)} to copy"
+        text = f"{disk.name}: {left} is not above {minimum_text(disk, minimum, space)}"
+        return Rejection(Reason.TOO_FULL, text)
+    return check_limit(disk, size_bytes, scheduled_bytes, wrapped(size_bytes + scheduled_bytes), space)
+
+
+def check_limit(
+    disk: Disk, more_bytes: int, scheduled_bytes: int, total_bytes: int, space: SpacePolicy, what: str = ""
+) -> Rejection | None:
+    """Why the sum of those is more than may be scheduled on the disk. `what`: the further bytes, for the message."""
     limit = provisioning_limit(disk, space)
-    total = wrapped(size_bytes + scheduled_bytes)
-    if total > limit:
-        return Rejection(
-            Reason.INSUFFICIENT_STORAGE,
-            f"{disk.name}: {bytes_text(size_bytes)} + {bytes_text(scheduled_bytes)} scheduled "
-            f"{limit_text(disk, total - limit, limit, space)}",
-        )
-    return None
+    if total_bytes <= limit:
+        return None
+    sums = f"{bytes_text(more_bytes)}{what} + {bytes_text(scheduled_bytes)} scheduled"
+    text = f"{disk.name}: {sums} {limit_text(disk, total_bytes - limit, limit, space)}"
+    return Rejection(Reason.INSUFFICIENT_STORAGE, text)
 
 
 def no_space(disk: Disk) -> Rejection:

@@ -18,6 +18,7 @@ from controller.model.longhorn import Disk, LonghornNode, Replica, SpacePolicy, 
 from controller.model.quantity import bytes_text
 from controller.model.versions import NEWEST, Behaviour
 from controller.rules.eligibility import (
+    check_limit,
     file_system_limit,
     limit_text,
     minimal_available,
@@ -161,19 +162,11 @@ def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: B
             text = f"{text} = {bytes_text(after)}, which {' and '.join(problems)}"
             return Rejection(Reason.PHYSICAL_SPACE, text)
     if disk.available_bytes <= minimum:
-        return Rejection(
-            Reason.TOO_FULL,
-            f"{disk.name}: {bytes_text(disk.available_bytes)} available is not above "
-            f"{minimum_text(disk, minimum, space)}",
-        )
+        left = f"{bytes_text(disk.available_bytes)} available"
+        text = f"{disk.name}: {left} is not above {minimum_text(disk, minimum, space)}"
+        return Rejection(Reason.TOO_FULL, text)
     total = growth_bytes + disk.scheduled_bytes
-    if total > limit:
-        return Rejection(
-            Reason.INSUFFICIENT_STORAGE,
-            f"{disk.name}: {bytes_text(growth_bytes)} growth + {bytes_text(disk.scheduled_bytes)} scheduled "
-            f"{limit_text(disk, total - limit, limit, space)}",
-        )
-    return None
+    return check_limit(disk, growth_bytes, disk.scheduled_bytes, total, space, " growth")
 
 
 def largest_growth(disk: Disk, space: SpacePolicy, behaviour: Behaviour = NEWEST) -> int:

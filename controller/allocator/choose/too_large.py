@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from controller.allocator.world.world import World
 from controller.rules.demand import VolumeDemand
-from controller.rules.eligibility import check_disk_tags, check_node_tags, disk_type_of
+from controller.rules.eligibility import check_disk_kind, check_node_tags
 from controller.rules.growth import most_if_empty
 
 
@@ -34,7 +34,7 @@ def _largest(world: World, demand: VolumeDemand) -> int:
         if not check_node_tags(node.tags, needs, space):
             continue
         for disk in node.disks:
-            if disk.type != disk_type_of(needs.data_engine) or not check_disk_tags(disk.tags, needs, space):
+            if check_disk_kind(disk, needs, 0, space) is not None:
                 continue
             most = most_if_empty(disk, space)
             if most is None:
