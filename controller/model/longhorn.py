@@ -15,8 +15,12 @@ from controller.model.versions import NEWEST, Behaviour
 
 DATA_LOCALITIES: Final = ("disabled", "best-effort", "strict-local")  # the default first; controller/rules/locality.py
 MAX_REBUILD_RETRIES: Final = 5
+DATA_ENGINES: Final = ("v1", "v2")
+SOFT_ANTI_AFFINITY: Final = ("ignored", "enabled", "disabled")  # "ignored" for the setting
 BALANCE_BEST_EFFORT: Final = "best-effort"
+AUTO_BALANCE: Final = ("disabled", "least-effort", BALANCE_BEST_EFFORT)
 LINKED_CLONE: Final = "linked-clone"
+CLONE_MODES: Final = ("full-copy", LINKED_CLONE)
 SHARDED: Final = "sharded"
 
 
@@ -130,13 +134,13 @@ class Volume:
     robustness: str = ""
     scheduled: bool | None = None  # the condition `Scheduled`; None while it is missing or unknown
     needs: DiskNeeds = DEFAULT_NEEDS
-    soft_anti_affinity: str = "ignored"  # replicas on a node: "enabled", "disabled", or "ignored" for the setting
+    soft_anti_affinity: str = "ignored"  # of several replicas on a node
     deleting: bool = False
     version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
     zone_soft_anti_affinity: str = "ignored"
     disk_soft_anti_affinity: str = "ignored"
-    auto_balance: str = "ignored"  # "ignored" for the setting, "disabled", "least-effort", "best-effort"
-    clone_mode: str = ""  # "", "full-copy" or "linked-clone"
+    auto_balance: str = "ignored"  # "ignored" for the setting
+    clone_mode: str = ""  # one of CLONE_MODES, or ""
     data_source: str = ""  # vol://<volume> or snap://<volume>/<snapshot>
     clone_state: str = ""  # status.cloneStatus.state
     backing_image: str = ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Final
 
-from controller.model.longhorn import DATA_LOCALITIES, LonghornSettings, SpacePolicy
+from controller.model.longhorn import AUTO_BALANCE, DATA_ENGINES, DATA_LOCALITIES, LonghornSettings, SpacePolicy
 from controller.model.versions import VERSION_SETTING, behaviour_of
 
 REPLICA_COUNT: Final = "default-replica-count"
@@ -23,7 +23,6 @@ _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1
-_ENGINES: Final = ("v1", "v2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ _PLAIN: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "replica-soft-anti-affinity": ("soft_anti_affinity", parse_flag),
     "replica-zone-soft-anti-affinity": ("zone_soft_anti_affinity", parse_flag),
     "replica-disk-soft-anti-affinity": ("disk_soft_anti_affinity", parse_flag),
-    "replica-auto-balance": ("auto_balance", _choice("disabled", "least-effort", "best-effort")),
+    "replica-auto-balance": ("auto_balance", _choice(*AUTO_BALANCE)),
     "replica-auto-balance-disk-pressure-percentage": ("disk_pressure_pct", _number(_LEAST)),
     "replica-replenishment-wait-interval": ("replenishment_wait_seconds", _number(0)),
     "default-instance-manager-image": ("instance_manager_image", str),
@@ -149,7 +148,7 @@ def _rows(values: Mapping[str, str]) -> Iterator[tuple[str, str, Callable[[str],
     if FAST_REBUILD_V2 in values and FAST_REBUILD not in values:
         yield FAST_REBUILD_V2, "fast_rebuild_v2", parse_flag
     for name, (field, parse, missing) in _BY_ENGINE.items():
-        for engine in _ENGINES if name in values else ():
+        for engine in DATA_ENGINES if name in values else ():
             yield name, f"{field}_{engine}", partial(_of_engine, engine, parse, missing)
 
 

@@ -11,7 +11,11 @@ from collections.abc import Mapping
 
 from controller.model import names
 from controller.model.longhorn import (
+    AUTO_BALANCE,
+    CLONE_MODES,
+    DATA_ENGINES,
     DATA_LOCALITIES,
+    SOFT_ANTI_AFFINITY,
     BackingImage,
     Backup,
     Disk,
@@ -54,10 +58,6 @@ from controller.model.workload import (
 _SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _FINISHED = frozenset({"Succeeded", "Failed"})
 _ACCESS_MODES = ("rwo", "rwop", "rwx")
-_ENGINES = ("v1", "v2")
-_ANTI_AFFINITY = ("ignored", "enabled", "disabled")
-_BALANCE = ("ignored", "disabled", "least-effort", "best-effort")
-_CLONE_MODES = ("full-copy", "linked-clone")
 _LAYOUTS = ("replicated", "sharded")
 # The message of kube-scheduler's plugin NodeResourcesFit about a resource that no node offers: the resource itself, not
 # one with a longer name.
@@ -282,16 +282,16 @@ def volume_facts(raw: Raw) -> Volume:
         needs=DiskNeeds(
             node_selector=texts_at(spec, "spec", "nodeSelector"),
             disk_selector=texts_at(spec, "spec", "diskSelector"),
-            data_engine=choice_at(spec, "spec", "dataEngine", _ENGINES, "v1"),
+            data_engine=choice_at(spec, "spec", "dataEngine", DATA_ENGINES, "v1"),
             topology=_topology(spec),
         ),
-        soft_anti_affinity=choice_at(spec, "spec", "replicaSoftAntiAffinity", _ANTI_AFFINITY, "ignored"),
+        soft_anti_affinity=choice_at(spec, "spec", "replicaSoftAntiAffinity", SOFT_ANTI_AFFINITY, "ignored"),
         deleting=meta.get("deletionTimestamp") is not None,
         version=_version(meta),
-        zone_soft_anti_affinity=choice_at(spec, "spec", "replicaZoneSoftAntiAffinity", _ANTI_AFFINITY, "ignored"),
-        disk_soft_anti_affinity=choice_at(spec, "spec", "replicaDiskSoftAntiAffinity", _ANTI_AFFINITY, "ignored"),
-        auto_balance=choice_at(spec, "spec", "replicaAutoBalance", _BALANCE, "ignored"),
-        clone_mode=choice_at(spec, "spec", "cloneMode", _CLONE_MODES, ""),
+        zone_soft_anti_affinity=choice_at(spec, "spec", "replicaZoneSoftAntiAffinity", SOFT_ANTI_AFFINITY, "ignored"),
+        disk_soft_anti_affinity=choice_at(spec, "spec", "replicaDiskSoftAntiAffinity", SOFT_ANTI_AFFINITY, "ignored"),
+        auto_balance=choice_at(spec, "spec", "replicaAutoBalance", ("ignored", *AUTO_BALANCE), "ignored"),
+        clone_mode=choice_at(spec, "spec", "cloneMode", CLONE_MODES, ""),
         data_source=text_at(spec, "spec", "dataSource"),
         clone_state=text_at(mapping_at(status, "status", "cloneStatus"), "status.cloneStatus", "state"),
         backing_image=text_at(spec, "spec", "backingImage"),
@@ -347,7 +347,7 @@ def replica_facts(raw: Raw) -> Replica:
         rebuild_retry_count=integer_at(spec, "spec", "rebuildRetryCount"),
         deleting=meta.get("deletionTimestamp") is not None,
         image=text_at(spec, "spec", "image"),
-        data_engine=choice_at(spec, "spec", "dataEngine", _ENGINES, "v1"),
+        data_engine=choice_at(spec, "spec", "dataEngine", DATA_ENGINES, "v1"),
         backing_image=text_at(spec, "spec", "backingImage"),
         linked_clone_source=text_at(spec, "spec", "linkedCloneSrcReplicaName"),
         uid=text_at(meta, "metadata", "uid"),
@@ -364,7 +364,7 @@ def backing_image_facts(raw: Raw) -> BackingImage:
         name=text_at(mapping_at(raw, "", "metadata"), "metadata", "name"),
         node_selector=texts_at(spec, "spec", "nodeSelector"),
         disk_selector=texts_at(spec, "spec", "diskSelector"),
-        data_engine=choice_at(spec, "spec", "dataEngine", _ENGINES, "v1"),
+        data_engine=choice_at(spec, "spec", "dataEngine", DATA_ENGINES, "v1"),
         real_size_bytes=integer_at(status, "status", "realSize"),
         size_bytes=integer_at(status, "status", "size"),
         disk_uuids=frozenset(mapping_at(spec, "spec", "diskFileSpecMap")),
@@ -398,7 +398,7 @@ def instance_manager_facts(raw: Raw) -> InstanceManager:
     return InstanceManager(
         name=text_at(meta, "metadata", "name"),
         node=text_at(spec, "spec", "nodeID"),
-        data_engine=choice_at(spec, "spec", "dataEngine", _ENGINES, "v1"),
+        data_engine=choice_at(spec, "spec", "dataEngine", DATA_ENGINES, "v1"),
         image=text_at(spec, "spec", "image"),
         state=text_at(mapping_at(raw, "", "status"), "status", "currentState"),
         type=text_at(spec, "spec", "type") or "aio",

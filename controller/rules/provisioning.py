@@ -14,7 +14,10 @@ from typing import Final, Protocol
 
 from controller.errors import MalformedRequestError
 from controller.model.longhorn import (
+    CLONE_MODES,
+    DATA_ENGINES,
     DATA_LOCALITIES,
+    SOFT_ANTI_AFFINITY,
     BackingImage,
     Backup,
     DiskNeeds,
@@ -32,14 +35,13 @@ MIN_VOLUME_BYTES: Final = 10 * 1024**2
 VOLUME_GRANULE_BYTES: Final = 2 * 1024**2
 MAX_VOLUME_BYTES: Final = 2**63 - VOLUME_GRANULE_BYTES
 _MOST: Final = 20  # copies of a volume
-_SOFTNESS: Final = ("ignored", "enabled", "disabled")
 _CLASS_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "dataLocality": DATA_LOCALITIES,
-    "dataEngine": ("v1", "v2"),
-    "replicaSoftAntiAffinity": _SOFTNESS,
-    "replicaZoneSoftAntiAffinity": _SOFTNESS,
-    "replicaDiskSoftAntiAffinity": _SOFTNESS,
-    "cloneMode": ("full-copy", "linked-clone"),
+    "dataEngine": DATA_ENGINES,
+    "replicaSoftAntiAffinity": SOFT_ANTI_AFFINITY,
+    "replicaZoneSoftAntiAffinity": SOFT_ANTI_AFFINITY,
+    "replicaDiskSoftAntiAffinity": SOFT_ANTI_AFFINITY,
+    "cloneMode": CLONE_MODES,
 }
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CLASS_FLAGS: Final = ("share", "migratable", "encrypted", "disableRevisionCounter")
