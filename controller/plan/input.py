@@ -17,7 +17,14 @@ from controller.model.longhorn import LonghornSettings
 from controller.model.longhorn_settings import LONGHORN_NAMES, longhorn_settings
 from controller.model.reader import Raw, shown, text_at, time_at
 from controller.model.times import utc_time
-from controller.model.versions import NEWEST, OWN_SCHEDULER_CRDS, VERSION_SETTING, behaviour_of, parse_version, support_of
+from controller.model.versions import (
+    NEWEST,
+    OWN_SCHEDULER_CRDS,
+    VERSION_SETTING,
+    behaviour_of,
+    parse_version,
+    support_of,
+)
 from controller.plan.complaints import InputError, Notes, nearest
 from controller.plan.objects import Objects, decode_objects
 

@@ -22,8 +22,9 @@ from controller.plan.input import Document
 from controller.plan.objects import world_of
 from controller.rules.candidates import PlacementView
 from controller.rules.demand import VolumeDemand, demands_of_pod
+from controller.rules.eligibility import Engines
 from controller.rules.growth import plan_expansion
-from controller.rules.schedule import schedule_replicas
+from controller.rules.preference import schedule_replicas
 
 MOST_REPLICAS: Final = 100  # of one question; Longhorn has no more than 20 of a volume
 _MADE_IMAGES: Final = ("download", "export-from-volume")  # data sources of backing images that come with a volume
@@ -78,12 +79,14 @@ class Questions:
             replicas=tuple(own.values()),
             settings=document.settings,
             backing_image=objects.backing_images.get(volume.backing_image),
-            engine_images=tuple(objects.engine_images.values()) or None,
-            instance_managers=tuple(objects.instance_managers.values()) or None,
+            engines=Engines.of(
+                objects.engine_images.values() or None,
+                objects.instance_managers.values() or None,
+                document.settings.instance_manager_image,
+            ),
             kube_nodes=objects.kube_nodes or None,
             source_replicas=self._replicas_of(volume.source_volume),
             now_utc=document.now_utc,
-            behaviour=document.settings.behaviour,
         )
         return {"steps": [encode_step(step) for step in schedule_replicas(view, volume, replicas)]}
 
