@@ -276,7 +276,7 @@ class BurstLeader:
         return self.allocator.score_nodes(f"pod-{pod.name}", names)
 
     def _place_due(self) -> None:
-        for volume, _ in self.allocator.places.take_plans():
+        for volume, _ in self.allocator.places.take_changes().plans:
             self._touch(volume)
         now = self._timeline.now
         due = [name for name, at in self._due_at.items() if at <= now and name not in self._busy]

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from controller.allocator.outcome import ReplicaTurn, TurnStep, Why
-from controller.allocator.plans.plan import Hold, Plan
+from controller.allocator.plans.table import TableChanges
 from controller.clock import Clock
 from controller.errors import NotReadyError
 from controller.model.longhorn import Replica
@@ -60,9 +60,7 @@ class Decides(HearsOfPlaces, Protocol):
     def is_on(self) -> bool: ...
     def turn_of(self, name: str, now_utc: datetime) -> ReplicaTurn: ...
     def unseen_seconds(self) -> float: ...
-    def take_plans(self) -> list[tuple[str, Plan | None]]: ...
-    def take_holds(self) -> list[tuple[str, Hold | None]]: ...
-    def take_freed(self) -> bool: ...
+    def take_changes(self) -> TableChanges: ...
     def take_foreign(self) -> list[Replica]: ...
 
 
@@ -208,14 +206,13 @@ class Placer(Part):
     def store_plans(self) -> None:
         """Hand plans and holds over that have changed. From any thread."""
         with self._handing:
-            # Holds first: what is taken here of a hold that a choice has ended is never without the plans made of it.
-            holds, plans = self._decides.take_holds(), self._decides.take_plans()
+            plans, holds, is_freed = self._decides.take_changes()
             changes = [(hold_key(pod), hold) for pod, hold in holds] + [(plan_key(name), plan) for name, plan in plans]
             self._plans.put(*(entry for _, entry in changes if entry is not None))
             self._plans.remove(*(key for key, entry in changes if entry is None))
         for volume, _ in plans:
             self.unplaced.volume_planned(volume)
-        if self._decides.take_freed():
+        if is_freed:
             self.unplaced.room_came()
 
     def _hear(self, news: News) -> None:

@@ -191,7 +191,7 @@ class WorldProcess:
         self._take_plans()
 
     def _take_plans(self) -> None:
-        holds, changes = self.allocator.places.take_holds(), self.allocator.places.take_plans()
+        changes, holds, _ = self.allocator.places.take_changes()
         if (changes or holds) and not (self._to_store or self._holds_to_store):
             self._timeline.after(COMMIT_SECONDS, self._commit)
         self._to_store.update(changes)

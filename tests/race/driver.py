@@ -144,8 +144,8 @@ class Driver:
     # Plans, holds and places
 
     def store(self, stored: StoredTable) -> None:
-        """In the order of the placer: holds first."""
-        stored.put(self._allocator.places.take_holds(), self._allocator.places.take_plans())
+        plans, holds, _ = self._allocator.places.take_changes()
+        stored.put(holds, plans)
 
     def turn_of(self, replica: str) -> ReplicaTurn:
         return self._allocator.places.turn_of(replica, self._clock.now_utc())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.allocator.plans.plan import NO_PLACES, Hold, Plan, Source
 from controller.model.places import Place
@@ -19,6 +19,15 @@ _NO_DISKS: Final[Mapping[str, int]] = {}
 _NO_HOLDERS: Final[Mapping[str, dict[str, int]]] = {}
 PLANNED: Final = ""  # the holder of a planned place; those of held ones are their pods
 _Disk = tuple[str, str]  # node and UUID
+
+
+class TableChanges(NamedTuple):
+    """Volumes whose stored plans are to change, each with its plan, or None to end it; pods in the same way, with what
+    they hold by an answer. `is_freed`: a place has left a plan, and not for its copy, so that others may have room."""
+
+    plans: list[tuple[str, Plan | None]]
+    holds: list[tuple[str, Hold | None]]
+    is_freed: bool
 
 
 class Table:
@@ -284,21 +293,15 @@ class Table:
         if lent is not None:
             self._changed.add(lent[0].volume)
 
-    def take_changes(self) -> list[tuple[str, Plan | None]]:
-        """The volumes whose plans changed since the last call, each with its plan as it is now, places that are lent
-        included."""
-        changed, self._changed = self._changed, set()
-        return [(volume, self._stored(volume)) for volume in sorted(changed)]
-
-    def take_changed_holds(self) -> list[tuple[str, Hold | None]]:
-        """The pods whose answers changed since the last call, each with what it holds by one now."""
-        changed, self._changed_holds = self._changed_holds, set()
-        return [(pod, self.hold(pod)) for pod in sorted(changed)]
-
-    def take_freed(self) -> bool:
-        """Whether a place has left a plan since the last call, and not for its copy."""
-        freed, self._is_freed = self._is_freed, False
-        return freed
+    def take_changes(self) -> TableChanges:
+        """What changed since the last call, as it is now, places that are lent included."""
+        volumes, pods, is_freed = self._changed, self._changed_holds, self._is_freed
+        self._changed, self._changed_holds, self._is_freed = set(), set(), False
+        plans, holds = (
+            [(name, self._stored(name)) for name in sorted(volumes)],
+            [(uid, self.hold(uid)) for uid in sorted(pods)],
+        )
+        return TableChanges(plans, holds, is_freed)
 
     def _stored(self, volume: str) -> Plan | None:
         plan = self._plans.get(volume)

@@ -31,8 +31,7 @@ from controller.allocator.outcome import How, PlaceWrite, ReplicaTurn, TurnStep,
 from controller.allocator.plans.beside import Beside
 from controller.allocator.plans.given import OwnWrite
 from controller.allocator.plans.journal import Journal
-from controller.allocator.plans.plan import Hold, Plan
-from controller.allocator.plans.table import Table
+from controller.allocator.plans.table import Table, TableChanges
 from controller.allocator.verbs.planning import Planner, bytes_on, split
 from controller.allocator.world.world import World
 from controller.clock import Clock
@@ -114,20 +113,10 @@ class PlaceDecisions:
 
     # Plans
 
-    def take_plans(self) -> list[tuple[str, Plan | None]]:
-        """Volumes whose stored plans are to change, each with its plan, or None to end it. Costs: what changed."""
+    def take_changes(self) -> TableChanges:
+        """What is to be stored since the last call. Costs: what changed."""
         with self._lock:
             return self._table.take_changes()
-
-    def take_holds(self) -> list[tuple[str, Hold | None]]:
-        """Pods whose stored answers are to change, each with its hold, or None to end it. Costs: what changed."""
-        with self._lock:
-            return self._table.take_changed_holds()
-
-    def take_freed(self) -> bool:
-        """Whether a plan has left a disk since the last call, and not for its copy: others may have room there."""
-        with self._lock:
-            return self._table.take_freed()
 
     # What the watch shows
 

@@ -67,10 +67,9 @@ class PlacedCluster(TestCluster):
 
     def plans(self) -> dict[str, list[str]]:
         """The disks that are planned, by volume, as they would be stored; of what changed since the last call."""
-        changes = self.allocator.places.take_plans()
         return {
             volume: sorted(place.disk_uuid for place in plan.places) if plan is not None else []
-            for volume, plan in changes
+            for volume, plan in self.allocator.places.take_changes().plans
         }
 
 

@@ -141,13 +141,13 @@ def test_changes_are_told_once() -> None:
     first, held = plan("v", "n1a"), hold("p", None, w="n2a")
     table.put(first)
     table.put_hold(held)
-    assert ([("v", first)], [("p", held)]) == (table.take_changes(), table.take_changed_holds())
-    assert ([], []) == (table.take_changes(), table.take_changed_holds())
+    assert ([("v", first)], [("p", held)], False) == table.take_changes()
+    assert ([], [], False) == table.take_changes()
     table.put(first)
-    assert [] == table.take_changes()
+    assert [] == table.take_changes().plans
     table.remove("v")
     table.end_hold("p")
-    assert ([("v", None)], [("p", None)]) == (table.take_changes(), table.take_changed_holds())
+    assert ([("v", None)], [("p", None)], True) == table.take_changes()
 
 
 def test_what_was_loaded_is_no_change() -> None:
@@ -156,7 +156,7 @@ def test_what_was_loaded_is_no_change() -> None:
     table.put_hold(hold("p", None, w="n3a"))
     table.load([plan("v", "n2a")])
     assert [0, 10, 0] == taken(table, "n1a", "n2a", "n3a")
-    assert ([], []) == (table.take_changes(), table.take_changed_holds())
+    assert ([], [], False) == table.take_changes()
 
 
 def test_a_place_that_is_being_written_stays_in_what_is_stored() -> None:
@@ -166,12 +166,12 @@ def test_a_place_that_is_being_written_stays_in_what_is_stored() -> None:
     table.take_changes()
     table.lend("r", whole, place("n1a"))
     table.put(plan("v", "n2a"))
-    ((_, stored),) = table.take_changes()
+    ((_, stored),), _, is_freed = table.take_changes()
     assert stored is not None
     assert {"n1a", "n2a"} == {one.disk_uuid for one in stored.places}
-    assert not table.take_freed()
+    assert not is_freed
     table.give_back("r")
-    ((_, stored),) = table.take_changes()
+    ((_, stored),) = table.take_changes().plans
     assert stored is not None
     assert ["n2a"] == [one.disk_uuid for one in stored.places]
 
@@ -180,8 +180,7 @@ def test_a_place_that_leaves_without_its_copy_frees_room() -> None:
     table = Table()
     table.put(plan("v", "n1a"))
     table.put(plan("v", "n2a"))
-    assert table.take_freed()
-    assert not table.take_freed()
+    assert [True, False] == [table.take_changes().is_freed for _ in range(2)]
 
 
 def test_a_copy_of_some_nodes_and_of_all() -> None:

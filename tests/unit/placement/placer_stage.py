@@ -10,6 +10,7 @@ from typing import Any
 
 from controller.allocator.outcome import How, PlaceWrite, ReplicaTurn, TurnStep, Why
 from controller.allocator.plans.plan import Hold, Plan
+from controller.allocator.plans.table import TableChanges
 from controller.errors import SchedulerError
 from controller.kube.resources import LONGHORN_REPLICAS, Resource
 from controller.kube.store import Change
@@ -61,7 +62,6 @@ class ScriptedPlaces:
     ended: list[tuple[str, str, str | None]] = field(default_factory=list)
     plans: dict[str, Plan | None] = field(default_factory=dict)
     holds: dict[str, Hold | None] = field(default_factory=dict)
-    on_take_holds: Callable[[], None] = lambda: None  # what happens right after they were taken
     is_freed: bool = False
     foreign: list[Replica] = field(default_factory=list)  # that others have placed
     late_seconds: float = 0.0
@@ -84,18 +84,10 @@ class ScriptedPlaces:
     def unseen_seconds(self) -> float:
         return self.late_seconds
 
-    def take_freed(self) -> bool:
-        freed, self.is_freed = self.is_freed, False
-        return freed
-
-    def take_plans(self) -> list[tuple[str, Plan | None]]:
-        plans, self.plans = self.plans, {}
-        return list(plans.items())
-
-    def take_holds(self) -> list[tuple[str, Hold | None]]:
-        holds, self.holds = self.holds, {}
-        self.on_take_holds()
-        return list(holds.items())
+    def take_changes(self) -> TableChanges:
+        found = TableChanges(list(self.plans.items()), list(self.holds.items()), self.is_freed)
+        self.plans, self.holds, self.is_freed = {}, {}, False
+        return found
 
     def take_foreign(self) -> list[Replica]:
         foreign, self.foreign = self.foreign, []

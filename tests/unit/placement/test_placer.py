@@ -624,21 +624,6 @@ def test_what_a_choice_makes_of_a_hold_is_handed_over_at_one_time(stage: PlacerS
     assert ([2], {"hold:pod", "plan:v0"}) == (stage.plans.puts, {key for key, _ in stage.plans.changes})
 
 
-def test_nor_is_what_a_choice_leaves_of_a_hold_handed_over_before_the_plan(stage: PlacerStage) -> None:
-    before, after = hold("pod", "n1"), plan("v0")
-
-    def choose() -> None:
-        if stage.decides.holds or stage.plans.changes:
-            return
-        stage.decides.holds, stage.decides.plans = {"pod": before.narrowed("n1")}, {"v0": after}
-
-    stage.decides.holds, stage.decides.on_take_holds = {"pod": before}, choose
-    stage.placer.store_plans()
-    assert [("hold:pod", before), ("plan:v0", after)] == stage.plans.changes
-    stage.placer.store_plans()
-    assert ("hold:pod", before.narrowed("n1")) == stage.plans.changes[-1]
-
-
 def test_none_that_is_handed_over_overtakes_a_later_one(stage: PlacerStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """At a clean stop another thread hands over, too; what it then stores is all there is."""
     put, is_in, may_go_on = stage.plans.put, threading.Event(), threading.Event()
