@@ -31,11 +31,11 @@ from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.choose.search import NodeSearch
 from controller.allocator.plans.plan import Plan
 from controller.allocator.plans.table import Table
-from controller.allocator.verbs.fit import fit_pod
 from controller.allocator.world.world import World
 from controller.model.longhorn import Disk
 from controller.model.places import Place
 from controller.model.workload import KubeNode
+from controller.plan.fit import fit_pod
 from controller.rules.demand import VolumeDemand
 from controller.settings import LiveSettings
 from tests.fakes.builders import GIB, disk, node

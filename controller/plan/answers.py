@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.allocator.verbs.fit import NodeFit
+from controller.plan.fit import NodeFit
 from controller.rules.candidates import Candidate
 from controller.rules.growth import ExpansionPlan, Prospect
 from controller.rules.preference import PlacementStep

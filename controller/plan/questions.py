@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Final
 
 from controller.allocator.plans.table import Table
-from controller.allocator.verbs.fit import GivenPromise, fit_pod, put_promises
 from controller.allocator.world.world import World
 from controller.errors import MalformedRequestError
 from controller.model.longhorn import Replica, Volume
@@ -18,6 +17,7 @@ from controller.model.reader import Raw, integer_at, list_at, mapping_at, shown,
 from controller.model.workload import Pod
 from controller.plan.answers import Json, encode_expansion, encode_fit, encode_step
 from controller.plan.complaints import InputError, Notes
+from controller.plan.fit import GivenPromise, fit_pod, put_promises
 from controller.plan.input import Document
 from controller.plan.objects import world_of
 from controller.rules.candidates import PlacementView

@@ -13,7 +13,6 @@ from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.choose.verdict import LATE, Verdict
 from controller.allocator.choose.wanted import NothingTaken
-from controller.allocator.verbs.fit import GivenPromise, NodeFit, fit_pod
 from controller.allocator.world.world import World
 from controller.model.longhorn import (
     BackingImage,
@@ -23,6 +22,7 @@ from controller.model.longhorn import (
     TopologyTerm,
 )
 from controller.model.workload import KubeNode
+from controller.plan.fit import GivenPromise, NodeFit, fit_pod
 from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import EXT_LIMIT_BYTES
 from controller.rules.reasons import Reason
