@@ -26,7 +26,7 @@ class Starvation:
         """Nodes on which the pod surely fits now; to be asked before the call."""
         world = self._world
         claims = world.claims_of(pod)
-        if world.waiting() or world.driver.keeps_room() or len(claims) < len(pod.volumes):
+        if world.waiting() or world.writing or world.driver.keeps_room() or len(claims) < len(pod.volumes):
             return []
         local = [claim for claim in claims if is_local(world.volume_of(claim))]
         if any(len(world.users_of(claim)) > 1 for claim in local):
