@@ -15,7 +15,7 @@ from typing import Final
 
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.packing import AMPLE_PCT, PACK_STEPS, Budget, Packed, Steps, pack
-from controller.allocator.choose.shape import Shape, is_plain_demand, shape_of
+from controller.allocator.choose.shape import Kinds, Shape, is_plain_demand, shape_of
 from controller.allocator.choose.verdict import (
     BACKING_IMAGE,
     CONTENDED,
@@ -70,6 +70,7 @@ class PodFit:
         self.demands = tuple(demands)
         self.local = [demand for demand in demands if demand.is_local]
         self._known, self._planned = known or {}, planned
+        self._kinds: Kinds = {}
         self.anywhere: PlacesByVolume = {}  # places of the volumes that are bound to no node
         self._beside: Taken = taken  # with these
         self._bound = list[VolumeDemand]()  # those volumes, as they are made when the pod goes to the nodes in question
@@ -248,13 +249,14 @@ class PodFit:
         known = {one.volume: place for one in self.local if (place := self._known_on(name, one.volume)) is not None}
         if not wanted:
             return Judgement(Verdict.SURE, places=known) if known else SURE
-        shape = shape_of(self.world, name, wanted, self.now_utc)
+        shape = shape_of(self.world, name, wanted, self.now_utc, self._kinds)
         found = shape if isinstance(shape, Judgement) else self._judge_shape(shape)
         return replace(found, places={**known, **found.places}) if known and found.is_sure else found
 
     def _known_on(self, name: str, volume: str) -> Place | None:
         """The place on that node that the volume has already."""
-        return next((place for place in self._known.get(volume, ()) if place.node == name), None)
+        places = self._known.get(volume)
+        return next((place for place in places if place.node == name), None) if places else None
 
     def taken_on(self, name: str) -> int:
         """Bytes that others have on that node's disks beside what lies there."""
@@ -277,7 +279,7 @@ class PodFit:
         wanted = self.wanted_on(name)
         if isinstance(wanted, Judgement):
             return wanted
-        return shape_of(self.world, name, wanted, self.now_utc) if wanted else None
+        return shape_of(self.world, name, wanted, self.now_utc, self._kinds) if wanted else None
 
     def _judge_shape(self, shape: Shape) -> Judgement:
         steps = Steps(PACK_STEPS, self.budget)

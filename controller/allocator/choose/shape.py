@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -26,6 +26,7 @@ from controller.rules.eligibility import (
 from controller.rules.reasons import Reason
 
 _NO_DISKS: frozenset[str] = frozenset()
+Kinds = dict[tuple[str, Hashable], Reason | None]  # by volume and kind of disk, why such a disk never takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,10 @@ class Shape:
 
 
 def shape_of(
-    world: World, name: str, wanted: Sequence[VolumeDemand], now_utc: datetime | None = None
+    world: World, name: str, wanted: Sequence[VolumeDemand], now_utc: datetime | None, kinds: Kinds
 ) -> Shape | Judgement:
-    """What `wanted` mean on node `name`; a judgement when a rule other than room, or no disk at all, decides."""
+    """What `wanted` mean on node `name`; a judgement when a rule other than room, or no disk at all, decides. `kinds`
+    is kept for one question, whatever nodes it is about."""
     room = world.room(name)
     if room is None or not world.has_node(name):
         return unsuitable(Reason.NO_LONGHORN_NODE)
@@ -61,7 +63,7 @@ def shape_of(
         reason = check_node_of(world, room, demand, now_utc)
         if reason is not None:
             return unsuitable(reason)
-        found = _item_of(world, room, demand)
+        found = _item_of(world, room, demand, kinds)
         if isinstance(found, Reason):
             return unsuitable(found)
         is_too_full = is_too_full or not found.all_disks
@@ -71,10 +73,10 @@ def shape_of(
     return Shape(room, tuple(wanted), tuple(items))
 
 
-def _item_of(world: World, room: NodeRoom, demand: VolumeDemand) -> Item | Reason:
+def _item_of(world: World, room: NodeRoom, demand: VolumeDemand, kinds: Kinds) -> Item | Reason:
     """The volume's copy on that room's disks; a reason when no disk takes it whatever its room. An item without disks:
     they are below their minimal available space."""
-    found = disks_of(world, room, demand)
+    found = _disks_of(world, room, demand, kinds)
     if isinstance(found, Reason):
         return found
     image = demand.image
@@ -125,28 +127,35 @@ def _try_on(
 # Disks
 
 
-def disks_of(world: World, room: NodeRoom, demand: VolumeDemand) -> tuple[tuple[int, ...], tuple[int, ...]] | Reason:
+def _disks_of(
+    world: World, room: NodeRoom, demand: VolumeDemand, kinds: Kinds
+) -> tuple[tuple[int, ...], tuple[int, ...]] | Reason:
     """The disks of that room that may take a replica of the volume, room aside, by index: those without another one of
     it, and those with one, which Longhorn takes as a last resort. A reason when no disk ever takes it; both empty when
     they are all below their minimal available space."""
     holding = _holding(world, demand)
-    reasons = [_check_disk(world, disk, demand, holding) for disk in room.disks]
-    kinds = [index for index, reason in enumerate(reasons) if reason is None]
-    if not kinds:
+    reasons = [_check_disk(world, disk, demand, holding, kinds) for disk in room.disks]
+    suited = [index for index, reason in enumerate(reasons) if reason is None]
+    if not suited:
         seen = {reason for reason in reasons if reason is not None}
         return seen.pop() if len(seen) == 1 else Reason.NO_USABLE_DISK
-    able = [index for index in kinds if demand.required_bytes < room.disks[index].written_limit_bytes]
+    able = [index for index in suited if demand.required_bytes < room.disks[index].written_limit_bytes]
     if not holding:
         return tuple(able), ()
     clean = tuple(index for index in able if room.disks[index].uuid not in holding)
     return clean, tuple(index for index in able if index not in clean)
 
 
-def _check_disk(world: World, disk: DiskRoom, demand: VolumeDemand, holding: frozenset[str]) -> Reason | None:
+def _check_disk(
+    world: World, disk: DiskRoom, demand: VolumeDemand, holding: frozenset[str], kinds: Kinds
+) -> Reason | None:
     """Why that disk never takes this volume, whatever its room."""
     if demand.clone_disks is not None and disk.uuid not in demand.clone_disks:
         return Reason.LINKED_CLONE
-    reason = check_disk_kind(disk, demand.needs, demand.size_bytes, world.settings.space)
+    key = demand.volume, disk.kind
+    if key not in kinds:
+        kinds[key] = check_disk_kind(disk, demand.needs, demand.size_bytes, world.settings.space)
+    reason = kinds[key]
     return Reason.DISK_ANTI_AFFINITY if reason is None and is_kept_off(world, disk.uuid, demand, holding) else reason
 
 
