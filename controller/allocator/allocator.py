@@ -203,7 +203,7 @@ class Allocator(AllocatorCore):
         volume."""
         with self._changed, self._guarded(due.volume or due.claimant):
             if self._expire_locked(due):
-                self._context_locked().settle_changes()
+                self._context_locked().settle_changes(MOVES_AT_ONCE)
                 self._touch_locked()
 
     def _expire_locked(self, due: Due) -> bool:

@@ -118,7 +118,7 @@ class AllocatorCore(Events):
             self._touch_locked()
         for first in range(0, len(later), CLAIMS_AT_ONCE):
             with self._changed, self._guarded(key):
-                self._resettle_locked(later[first : first + CLAIMS_AT_ONCE])
+                self._resettle_locked(later[first : first + CLAIMS_AT_ONCE], MOVES_AT_ONCE)
         for _ in range(MOST_TURNS):
             with self._changed, self._guarded(key):
                 if not (self._settles and self._world.has_changes):
@@ -138,10 +138,10 @@ class AllocatorCore(Events):
                 self._settler.settle_volume(volume)
             self._resettle_locked([claim.key for claim in claims])
 
-    def _resettle_locked(self, keys: Iterable[str]) -> None:
+    def _resettle_locked(self, keys: Iterable[str], most: int | None = None) -> None:
         context = self._context_locked()
         context.settle_claims(keys)
-        context.settle_changes()
+        context.settle_changes(most)
         self._touch_locked()
 
     def confirm_absent(self, missing: Missing) -> None:

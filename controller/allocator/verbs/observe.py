@@ -120,11 +120,13 @@ class EventContext:
         for name in volumes:
             self.settler.settle_growth(name)
             self.settler.settle_volume(name)
+        is_over = bool(nodes or candidates)
         for name in nodes | candidates:
             self._settle_growing(name)
             if self._check_node(name, most):
                 self.world.look_again_at(name)
-        for volume in self.settler.planner.lost() if nodes or candidates else ():
+                is_over = False
+        for volume in self.settler.planner.lost() if is_over else ():
             self.settler.settle_volume(volume)
 
     def _settle_growing(self, name: str) -> None:

@@ -296,24 +296,25 @@ class Planner:
         moved = 0
         for volume in self._latest_first(node, disk_uuid):
             if moved != most and self._is_illegal(volume, node, disk_uuid, now_utc):
-                self._move_alone(volume, node, disk_uuid, now_utc)
-                moved += 1
+                moved += self._move_alone(volume, node, disk_uuid, now_utc)
         missing = self._table.planned_bytes(node, disk_uuid) - self.hard_bytes(node, disk_uuid)
-        leaving = self._leaving(node, disk_uuid, missing)
-        for volume in leaving if most is None else leaving[: most - moved]:
-            self._move_alone(volume, node, disk_uuid, now_utc)
-            moved += 1
+        for volume in self._leaving(node, disk_uuid, missing):
+            if moved != most:
+                moved += self._move_alone(volume, node, disk_uuid, now_utc)
         return moved
 
-    def _move_alone(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> None:
+    def _move_alone(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> bool:
+        """Whether its plan is another now."""
+        former = self._table.plan(volume)
         with self._alone(volume):
             self.move(volume, node, disk_uuid, now_utc)
+        return self._table.plan(volume) is not former
 
     def _leaving(self, node: str, disk_uuid: str, missing_bytes: int) -> list[str]:
         """Volumes whose plans have to leave that disk for so many bytes: the latest first, and none in vain."""
         leaving: dict[str, int] = {}
         for volume, size in self._latest_first(node, disk_uuid).items():
-            if missing_bytes > 0:
+            if missing_bytes > 0 and not self.awaits(volume):
                 leaving[volume] = size
                 missing_bytes -= size
         for volume, size in list(leaving.items()):

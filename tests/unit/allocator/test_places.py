@@ -8,19 +8,21 @@ from typing import Any
 import pytest
 
 from controller.allocator.outcome import How, Mode, TurnStep, Why
-from controller.allocator.verbs.observe import MOVES_AT_ONCE
+from controller.allocator.verbs.observe import MOVES_AT_ONCE, EventContext
 from controller.allocator.verbs.place import (
     BESIDE_SECONDS,
     GATE_SECONDS,
     HOLD_AFTER_SECONDS,
     HOLD_SECONDS,
 )
+from controller.allocator.verbs.planning import Planner
 from controller.model.longhorn import LonghornSettings
 from controller.model.places import Place
 from controller.rules.placing import Wait
 from controller.settings import LiveSettings
 from tests.fakes import builders
 from tests.fakes.builders import GIB
+from tests.fakes.counting import counted
 from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy, made_plan
 
 
@@ -138,6 +140,33 @@ def test_many_plans_leave_a_disk_that_closes_a_few_at_a_time() -> None:
 
     assert {"n1-d1", "n1-d2"} == {disk for disks in before.values() for disk in disks}
     assert {"n1-d1"} == {disk for disks in {**before, **site.plans()}.values() for disk in disks}
+
+
+def test_plans_of_volumes_that_are_not_known_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = PlacedCluster()
+    site.add_node("n1", builders.disk("d1", 400))
+    site.add_class("leaves")
+    site.chosen("early", 100, "n1")
+    site.clock.advance(5)
+    for number in range(2 * MOVES_AT_ONCE):
+        site.chosen(f"v{number}", 20, "n1", class_name="leaves")
+    site.plans()
+    site.allocator.observe_class("leaves", None)
+    turns = counted(monkeypatch, EventContext, "settle_changes")
+    site.add_node("n1", builders.disk("d1", 250), builders.disk("d2", 400))
+
+    assert {"pvc-uid-early": ["n1-d2"]} == site.plans()
+    assert 3 >= len(turns)
+
+
+def test_a_volume_that_loses_its_place_is_looked_at_again_once_all_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = PlacedCluster().add_nodes(n1=400)
+    volumes = [site.chosen(f"v{number:02}", 10, "n1") for number in range(6 * MOVES_AT_ONCE)]
+    settled = counted(monkeypatch, Planner, "settle")
+    site.add_node("n1", replace(builders.disk("d1", 400), allow_scheduling=False))
+
+    assert volumes == site.planner.lost()
+    assert len(volumes) == len(settled)
 
 
 def test_a_lowered_limit_has_the_latest_plan_moved_and_its_owner_told_where_no_other_disk_takes_it() -> None:
