@@ -28,16 +28,18 @@ VALIDATING = MUTATING.replace("mutating", "validating")
 OURS = (f"{MUTATING}/{CONFIGURATION}", f"{VALIDATING}/{VALIDATING_CONFIGURATION}")
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 START_SECONDS = 60.0
+SCRIPT = "import sys, webhook.cli; sys.exit(webhook.cli.main())"  # as the package installs it
 _numbers = itertools.count(1)
 
 
 class Webhook(OwnProgram):
-    """`python -m webhook run`, as its Deployment would start one copy of it.
+    """`longhorn-scheduler-webhook run`, as its Deployment would start one copy of it.
 
     Its EndpointSlice is written here, once it is ready: without a kubelet no pod is, so that no controller writes one.
     """
 
-    def __init__(self, cluster: Cluster, flags: Sequence[str] = (), *, module: str = "webhook") -> None:
+    def __init__(self, cluster: Cluster, flags: Sequence[str] = (), *, module: str = "") -> None:
+        """`module`: what runs in its place."""
         number = next(_numbers)
         name = f"webhook-{number}"
         self.ip = f"10.246.{number // 250}.{number % 250 + 1}"
@@ -47,7 +49,8 @@ class Webhook(OwnProgram):
             NAMESPACE, WEBHOOK_SERVICE, cluster.state_dir / f"{name}.kubeconfig"
         )
         command = [
-            *(sys.executable, "-m", module, "run", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE),
+            *(sys.executable, *(("-m", module) if module else ("-c", SCRIPT))),
+            *("run", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE),
             *("--address", LOOPBACK, "--port", str(self.port)),
             *("--metrics-address", LOOPBACK, "--metrics-port", str(self.metrics_port)),
             *("--status-port", str(self.status_port)),

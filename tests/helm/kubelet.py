@@ -71,8 +71,9 @@ class RunningPod(Program):
             "spec.nodeName": pod["spec"]["nodeName"],
         }
         env = {one["name"]: known[one["valueFrom"]["fieldRef"]["fieldPath"]] for one in self.container["env"]}
+        script = f"import sys, {module}.cli; sys.exit({module}.cli.main())"  # as the package installs it
         # -P: of this folder nothing is imported.
-        super().__init__(site, self.name, [sys.executable, "-P", "-m", module, *words], env, source=source)
+        super().__init__(site, self.name, [sys.executable, "-P", "-c", script, *words], env, source=source)
         self.is_ready, self.ends_at = False, 0.0
 
     def answers(self) -> bool:
