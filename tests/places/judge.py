@@ -471,7 +471,8 @@ class WorldJudge:
 
     def _check_short(self, finding: WorldFinding, disk: Disk, volume: str, before: Mapping[str, int]) -> None:
         """Whose plan moved in the same step has lost nothing."""
-        is_short = self.past.taken(disk) + self.past.planned(disk, volume) > self.past.lately(disk, finding.at)
+        left = self.past.planned(disk, volume)
+        is_short = left > 0 and self.past.taken(disk) + left > self.past.lately(disk, finding.at)
         lost = {name for name, homes in before.items() if self._wanted_homes(name) < homes and name not in self._gone}
         lost = {name for name in lost if disk not in self._homes(name)}
         lost = {name for name in lost if self._robbed_at.get(name, -1.0) < finding.at}
