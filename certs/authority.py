@@ -38,7 +38,6 @@ class CertificateFacts:
     not_after_utc: datetime
     is_authority: bool
     names: frozenset[str]  # DNS names and IP addresses, as text
-    serial: int
     fingerprint: str  # SHA-256 of it, in hexadecimal
 
     @property
@@ -96,7 +95,7 @@ def sign(authority: Pair, spec: LeafSpec, now_utc: datetime) -> Pair:
         raise CertificateError(f"authority {authority.facts.subject}: its key is not available")
     if not authority.facts.is_valid(now_utc):
         raise CertificateError(f"authority {authority.facts.subject}: is not valid at {now_utc.isoformat()}")
-    issuer, issuer_key = _certificate(authority.certificate), _private_key(authority.key)
+    issuer, issuer_key = _all(authority.certificate, "authority")[0], _private_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
     purpose = ExtendedKeyUsageOID.CLIENT_AUTH if spec.is_client else ExtendedKeyUsageOID.SERVER_AUTH
     until = min(now_utc + spec.life, authority.facts.not_after_utc)
@@ -123,28 +122,31 @@ def server_names(service: str, namespace: str, addresses: Iterable[str] = (), do
 
 def is_issued_by(leaf: Pair, authority: Pair) -> bool:
     """Whether the authority's key signed the leaf. Says nothing of time."""
-    certificate, issuer = _certificate(leaf.certificate), _certificate(authority.certificate)
+    return _is_signed_by(_all(leaf.certificate, "leaf")[0], authority)
+
+
+def is_rooted_in(chain: bytes, authorities: Iterable[Pair]) -> bool:
+    """Whether the key of one of them signed a certificate of this chain, PEM. Says nothing of time."""
+    links = _all(chain, "chain")
+    return any(_is_signed_by(link, authority) for authority in authorities for link in links)
+
+
+def _is_signed_by(certificate: x509.Certificate, authority: Pair) -> bool:
     try:
-        certificate.verify_directly_issued_by(issuer)
+        certificate.verify_directly_issued_by(_all(authority.certificate, "authority")[0])
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
 
 
-def is_rooted_in(chain: bytes, authorities: Iterable[Pair]) -> bool:
-    """Whether the key of one of them signed a certificate of this chain, PEM. Says nothing of time."""
-    links = [Pair(link.public_bytes(serialization.Encoding.PEM), b"", facts_of(link)) for link in _all(chain, "chain")]
-    return any(is_issued_by(link, authority) for authority in authorities for link in links)
-
-
 def read_pair(certificate: bytes, key: bytes, *, what: str) -> Pair:
     """A certificate and its key out of PEM; of a chain the first one counts. CertificateError names `what`."""
-    first = _first(certificate, what)
+    first = _all(certificate, what)[0]
     try:
         private = serialization.load_pem_private_key(key, password=None)
     except (ValueError, TypeError) as error:
         raise CertificateError(f"{what}: its key is not a PEM key without a password") from error
-    if _public_bytes(private.public_key()) != _public_bytes(first.public_key()):
+    if private.public_key() != first.public_key():
         raise CertificateError(f"{what}: the key does not belong to the certificate")
     return Pair(certificate, key, facts_of(first))
 
@@ -190,27 +192,16 @@ def facts_of(certificate: x509.Certificate) -> CertificateFacts:
         not_after_utc=certificate.not_valid_after_utc,
         is_authority=is_authority,
         names=names,
-        serial=certificate.serial_number,
         fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
     )
 
 
-def _first(data: bytes, what: str) -> x509.Certificate:
-    return _all(data, what)[0]
-
-
 def _all(data: bytes, what: str) -> list[x509.Certificate]:
+    """One certificate at least."""
     try:
-        found = x509.load_pem_x509_certificates(data)
+        return x509.load_pem_x509_certificates(data)
     except ValueError as error:
         raise CertificateError(f"{what}: is not a PEM certificate") from error
-    if not found:
-        raise CertificateError(f"{what}: is not a PEM certificate")
-    return found
-
-
-def _certificate(data: bytes) -> x509.Certificate:
-    return _first(data, "certificate")
 
 
 def _private_key(data: bytes) -> ec.EllipticCurvePrivateKey:
@@ -218,14 +209,6 @@ def _private_key(data: bytes) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CertificateError("the authority's key is not an elliptic-curve key")
     return key
-
-
-def _public_bytes(key: object) -> bytes:
-    encode = getattr(key, "public_bytes", None)
-    if encode is None:
-        raise CertificateError("a key of an unknown kind")
-    found: bytes = encode(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return found
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
@@ -255,12 +238,8 @@ def _builder(
 def _name(subject: str) -> x509.Name:
     if not 0 < len(subject) <= LONGEST_NAME:
         raise CertificateError(f"subject {subject!r}: is not 1 to {LONGEST_NAME} characters long")
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),
-            x509.NameAttribute(NameOID.COMMON_NAME, subject),
-        ]
-    )
+    parts = {NameOID.ORGANIZATION_NAME: ORGANIZATION, NameOID.COMMON_NAME: subject}
+    return x509.Name([x509.NameAttribute(kind, text) for kind, text in parts.items()])
 
 
 def _general_names(names: Sequence[str]) -> list[x509.GeneralName]:

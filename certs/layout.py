@@ -102,7 +102,7 @@ def _adopt(leaves: Mapping[str, Data | None], found: Mapping[str, Pair]) -> Chai
 
 
 def authority_data(chain: Chain) -> dict[str, bytes]:
-    """The data that the authority's Secret should hold."""
+    """What the authority's Secret should hold."""
     if chain.signer is None:
         raise CertificateError("authority: does not exist")
     data = {CERTIFICATE: chain.signer.certificate, KEY: chain.signer.key, BUNDLE: chain.bundle}
@@ -127,10 +127,7 @@ def foreign_findings(data: Data | None, what: str) -> Sequence[str]:
         authorities = read_authorities((data or {}).get(BUNDLE, b""), what=f"{what}, {BUNDLE}")
     except CertificateError as error:
         return [str(error)]
-    if len(_certificates_in(pair.certificate)) == 1 and not any(is_issued_by(pair, ca) for ca in authorities):
+    is_alone = pair.certificate.count(b"-----BEGIN CERTIFICATE-----") == 1
+    if is_alone and not any(is_issued_by(pair, ca) for ca in authorities):
         return [f"{what}: {CERTIFICATE} is not signed by an authority in {BUNDLE}"]
     return []
-
-
-def _certificates_in(chain: bytes) -> list[bytes]:
-    return chain.split(b"-----BEGIN CERTIFICATE-----")[1:]
