@@ -14,9 +14,8 @@ from typing import Final
 from certs import webhook
 from certs.authority import CertificateError, CertificateFacts
 from certs.evidence import PublishedBundles
-from certs.keeper import CLIENT, SERVER, SUBJECT, CertificateMode, ServiceNames, extender_names
-from certs.managed import ChainPlan, ManagedChain, WantedSecret, span
-from certs.rotation import PINNED, ROTATING
+from certs.keeper import CertificateMode, extender_plan
+from certs.managed import ManagedChain, span
 from certs.secret import SecretStore
 from controller.clock import Clock, SystemClock
 from controller.errors import ClusterError, ConfigError
@@ -33,6 +32,19 @@ REPLICA_SCHEDULER: Final = "longhorn-replica-scheduler"
 EXTENDER, WEBHOOK, ALL = "extender", "webhook", "all"
 OFF: Final = "off"
 _EPILOG: Final = "Flags without a text are those of the controller of the same name."
+_AS_THE_CONTROLLERS: Final = {
+    "--service": NAME,
+    "--tls-secret": f"{NAME}-tls",
+    "--tls-client-secret": f"{NAME}-client",
+    "--tls-ca-secret": f"{NAME}-ca",
+    "--webhook-service": WEBHOOK_NAME,
+    "--webhook-tls-secret": f"{WEBHOOK_NAME}-tls",
+    "--webhook-client-tls-secret": f"{WEBHOOK_NAME}-client-tls",
+    "--webhook-ca-secret": f"{WEBHOOK_NAME}-ca",
+    "--replica-scheduler-service": REPLICA_SCHEDULER,
+    "--replica-scheduler-tls-secret": f"{REPLICA_SCHEDULER}-tls",
+    "--cluster-domain": "cluster.local",
+}
 
 
 def main(
@@ -40,20 +52,20 @@ def main(
     *,
     connect: Callable[[str | None], KubeApi] = ClientKubeApi.load,
     clock: Clock | None = None,
-    say: Callable[[str], None] | None = None,
+    say: Callable[[str], None] = print,
 ) -> int:
     """Run the command; the process's exit code."""
     options = _parser().parse_args(arguments)
-    write = say or _print
+    now = (clock or SystemClock()).now_utc()
     try:
-        command = _Command(options, connect(options.kubeconfig or None), clock or SystemClock(), write)
+        chains = _chains(options, connect(options.kubeconfig or None))
         match options.command:
             case "show":
-                return command.show()
+                return _show(chains, now, say)
             case "check":
-                return command.check()
+                return _check(chains, now, timedelta(days=options.warn_days), say)
             case _:
-                return command.renew()
+                return _renew(chains, options, now, say)
     except (ConfigError, CertificateError) as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_MISUSE
@@ -62,98 +74,76 @@ def main(
         return EXIT_CLUSTER
 
 
-class _Command:
-    """One invocation. I/O: the API server, and what `say` does."""
-
-    def __init__(self, options: argparse.Namespace, api: KubeApi, clock: Clock, say: Callable[[str], None]) -> None:
-        self._options, self._clock, self._say = options, clock, say
-        store = SecretStore(api, options.namespace)
-        self._chains = [ManagedChain(store, plan) for plan in _plans(options, api, store)]
-
-    def show(self) -> int:
-        now = self._clock.now_utc()
-        self._say(f"{'NAME':<26} {'ENDS IN':>9}  {'ENDS':<20} {'FINGERPRINT':<16} SUBJECT, NAMES")
-        for chain in self._chains:
-            for name, facts in chain.facts().items():
-                self._say(_line(name, facts, now))
-            for problem in chain.problems:
-                self._say(f"problem: {problem}")
-        return EXIT_WELL
-
-    def check(self) -> int:
-        now, warn = self._clock.now_utc(), timedelta(days=self._options.warn_days)
-        findings = [finding for chain in self._chains for finding in chain.findings(now, warn)]
-        for finding in findings:
-            self._say(finding)
-        if not findings:
-            self._say("all certificates are in order")
-        return EXIT_FINDINGS if findings else EXIT_WELL
-
-    def renew(self) -> int:
-        options = self._options
-        wanted = WantedSecret(options.server, options.client, options.next_ca, options.promote)
-        if wanted.is_something and len(self._chains) > 1:
-            raise ConfigError("--chain: name the chain to renew, extender or webhook")
-        steps = [step for chain in self._chains for step in chain.renew(wanted, self._clock.now_utc())]
-        for step in steps:
-            self._say(str(step))
-        if not steps:
-            self._say("nothing is due")
-        return EXIT_WELL
+def _show(chains: Sequence[ManagedChain], now: datetime, say: Callable[[str], None]) -> int:
+    say(f"{'NAME':<26} {'ENDS IN':>9}  {'ENDS':<20} {'FINGERPRINT':<16} SUBJECT, NAMES")
+    for chain in chains:
+        for name, facts in chain.facts().items():
+            say(_line(name, facts, now))
+        for problem in chain.problems:
+            say(f"problem: {problem}")
+    return EXIT_WELL
 
 
-def _plans(options: argparse.Namespace, api: KubeApi, store: SecretStore) -> list[ChainPlan]:
-    plans = []
+def _check(chains: Sequence[ManagedChain], now: datetime, warn: timedelta, say: Callable[[str], None]) -> int:
+    findings = [finding for chain in chains for finding in chain.findings(now, warn)]
+    for line in findings or ["all certificates are in order"]:
+        say(line)
+    return EXIT_FINDINGS if findings else EXIT_WELL
+
+
+def _renew(
+    chains: Sequence[ManagedChain], options: argparse.Namespace, now: datetime, say: Callable[[str], None]
+) -> int:
+    asked_for = {
+        "servers": options.server,
+        "clients": options.client,
+        "next_ca": options.next_ca,
+        "promote": options.promote,
+    }
+    if any(asked_for.values()) and len(chains) > 1:
+        raise ConfigError("--chain: name the chain to renew, extender or webhook")
+    steps = [str(step) for chain in chains for step in chain.renew(now, **asked_for)]
+    for line in steps or ["nothing is due"]:
+        say(line)
+    return EXIT_WELL
+
+
+def _chains(options: argparse.Namespace, api: KubeApi) -> list[ManagedChain]:
+    store, chains = SecretStore(api, options.namespace), []
     if options.chain in (EXTENDER, ALL) and options.mode != OFF:
-        leaves = ServiceNames(
-            store, options.service, options.namespace, domain=options.cluster_domain, more=_listed(options)
+        plan = extender_plan(
+            store,
+            options.namespace,
+            options.service,
+            domain=options.cluster_domain,
+            more=[name for name in options.tls_extra_names.split(",") if name],
+            server=options.tls_secret,
+            client=options.tls_client_secret,
+            ca=options.tls_ca_secret,
         )
-        names = extender_names(options.tls_secret, options.tls_client_secret, options.tls_ca_secret)
-        plans.append(
-            ChainPlan(EXTENDER, CertificateMode(options.mode), names, leaves, PINNED, SUBJECT, (SERVER,), (CLIENT,))
-        )
+        chains.append(ManagedChain(store, plan, CertificateMode(options.mode)))
     if options.chain in (WEBHOOK, ALL) and options.webhook_mode != OFF:
-        names = webhook.webhook_names(
-            options.webhook_ca_secret,
-            options.webhook_tls_secret,
-            options.webhook_client_tls_secret,
-            options.replica_scheduler_tls_secret,
-        )
-        signed = webhook.webhook_leaves(
+        leaves = webhook.webhook_leaves(
             options.namespace,
             service=options.webhook_service,
             leader_service=options.replica_scheduler_service,
             domain=options.cluster_domain,
         )
-        plans.append(
-            ChainPlan(
-                WEBHOOK,
-                CertificateMode(options.webhook_mode),
-                names,
-                lambda: signed,
-                ROTATING,
-                webhook.SUBJECT,
-                (webhook.SERVER, webhook.LEADER),
-                (webhook.CLIENT,),
-                webhook.PREFIX,
-                PublishedBundles(api),
-            )
+        plan = webhook.webhook_plan(
+            leaves,
+            ca=options.webhook_ca_secret,
+            server=options.webhook_tls_secret,
+            client=options.webhook_client_tls_secret,
+            leader=options.replica_scheduler_tls_secret,
         )
-    return plans
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
+        chains.append(ManagedChain(store, plan, CertificateMode(options.webhook_mode), PublishedBundles(api)))
+    return chains
 
 
 def _line(name: str, facts: CertificateFacts, now: datetime) -> str:
     names = ", ".join(sorted(facts.names))
     left, end = span(facts.remaining(now)), f"{facts.not_after_utc:%Y-%m-%d %H:%M:%S}"
     return f"{name:<26} {left:>9}  {end:<20} {facts.fingerprint[:16]} {facts.subject}" + (f"; {names}" if names else "")
-
-
-def _listed(options: argparse.Namespace) -> list[str]:
-    return [name for name in options.tls_extra_names.split(",") if name]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -174,32 +164,18 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--chain", default=ALL, choices=[EXTENDER, WEBHOOK, ALL], help="the chain of certificates (default: all)"
         )
-        command.add_argument("--service", default=NAME)
-        command.add_argument(
-            "--mode",
-            default=CertificateMode.SELF.value,
-            choices=modes,
-            help="--tls-mode of the controller (default: self)",
-        )
-        command.add_argument("--tls-secret", default=f"{NAME}-tls")
-        command.add_argument("--tls-client-secret", default=f"{NAME}-client")
-        command.add_argument("--tls-ca-secret", default=f"{NAME}-ca")
+        for kind in ("", "webhook-"):
+            command.add_argument(
+                f"--{kind}mode",
+                default=CertificateMode.SELF.value,
+                choices=modes,
+                help=f"--{kind}tls-mode of the controller (default: self)",
+            )
         command.add_argument(
             "--tls-extra-names", default="", help="additional names of the extender's server, separated by commas"
         )
-        command.add_argument(
-            "--webhook-mode",
-            default=CertificateMode.SELF.value,
-            choices=modes,
-            help="--webhook-tls-mode of the controller (default: self)",
-        )
-        command.add_argument("--webhook-service", default=WEBHOOK_NAME)
-        command.add_argument("--webhook-tls-secret", default=f"{WEBHOOK_NAME}-tls")
-        command.add_argument("--webhook-client-tls-secret", default=f"{WEBHOOK_NAME}-client-tls")
-        command.add_argument("--webhook-ca-secret", default=f"{WEBHOOK_NAME}-ca")
-        command.add_argument("--replica-scheduler-service", default=REPLICA_SCHEDULER)
-        command.add_argument("--replica-scheduler-tls-secret", default=f"{REPLICA_SCHEDULER}-tls")
-        command.add_argument("--cluster-domain", default="cluster.local")
+        for flag, default in _AS_THE_CONTROLLERS.items():
+            command.add_argument(flag, default=default)
         if name == "check":
             command.add_argument(
                 "--warn-days",

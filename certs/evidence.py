@@ -8,8 +8,6 @@ clocks may be wrong and are not used; a new leader starts to count from zero.
 
 from __future__ import annotations
 
-import binascii
-import logging
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -17,13 +15,11 @@ from typing import Any, Final
 from certs.authority import CertificateError, Pair, read_authorities
 from certs.rotation import Chain, Evidence
 from controller.clock import Clock
-from controller.errors import ClusterError, NotFoundError
-from controller.kube.api import KubeApi
+from controller.errors import ClusterError
+from controller.kube.api import KubeApi, find
 from controller.kube.resources import OUR_CONFIGURATIONS
 
 CALL_SECONDS: Final = 5.0
-
-log = logging.getLogger(__name__)
 
 
 class PublishedBundles:
@@ -36,7 +32,10 @@ class PublishedBundles:
     def all_have(self, authority: Pair) -> bool:
         """Whether every entry trusts it. True if there is no entry, false if that cannot be known."""
         bundles = self._read()
-        return bundles is not None and all(_has(bundle, authority) for bundle in bundles)
+        return bundles is not None and all(
+            authority.facts.fingerprint in {pair.facts.fingerprint for pair in _authorities_in(bundle)}
+            for bundle in bundles
+        )
 
     def authorities(self) -> tuple[Pair, ...] | None:
         """All that any entry trusts, each once; None when that cannot be known."""
@@ -57,10 +56,7 @@ class PublishedBundles:
 
     def _bundles(self) -> Iterator[bytes]:
         for resource, name in OUR_CONFIGURATIONS.items():
-            try:
-                raw = self._api.get(resource, None, name, timeout=CALL_SECONDS)
-            except NotFoundError:
-                continue
+            raw = find(self._api, resource, None, name, timeout=CALL_SECONDS) or {}
             for entry in raw.get("webhooks") or []:
                 yield _decoded((entry.get("clientConfig") or {}).get("caBundle"))
 
@@ -68,12 +64,8 @@ class PublishedBundles:
 def _decoded(text: Any) -> bytes:
     try:
         return b64decode(str(text or ""), validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return b""
-
-
-def _has(bundle: bytes, authority: Pair) -> bool:
-    return authority.facts.fingerprint in {pair.facts.fingerprint for pair in _authorities_in(bundle)}
 
 
 def _authorities_in(bundle: bytes) -> tuple[Pair, ...]:

@@ -7,17 +7,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from certs import layout
 from certs.authority import CertificateError, Pair, read_authorities, read_pair
 from certs.evidence import PublishedBundles
 from certs.rotation import DAY
-from certs.secret import SecretNames, SecretStore, data_of
+from certs.secret import ChainPlan, SecretStore, data_of
 from certs.trust import Shown, Trust
 from controller.clock import Clock
-
-SETTLE_SECONDS: Final = DAY.total_seconds()
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +31,7 @@ class ForeignFollowing:
 
     named_by: tuple[str, ...]
     callers: tuple[str, ...] = ()
-    settle_seconds: float = SETTLE_SECONDS
+    settle_seconds: float = DAY.total_seconds()
     spread_seconds: float = 0.0
     patience_seconds: float = 0.0
     published: PublishedBundles | None = None
@@ -52,8 +49,8 @@ class Seen:
 
 
 class ForeignChain:
-    """The present chain, for `used`, the leaves that this process shows. The Secrets of these and of `trusted_by` must
-    exist; clients may have theirs from elsewhere.
+    """The present chain, for `used`, the leaves that this process shows. The Secrets of these and of the first server
+    must exist; clients may have theirs from elsewhere.
 
     Threads: one at a time. Blocks: for its calls' timeouts. I/O: reads from the API server.
     """
@@ -61,14 +58,13 @@ class ForeignChain:
     def __init__(
         self,
         store: SecretStore,
-        names: SecretNames,
+        plan: ChainPlan,
         clock: Clock,
         used: Iterable[str],
-        trusted_by: str,
         following: ForeignFollowing,
     ) -> None:
-        self._store, self._names, self._clock, self._following = store, names, clock, following
-        self._needed, self._trusted_by = frozenset((*used, trusted_by)), trusted_by
+        self._store, self._plan, self._clock, self._following = store, plan, clock, following
+        self._needed = frozenset((*used, plan.servers[0]))
         self._trust = Trust(following.named_by, following.settle_seconds)
         self._callers = Trust(following.callers, 0.0)
         self._shown = {leaf: Shown(following.patience_seconds) for leaf in used}
@@ -79,7 +75,7 @@ class ForeignChain:
         """Raises ClusterError when the API server cannot be asked."""
         now, now_utc = self._clock.now(), self._clock.now_utc()
         problems, ends, named = list[str](), dict[str, datetime](), dict[str, tuple[Pair, ...]]()
-        for leaf, secret in self._names.leaves.items():
+        for leaf, secret in self._plan.secrets.items():
             data = data_of(self._store.read(secret))
             if data is None and leaf not in self._needed:
                 named[leaf] = ()
@@ -101,7 +97,7 @@ class ForeignChain:
             ends,
             {leaf: (pair.certificate, pair.key, bundle) for leaf, pair in shown.items()},
             min((pair.facts.not_after_utc for pair in self._trust.named), default=None),
-            bundle if self._is_recalled and self._trusted_by in self._newest else b"",
+            bundle if self._is_recalled and self._plan.servers[0] in self._newest else b"",
         )
 
     def _recall(self, now: float) -> list[str]:

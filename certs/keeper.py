@@ -12,10 +12,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from certs.authority import CertificateFacts, LeafSpec, server_names
+from certs.authority import LONGEST_NAME, CertificateFacts, LeafSpec, server_names
 from certs.foreign import ForeignChain, ForeignFollowing
-from certs.rotation import DAY, PINNED, YEAR, Chain, Leaf
-from certs.secret import ChainKeeper, SecretNames, SecretStore
+from certs.rotation import DAY, PINNED, YEAR, Chain, Evidence, Leaf
+from certs.secret import ChainKeeper, ChainPlan, SecretStore
 from controller.clock import Clock
 from controller.errors import ConfigError
 from controller.process.repeated import Repeated
@@ -42,44 +42,38 @@ class CertificateMode(StrEnum):
     PROVIDED = "provided"
 
 
-def extender_names(server: str, client: str, ca: str) -> SecretNames:
-    """The extender's Secrets; ConfigError unless they are three."""
+def extender_plan(
+    store: SecretStore,
+    namespace: str,
+    service: str,
+    *,
+    domain: str,
+    more: Iterable[str],
+    server: str,
+    client: str,
+    ca: str,
+) -> ChainPlan:
+    """The extender's chain. The server has all names of the Service, its present addresses, and `more`. The others are
+    names of Secrets; ConfigError unless they are three."""
     if len({server, client, ca} - {""}) != 3:
         raise ConfigError(f"Secrets: three are needed, with three names, not {server!r}, {client!r} and {ca!r}")
-    return SecretNames(ca, {SERVER: server, CLIENT: client})
+
+    def leaves() -> dict[str, Leaf]:
+        addresses = store.service_addresses(service)
+        return extender_leaves((*server_names(service, namespace, addresses, domain), *more))
+
+    return ChainPlan(ca, {SERVER: server, CLIENT: client}, leaves, PINNED, SUBJECT, (SERVER,), (CLIENT,))
 
 
 def extender_leaves(names: Iterable[str]) -> dict[str, Leaf]:
     """What the extender's chain signs. The client's certificate is in kube-scheduler's files, so it lives long."""
     server = tuple(names)
+    # The longest name that a common name can hold; clients read the other field.
+    common_name = max((name for name in server if len(name) <= LONGEST_NAME), key=len, default="server")
     return {
-        SERVER: Leaf(LeafSpec(_common_name(server), 90 * DAY, server), renew_before=30 * DAY),
+        SERVER: Leaf(LeafSpec(common_name, 90 * DAY, server), renew_before=30 * DAY),
         CLIENT: Leaf(LeafSpec(CLIENT_SUBJECT, 10 * YEAR, is_client=True), renew_before=3 * YEAR),
     }
-
-
-def _common_name(names: Iterable[str]) -> str:
-    """The longest name that a common name can hold; clients read the other field."""
-    return max((name for name in names if len(name) <= 64), key=len, default="server")
-
-
-class ServiceNames:
-    """The names and addresses that the server's certificate must have. I/O: the API server."""
-
-    def __init__(self, store: SecretStore, service: str, namespace: str, *, domain: str, more: Iterable[str]) -> None:
-        self._store, self._service, self._namespace = store, service, namespace
-        self._domain, self._more = domain, tuple(more)
-
-    def __call__(self) -> dict[str, Leaf]:
-        addresses = self._store.service_addresses(self._service)
-        names = server_names(self._service, self._namespace, addresses, self._domain)
-        return extender_leaves((*names, *self._more))
-
-
-def extender_keeper(
-    store: SecretStore, clock: Clock, names: SecretNames, leaves: Callable[[], Mapping[str, Leaf]]
-) -> ChainKeeper:
-    return ChainKeeper(store, names, leaves, PINNED, clock, subject=SUBJECT)
 
 
 class Certificates(Part):
@@ -87,9 +81,8 @@ class Certificates(Part):
 
     `uses` tells who is given which leaf: the certificate, its key, and the bundle of authorities to trust on the other
     side. In the modes in which others write, those leaves must exist; other leaves are checked if they exist.
-    `trusted_by` is the leaf whose callers use the bundle. `prefix` distinguishes the authorities' names from those of
-    another chain. `following` is for chains that others write; without it, the authorities are those in the Secret of
-    `trusted_by`.
+    `evidence` is for mode `self`, as ChainKeeper has it. `following` is for chains that others write; without it, the
+    authorities are those in the Secret of the first server.
 
     Threads: `worker`'s, named `thread`; start and stop from one; the views from any. Blocks: `stop`, for a call's
     timeout at most. I/O: the API server.
@@ -99,24 +92,22 @@ class Certificates(Part):
         self,
         mode: CertificateMode,
         store: SecretStore,
-        names: SecretNames,
-        keeper: ChainKeeper,
+        plan: ChainPlan,
         clock: Clock,
         uses: Mapping[str, Use],
         is_leading: Callable[[], bool],
         *,
-        trusted_by: str = SERVER,
-        prefix: str = "",
+        evidence: Callable[[Chain], Evidence] | None = None,
         following: ForeignFollowing | None = None,
         thread: str = "certificates",
         look_every_seconds: float = LOOK_EVERY_SECONDS,
     ) -> None:
-        self._mode, self._store, self._names, self._keeper = mode, store, names, keeper
-        self._clock, self._uses, self._is_leading = clock, uses, is_leading
-        self._trusted_by, self._prefix = trusted_by, prefix
+        self._mode, self._plan, self._clock = mode, plan, clock
+        self._uses, self._is_leading = uses, is_leading
         self._look_every_seconds = look_every_seconds
-        following = following or ForeignFollowing(named_by=(trusted_by,))
-        self._foreign = ForeignChain(store, names, clock, uses, trusted_by, following)
+        self._keeper = ChainKeeper(store, plan, clock, evidence)
+        following = following or ForeignFollowing(named_by=plan.servers[:1])
+        self._foreign = ForeignChain(store, plan, clock, uses, following)
         self._expiries: Mapping[str, datetime] = {}
         self._bundle = b""
         self._served: frozenset[str] = frozenset()
@@ -160,7 +151,7 @@ class Certificates(Part):
     def _look_at_ours(self) -> tuple[str, ...]:
         kept = self._keeper.keep(self._is_leading)
         chain = kept.reading.chain
-        self._expiries = expiries_of(chain, self._prefix)
+        self._expiries = {name: facts.not_after_utc for name, facts in named_facts(chain, self._plan.prefix).items()}
         if chain.authorities:
             leaves = {name: chain.leaves[name] for name in self._uses if name in chain.leaves}
             self._hand_over({name: (leaf.certificate, leaf.key, chain.bundle) for name, leaf in leaves.items()})
@@ -170,8 +161,8 @@ class Certificates(Part):
     def _look_at_theirs(self) -> tuple[str, ...]:
         seen = self._foreign.look()
         ends = dict(seen.ends)
-        if self._trusted_by in ends and seen.authority_end is not None:
-            ends[f"{self._prefix}ca"] = seen.authority_end
+        if self._plan.servers[0] in ends and seen.authority_end is not None:
+            ends[f"{self._plan.prefix}ca"] = seen.authority_end
         self._expiries = ends
         self._hand_over(seen.shown)
         if seen.bundle:
@@ -212,13 +203,9 @@ def say_problem(problem: str) -> None:
     log.warning("certificates: %s", problem)
 
 
-def expiries_of(chain: Chain, prefix: str = "") -> dict[str, datetime]:
-    """When each certificate of the chain ends, by the name that metrics and commands give it."""
-    return {name: facts.not_after_utc for name, facts in named_facts(chain, prefix).items()}
-
-
-def named_facts(chain: Chain, prefix: str = "") -> dict[str, CertificateFacts]:
-    """The facts of every certificate: authorities as `ca`, `ca-next` and `ca-previous-1`, leaves by their names."""
+def named_facts(chain: Chain, prefix: str) -> dict[str, CertificateFacts]:
+    """The facts of every certificate, by the name that metrics and commands give it: authorities as `ca`, `ca-next` and
+    `ca-previous-1`, leaves by their names."""
     found: dict[str, CertificateFacts] = {}
     if chain.signer is not None:
         found[f"{prefix}ca"] = chain.signer.facts

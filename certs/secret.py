@@ -6,7 +6,6 @@ written before the leaves': a crash in between leaves a chain whose next step is
 
 from __future__ import annotations
 
-import binascii
 import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +14,10 @@ from typing import Any, Final
 
 from certs import layout
 from certs.layout import Data, Reading
-from certs.rotation import Chain, Evidence, Leaf, RotationPolicy, Step, bring_up_to_date
+from certs.rotation import Chain, Evidence, Leaf, RotationPolicy, bring_up_to_date
 from controller.clock import Clock
-from controller.errors import ConflictError, NotFoundError
-from controller.kube.api import KubeApi
+from controller.errors import ConflictError
+from controller.kube.api import KubeApi, find
 from controller.kube.resources import SECRETS, SERVICES
 
 TRIES: Final = 4
@@ -31,11 +30,31 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SecretNames:
-    """The Secret of the authority, and that of each leaf by the leaf's name. They are written in this order."""
+class ChainPlan:
+    """What one chain should be, and where it is.
 
-    ca: str
-    leaves: Mapping[str, str]
+    `secrets` are those of the leaves, by the leaves' names; the authority's is written before them, and they in their
+    order. `servers` and `clients` are names of leaves; callers of the first server trust the bundle. `prefix`
+    distinguishes the authorities' names from those of another chain. `leaves` may ask the API server.
+    """
+
+    ca_secret: str
+    secrets: Mapping[str, str]
+    leaves: Callable[[], Mapping[str, Leaf]]
+    policy: RotationPolicy
+    subject: str
+    servers: tuple[str, ...]
+    clients: tuple[str, ...]
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A chain's Secrets as they were read, by name: whole, and their data; None for one that does not exist."""
+
+    raws: Mapping[str, dict[str, Any] | None]
+    datas: Mapping[str, Data | None]
+    reading: Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +62,6 @@ class Kept:
     """What one round found and did. `written` has the names of Secrets."""
 
     reading: Reading
-    steps: Sequence[Step] = ()
     written: Sequence[str] = ()
 
 
@@ -57,10 +75,7 @@ class SecretStore:
         self._api, self._namespace = api, namespace
 
     def read(self, name: str) -> dict[str, Any] | None:
-        try:
-            return self._api.get(SECRETS, self._namespace, name, timeout=CALL_SECONDS)
-        except NotFoundError:
-            return None
+        return find(self._api, SECRETS, self._namespace, name, timeout=CALL_SECONDS)
 
     def write(self, name: str, old: Mapping[str, Any] | None, data: Data) -> None:
         """Replaces the data of the Secret as it was read; raises ConflictError if it has changed since."""
@@ -77,12 +92,28 @@ class SecretStore:
 
     def service_addresses(self, service: str) -> tuple[str, ...]:
         """The cluster addresses of a Service; empty if it does not exist or has none."""
-        try:
-            spec = self._api.get(SERVICES, self._namespace, service, timeout=CALL_SECONDS).get("spec") or {}
-        except NotFoundError:
-            return ()
+        raw = find(self._api, SERVICES, self._namespace, service, timeout=CALL_SECONDS) or {}
+        spec = raw.get("spec") or {}
         found = spec.get("clusterIPs") or [spec.get("clusterIP")]
         return tuple(str(address) for address in found if address and address != "None")
+
+    def read_chain(self, plan: ChainPlan, remembered: Chain | None = None) -> Stored:
+        """The chain as it stands, with what is damaged filled in from what is remembered."""
+        raws = {name: self.read(name) for name in (plan.ca_secret, *plan.secrets.values())}
+        datas = {name: data_of(raw) for name, raw in raws.items()}
+        leaves = {leaf: datas[name] for leaf, name in plan.secrets.items()}
+        return Stored(raws, datas, layout.read_chain(datas[plan.ca_secret], leaves, remembered))
+
+    def write_chain(self, plan: ChainPlan, stored: Stored, chain: Chain, may_write: Callable[[], bool]) -> list[str]:
+        """Writes the Secrets that differ, while `may_write`; their names."""
+        wanted = {plan.ca_secret: layout.authority_data(chain)}
+        wanted |= {name: layout.leaf_data(chain, leaf) for leaf, name in plan.secrets.items() if leaf in chain.leaves}
+        written = []
+        for name, data in wanted.items():
+            if stored.datas[name] != data and may_write():
+                self.write(name, stored.raws[name], data)
+                written.append(name)
+        return written
 
 
 def data_of(raw: Mapping[str, Any] | None) -> Data | None:
@@ -94,7 +125,7 @@ def data_of(raw: Mapping[str, Any] | None) -> Data | None:
     for key, value in (data if isinstance(data, Mapping) else {}).items():
         try:
             found[str(key)] = b64decode(str(value), validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             continue
     return found
 
@@ -110,35 +141,30 @@ class ChainKeeper:
     def __init__(
         self,
         store: SecretStore,
-        names: SecretNames,
-        leaves: Callable[[], Mapping[str, Leaf]],
-        policy: RotationPolicy,
+        plan: ChainPlan,
         clock: Clock,
-        *,
-        subject: str,
         evidence: Callable[[Chain], Evidence] | None = None,
     ) -> None:
-        self._store, self._names, self._leaves = store, names, leaves
-        self._policy, self._clock, self._subject, self._evidence = policy, clock, subject, evidence
+        self._store, self._plan, self._clock, self._evidence = store, plan, clock, evidence
         self._remembered: Chain | None = None
-
-    def read(self) -> Reading:
-        """The chain as it stands, with what is damaged filled in from memory. Writes nothing."""
-        return self._read()[0]
 
     def keep(self, may_write: Callable[[], bool]) -> Kept:
         """Reads the chain, and brings it and its Secrets up to date while `may_write`. Raises ConflictError after some
         tries."""
+        plan = self._plan
         for left in reversed(range(TRIES)):
-            reading, raws = self._read()
+            stored = self._store.read_chain(plan, self._remembered)
+            reading = stored.reading
+            if not reading.problems:
+                self._remembered = reading.chain
             if not may_write():
                 return Kept(reading)
-            leaves = self._leaves()
-            policy, now = self._policy.checked(leaves.values()), self._clock.now_utc()
+            leaves = plan.leaves()
+            policy, now = plan.policy.checked(leaves.values()), self._clock.now_utc()
             evidence = self._evidence(reading.chain) if self._evidence is not None else None
-            chain, steps = bring_up_to_date(reading.chain, leaves, policy, now, self._subject, evidence)
+            chain, steps = bring_up_to_date(reading.chain, leaves, policy, now, plan.subject, evidence)
             try:
-                written = self._write(chain, raws, may_write)
+                written = self._store.write_chain(plan, stored, chain, may_write)
             except ConflictError:
                 if not left:
                     raise
@@ -150,30 +176,5 @@ class ChainKeeper:
             if written:
                 log.info("certificates: wrote the Secrets %s", ", ".join(written))
                 self._remembered = chain
-            return Kept(Reading(chain, reading.problems), steps, written)
+            return Kept(Reading(chain, reading.problems), written)
         raise AssertionError("unreachable")
-
-    def _read(self) -> tuple[Reading, Mapping[str, dict[str, Any] | None]]:
-        raws = {name: self._store.read(name) for name in (self._names.ca, *self._names.leaves.values())}
-        reading = layout.read_chain(
-            data_of(raws[self._names.ca]),
-            {leaf: data_of(raws[name]) for leaf, name in self._names.leaves.items()},
-            self._remembered,
-        )
-        if not reading.problems:
-            self._remembered = reading.chain
-        return reading, raws
-
-    def _write(
-        self, chain: Chain, raws: Mapping[str, dict[str, Any] | None], may_write: Callable[[], bool]
-    ) -> list[str]:
-        wanted = {self._names.ca: layout.authority_data(chain)}
-        wanted |= {
-            name: layout.leaf_data(chain, leaf) for leaf, name in self._names.leaves.items() if leaf in chain.leaves
-        }
-        written = []
-        for name, data in wanted.items():
-            if data_of(raws[name]) != data and may_write():
-                self._store.write(name, raws[name], data)
-                written.append(name)
-        return written

@@ -11,13 +11,11 @@ from datetime import timedelta
 from typing import Final
 
 from certs.authority import LeafSpec, server_names
-from certs.evidence import PublishedBundles, Spread
+from certs.evidence import PublishedBundles
 from certs.foreign import ForeignFollowing
 from certs.rotation import DAY, ROTATING, Leaf, RotationPolicy
-from certs.secret import ChainKeeper, SecretNames, SecretStore
-from controller.clock import Clock
+from certs.secret import ChainPlan
 from controller.errors import ConfigError
-from controller.kube.api import KubeApi
 
 CLIENT: Final = "webhook-client"
 LEADER: Final = "replica-scheduler-server"
@@ -61,13 +59,22 @@ class Pace:
 DEFAULT_PACE: Final = Pace()
 
 
-def webhook_names(ca: str, server: str, client: str, leader: str) -> SecretNames:
-    """The chain's Secrets; ConfigError unless they are four."""
+def webhook_plan(
+    leaves: Mapping[str, Leaf],
+    *,
+    ca: str,
+    server: str,
+    client: str,
+    leader: str,
+    policy: RotationPolicy = ROTATING,
+) -> ChainPlan:
+    """The chain with these leaves in these Secrets; ConfigError unless they are four."""
     if len({ca, server, client, leader} - {""}) != 4:
         raise ConfigError(
             f"Secrets: four are needed, with four names, not {ca!r}, {server!r}, {client!r} and {leader!r}"
         )
-    return SecretNames(ca, {CLIENT: client, LEADER: leader, SERVER: server})
+    secrets = {CLIENT: client, LEADER: leader, SERVER: server}
+    return ChainPlan(ca, secrets, lambda: leaves, policy, SUBJECT, (SERVER, LEADER), (CLIENT,), PREFIX)
 
 
 def webhook_leaves(
@@ -92,17 +99,3 @@ def webhook_following(published: PublishedBundles, pace: Pace = DEFAULT_PACE) ->
         patience_seconds=pace.confirm_seconds,
         published=published,
     )
-
-
-def webhook_keeper(
-    api: KubeApi,
-    store: SecretStore,
-    clock: Clock,
-    names: SecretNames,
-    leaves: Mapping[str, Leaf],
-    pace: Pace = DEFAULT_PACE,
-) -> tuple[ChainKeeper, Spread]:
-    """The chain in its Secrets, and the evidence of how far it has spread."""
-    spread = Spread(PublishedBundles(api), clock, pace.spread_seconds)
-    keeper = ChainKeeper(store, names, lambda: leaves, pace.policy, clock, subject=SUBJECT, evidence=spread)
-    return keeper, spread

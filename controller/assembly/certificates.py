@@ -11,15 +11,13 @@ from typing import Any, Final
 
 from certs import webhook
 from certs.authority import CertificateError, read_authorities, read_pair
-from certs.evidence import PublishedBundles
+from certs.evidence import PublishedBundles, Spread
 from certs.keeper import (
     SERVER,
     CertificateMode,
     Certificates,
     NoCertificates,
-    ServiceNames,
-    extender_keeper,
-    extender_names,
+    extender_plan,
 )
 from certs.secret import SecretStore
 from controller.clock import Clock
@@ -99,16 +97,17 @@ def certificate_worker(
     if settings.tls_cert_dir:
         return MountedCertificates(Path(settings.tls_cert_dir), tls, clock)
     store = SecretStore(api, settings.namespace)
-    names = extender_names(settings.tls_secret, settings.tls_client_secret, settings.tls_ca_secret)
-    leaves = ServiceNames(
+    plan = extender_plan(
         store,
-        settings.service,
         settings.namespace,
+        settings.service,
         domain=settings.cluster_domain,
         more=[name for name in settings.tls_extra_names.split(",") if name],
+        server=settings.tls_secret,
+        client=settings.tls_client_secret,
+        ca=settings.tls_ca_secret,
     )
-    keeper = extender_keeper(store, clock, names, leaves)
-    return Certificates(CertificateMode(settings.tls_mode), store, names, keeper, clock, {SERVER: tls.use}, is_leading)
+    return Certificates(CertificateMode(settings.tls_mode), store, plan, clock, {SERVER: tls.use}, is_leading)
 
 
 class NoWebhookChain(NoCertificates):
@@ -137,12 +136,6 @@ class KeptWebhookChain(Certificates):
         pace: webhook.Pace,
     ) -> None:
         store = SecretStore(api, settings.namespace)
-        names = webhook.webhook_names(
-            settings.webhook_ca_secret,
-            settings.webhook_tls_secret,
-            settings.webhook_client_tls_secret,
-            settings.replica_scheduler_tls_secret,
-        )
         leaves = webhook.webhook_leaves(
             settings.namespace,
             service=settings.webhook_service,
@@ -150,18 +143,24 @@ class KeptWebhookChain(Certificates):
             domain=settings.cluster_domain,
             pace=pace.checked(),
         )
-        keeper, self._spread = webhook.webhook_keeper(api, store, clock, names, leaves, pace)
+        plan = webhook.webhook_plan(
+            leaves,
+            ca=settings.webhook_ca_secret,
+            server=settings.webhook_tls_secret,
+            client=settings.webhook_client_tls_secret,
+            leader=settings.replica_scheduler_tls_secret,
+            policy=pace.policy,
+        )
+        self._spread = Spread(PublishedBundles(api), clock, pace.spread_seconds)
         self._material: Material | None = None
         super().__init__(
             CertificateMode(settings.webhook_tls_mode),
             store,
-            names,
-            keeper,
+            plan,
             clock,
             {webhook.LEADER: self._use},
             is_leading,
-            trusted_by=webhook.SERVER,
-            prefix=webhook.PREFIX,
+            evidence=self._spread,
             following=webhook.webhook_following(PublishedBundles(api), pace),
             thread="webhook-certificates",
             look_every_seconds=pace.look_every_seconds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from certs.authority import LeafSpec, Pair, bundle_of, make_authority, read_pair, sign
-from certs.keeper import CertificateMode, Certificates, ServiceNames, extender_keeper, extender_leaves, extender_names
+from certs.keeper import CertificateMode, Certificates, extender_leaves, extender_plan
 from certs.rotation import DAY, PINNED, YEAR
 from certs.secret import SecretStore
 from controller.errors import ConfigError, UnavailableError
@@ -14,8 +14,6 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.secrets import put_leaf
 from tests.waiting import wait_until
-
-NAMES = extender_names("tls", "client", "ca")
 
 
 class ServiceCluster:
@@ -40,10 +38,18 @@ class CertifiedServer:
         self.world = world
         self.given: list[tuple[bytes, bytes, bytes]] = []
         store = SecretStore(world.api, "longhorn-system")
-        leaves = ServiceNames(store, "extender", "longhorn-system", domain="cluster.local", more=["more.example"])
-        keeper = extender_keeper(store, world.clock, NAMES, leaves)
+        plan = extender_plan(
+            store,
+            "longhorn-system",
+            "extender",
+            domain="cluster.local",
+            more=["more.example"],
+            server="tls",
+            client="client",
+            ca="ca",
+        )
         self.certificates = Certificates(
-            mode, store, NAMES, keeper, world.clock, {"server": self._use}, lambda: world.leader is self
+            mode, store, plan, world.clock, {"server": self._use}, lambda: world.leader is self
         )
         self.look = self.certificates.look
 

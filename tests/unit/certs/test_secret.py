@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from certs.authority import Pair, read_authorities
-from certs.layout import read_chain
 from certs.rotation import Chain
-from certs.secret import ChainKeeper, Kept, SecretNames, SecretStore, data_of
+from certs.secret import ChainKeeper, ChainPlan, Kept, SecretStore, data_of
 from controller.errors import ConflictError, UnavailableError
 from controller.kube.resources import SECRETS, SERVICES, Resource
 from tests.fakes.apiserver import FakeApiServer
@@ -18,7 +17,7 @@ from tests.fakes.clock import VirtualClock
 from tests.fakes.secrets import spoil_secret
 from tests.unit.certs.chains import LEAFS, POLICY, SUBJECT, trusts
 
-NAMES = SecretNames("ca", {"server": "tls", "client": "client"})
+PLAN = ChainPlan("ca", {"server": "tls", "client": "client"}, lambda: LEAFS, POLICY, SUBJECT, ("server",), ("client",))
 HOUR_SECONDS = 3_600
 
 
@@ -28,8 +27,7 @@ class StoredChain:
         self.is_leading = True
 
     def keeper(self) -> ChainKeeper:
-        store = SecretStore(self.api, "n")
-        return ChainKeeper(store, NAMES, lambda: LEAFS, POLICY, self.clock, subject=SUBJECT)
+        return ChainKeeper(SecretStore(self.api, "n"), PLAN, self.clock)
 
     def keep(self, keeper: ChainKeeper) -> Kept:
         return keeper.keep(lambda: self.is_leading)
@@ -42,8 +40,7 @@ class StoredChain:
             self.api.delete(SECRETS, "n", name)
 
     def stored(self) -> Chain:
-        datas = {leaf: data_of(self.raw(name)) for leaf, name in NAMES.leaves.items()}
-        reading = read_chain(data_of(self.raw("ca")), datas)
+        reading = SecretStore(self.api, "n").read_chain(PLAN).reading
         assert () == reading.problems
         return reading.chain
 

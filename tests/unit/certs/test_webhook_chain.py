@@ -17,12 +17,10 @@ from certs.webhook import (
     CLIENT,
     DEFAULT_PACE,
     LEADER,
-    PREFIX,
     SERVER,
     Pace,
-    webhook_keeper,
     webhook_leaves,
-    webhook_names,
+    webhook_plan,
 )
 from controller.errors import ClusterError, ConfigError
 from controller.kube.resources import MUTATING_WEBHOOKS as MUTATING
@@ -34,8 +32,8 @@ from tests.fakes.secrets import publish
 from tests.unit.certs.chains import trusts
 
 SPACE = "longhorn-system"
-NAMES = webhook_names("ca", "server", "client", "leader")
 LEAFS = webhook_leaves(SPACE, service="webhook", leader_service="replica-scheduler", domain="cluster.local")
+PLAN = webhook_plan(LEAFS, ca="ca", server="server", client="client", leader="leader")
 DAY_SECONDS = 86_400.0
 DUE = 275 * DAY_SECONDS  # the authority lives a year and is replaced from 90 days before its end
 
@@ -49,18 +47,16 @@ class ChainLeaders:
 
     def new_leader(self) -> Certificates:
         store = SecretStore(self.api, SPACE)
-        keeper, self.spread = webhook_keeper(self.api, store, self.clock, NAMES, LEAFS)
+        self.spread = Spread(PublishedBundles(self.api), self.clock, DEFAULT_PACE.spread_seconds)
         self.held: tuple[bytes, bytes, bytes] | None = None
         return Certificates(
             CertificateMode.SELF,
             store,
-            NAMES,
-            keeper,
+            PLAN,
             self.clock,
             {LEADER: self._use},
             lambda: True,
-            trusted_by=SERVER,
-            prefix=PREFIX,
+            evidence=self.spread,
         )
 
     def _use(self, *material: bytes) -> bool:
@@ -260,7 +256,7 @@ def test_the_products_pace_leaves_nobody_behind() -> None:
 
 def test_four_secrets_have_four_names() -> None:
     with pytest.raises(ConfigError, match="four"):
-        webhook_names("a", "b", "c", "a")
+        webhook_plan(LEAFS, ca="a", server="b", client="c", leader="a")
 
 
 def test_an_entry_without_a_bundle_lacks_the_authority(world: ChainLeaders) -> None:
