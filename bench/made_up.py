@@ -10,15 +10,14 @@ from controller.allocator.outcome import Mode
 from controller.clock import SystemClock
 from controller.settings import LiveSettings
 from extender.app import Verbs, create_app
-from extender.binding import BindingArgs
 from extender.contention import WaitBudget
-from extender.coschedule import ANYWHERE, CoScheduling
+from extender.coschedule import CoScheduling
 from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
 from tests.fakes.builders import TestCluster, disk
-from tests.fakes.edges import FakeGate, FakeObserver
+from tests.fakes.edges import Anywhere, FakeGate, FakeObserver
 from tests.fakes.served import OnlyApplication
 
 
@@ -27,16 +26,11 @@ class _NoReads:
         raise AssertionError(f"{kind} {namespace}/{name} is not in the store ({timeout_seconds} s)")
 
 
-class _NoBinding:
-    def bind(self, args: BindingArgs) -> str:
-        return f"{args.node}: not here"
-
-
 class ExtenderProcess(OnlyApplication):
     """The product's application over this allocator, and the echo route."""
 
-    def __init__(self, allocator: Allocator, co_scheduler: CoScheduling = ANYWHERE) -> None:
-        clock, silent = SystemClock(), FakeObserver()
+    def __init__(self, allocator: Allocator, co_scheduler: CoScheduling | None = None) -> None:
+        clock, silent, co_scheduler = SystemClock(), FakeObserver(), co_scheduler or Anywhere()
         preconditions = Preconditions(
             allocator, FakeGate(), _NoReads(), clock, mode=lambda: Mode.ACTIVE, stale_kind=lambda: None
         )
@@ -51,7 +45,8 @@ class ExtenderProcess(OnlyApplication):
             co_scheduler=co_scheduler,
         )
         preempting = PreemptionService(allocator, preconditions, silent, silent, co_scheduler)
-        verbs = Verbs(service, PriorityService(allocator, preconditions, co_scheduler), preempting, _NoBinding())
+        scoring = PriorityService(allocator, preconditions, co_scheduler)
+        verbs = Verbs(service, scoring.prioritize, preempting.preempt, lambda args: f"{args.node}: not here")
         app = create_app(verbs, silent, clock, max_body_bytes=64 * 1024**2)
         app.register_blueprint(create_echo_blueprint())
         super().__init__(app.wsgi_app)

@@ -6,6 +6,7 @@ import logging
 import select
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from flask import Blueprint, Flask, Response, request
@@ -28,26 +29,15 @@ _Size = Callable[[], wire.ClusterSize]  # of this moment
 log = logging.getLogger(__name__)
 
 
-class Prioritizing(Protocol):
-    def prioritize(self, args: wire.FilterArgs) -> bytes: ...
-
-
-class Preempting(Protocol):
-    def preempt(self, args: preemption.PreemptionArgs) -> bytes: ...
-
-
-class Binding(Protocol):
-    def bind(self, args: binding.BindingArgs) -> str: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Verbs:
-    """What answers each verb of kube-scheduler's configuration."""
+    """What answers each verb of kube-scheduler's configuration. `bind` returns why not, "" when the pod is bound. All
+    may raise what `FilterAnswers.filter_pod` does."""
 
     filter: FilterAnswers
-    prioritize: Prioritizing
-    preempt: Preempting
-    bind: Binding
+    prioritize: Callable[[wire.FilterArgs], bytes]
+    preempt: Callable[[preemption.PreemptionArgs], bytes]
+    bind: Callable[[binding.BindingArgs], str]
 
 
 class RequestObserver(Protocol):
@@ -75,6 +65,7 @@ def create_app(
 
 def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock, size: _Size) -> Blueprint:
     routes = Blueprint("extender", __name__)
+    answered = partial(_answered, observer)
 
     # kube-scheduler appends the verb to `urlPrefix`, which may carry a path of its own, such as /api/scheduler.
     @routes.post("/filter")
@@ -82,13 +73,12 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock, size
     def filter_nodes(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
         started = clock.now()
         args = _read(wire.decode_filter_args, size())
-        try:
-            reply = verbs.filter.filter_pod(args, is_client_gone)
-        except PodFailedError as error:
-            observer.failed("pod")
-            log.warning("filter pod=%s uid=%s error=%s", args.pod_key, args.pod_uid, error)
-            reply = wire.encode_error(str(error), args)
-        response = Response(reply, mimetype=_JSON)
+        response = answered(
+            "filter",
+            args.pod,
+            lambda: verbs.filter.filter_pod(args, is_client_gone),
+            lambda text: wire.encode_error(text, args),
+        )
         response.call_on_close(lambda: observer.filter_answered(clock.now() - started))
         return response
 
@@ -96,36 +86,32 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock, size
     @routes.post("/<path:prefix>/prioritize")
     def prioritize(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
         args = _read(wire.decode_filter_args, size())
-        try:
-            return Response(verbs.prioritize.prioritize(args), mimetype=_JSON)
-        except PodFailedError as error:
+        return answered(
+            "prioritize",
+            args.pod,
+            lambda: verbs.prioritize(args),
             # The answer has no place for an error. Equal scores say nothing.
-            observer.failed("pod")
-            log.warning("prioritize pod=%s uid=%s error=%s", args.pod_key, args.pod_uid, error)
-            return Response(priorities.encode_priorities(dict.fromkeys(args.candidates, 0)), mimetype=_JSON)
+            lambda _: priorities.encode_priorities(dict.fromkeys(args.candidates, 0)),
+        )
 
     @routes.post("/preempt")
     @routes.post("/<path:prefix>/preempt")
     def preempt(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
         args = _read(preemption.decode_preemption_args, size())
-        try:
-            return Response(verbs.preempt.preempt(args), mimetype=_JSON)
-        except PodFailedError as error:
+        return answered(
+            "preempt",
+            args.pod,
+            lambda: verbs.preempt(args),
             # The answer has no place for an error, and a candidate too many may cost a pod its life for nothing.
-            observer.failed("pod")
-            log.warning("preempt pod=%s uid=%s error=%s", args.pod.key, args.pod.uid, error)
-            return Response(preemption.encode_preemption_result(args.candidates, ()), mimetype=_JSON)
+            lambda _: preemption.encode_preemption_result(args.candidates, ()),
+        )
 
     @routes.post("/bind")
     @routes.post("/<path:prefix>/bind")
     def bind(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
         args = binding.decode_binding_args(_body(size()))
-        try:
-            return Response(binding.encode_binding_result(verbs.bind.bind(args)), mimetype=_JSON)
-        except PodFailedError as error:
-            observer.failed("pod")
-            log.warning("bind pod=%s uid=%s error=%s", args.pod.key, args.pod.uid, error)
-            return Response(binding.encode_binding_result(str(error)), mimetype=_JSON)
+        encode = binding.encode_binding_result
+        return answered("bind", args.pod, lambda: encode(verbs.bind(args)), encode)
 
     @routes.get("/healthz")
     def healthz() -> ResponseReturnValue:
@@ -133,6 +119,23 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock, size
 
     _add_error_handlers(routes, observer)
     return routes
+
+
+def _answered(
+    observer: RequestObserver,
+    verb: str,
+    pod: wire.PodRef,
+    answer: Callable[[], bytes],
+    apology: Callable[[str], bytes],
+) -> Response:
+    """The answer; about a pod that cannot be decided what `apology` makes of the error's text."""
+    try:
+        reply = answer()
+    except PodFailedError as error:
+        observer.failed("pod")
+        log.warning("%s pod=%s uid=%s error=%s", verb, pod.key, pod.uid, error)
+        reply = apology(str(error))
+    return Response(reply, mimetype=_JSON)
 
 
 def _read(decode: Callable[[bytes, wire.ClusterSize], _Args], size: wire.ClusterSize) -> _Args:

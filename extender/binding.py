@@ -76,12 +76,12 @@ class BindingService:
         term = checks.begin()
         if checks.mode is not Mode.BYPASS:
             checks.check_fresh()
-            checks.know_pod(pod.uid, pod.namespace, pod.name)
+            checks.know_pod(pod)
         checks.check_term(term)  # the fence: nothing is written outside a term
-        error_text = ""
+        failure = ""
         try:
             self._binder.bind(pod.namespace, pod.name, pod.uid, args.node)
         except ClusterError as error:
-            error_text = str(error)
-        log.info("bind pod=%s uid=%s node=%s error=%s", pod.key, pod.uid, args.node, error_text or "-")
-        return error_text
+            failure = str(error)
+        log.info("bind pod=%s uid=%s node=%s error=%s", pod.key, pod.uid, args.node, failure or "-")
+        return failure

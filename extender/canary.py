@@ -50,15 +50,16 @@ class CanaryFilter:
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
         """As ExtenderService.filter_pod. PodFailedError for a canary that is not this leader's."""
         term = self._terms.begin()
-        match self._evidence.recognise(args.pod_uid, args.pod_namespace, args.pod_name):
+        pod = args.pod
+        match self._evidence.recognise(pod.uid, pod.namespace, pod.name):
             case (Recognition.OURS | Recognition.LATE) as which:
                 # A late one is refused like the other: an error would stand in two logs as if an attempt had failed.
-                _log.info("filter canary uid=%s scheduler=%s is=%s", args.pod_uid, args.scheduler_name, which.name)
+                _log.info("filter canary uid=%s scheduler=%s is=%s", pod.uid, args.scheduler_name, which.name)
                 reply = wire.encode_refusal(args, REFUSAL)
                 self._terms.check_term(term)
                 return reply
             case Recognition.STRAY:
                 raise PodFailedError(STRAY)
         is_sure = self._terms.knows_callers
-        self._evidence.heard(args.scheduler_name, args.pod_uid, args.pod_key, is_sure=is_sure)
+        self._evidence.heard(args.scheduler_name, pod.uid, pod.key, is_sure=is_sure)
         return self._inner.filter_pod(args, is_client_gone)

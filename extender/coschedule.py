@@ -60,24 +60,6 @@ class CoScheduling(Protocol):
     def scores(self, pod: wire.PodRef, candidates: Sequence[str]) -> Mapping[str, int] | None: ...
 
 
-class Unled:
-    """Every pod runs wherever it likes."""
-
-    def narrow(self, pod: wire.PodRef, candidates: Sequence[str]) -> Narrowed:
-        del pod
-        return Narrowed(candidates, {})
-
-    def ended(self, pod: wire.PodRef, narrowed: Narrowed, *, passed: bool) -> None:
-        """Nothing follows from it."""
-
-    def scores(self, pod: wire.PodRef, candidates: Sequence[str]) -> Mapping[str, int] | None:
-        del pod, candidates
-        return None
-
-
-ANYWHERE: Final[CoScheduling] = Unled()
-
-
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     """A pod that was refused nodes: its names, and where its volumes were served then."""

@@ -17,6 +17,7 @@ from controller.errors import ClusterError, NotReadyError, NotSyncedError, Sched
 from controller.follow.live import LiveReads
 from controller.rules.demand import Missing
 from controller.settings import ENABLED
+from extender.wire import PodRef
 
 POD_STORE_WAIT_SECONDS: Final = 0.1
 LIVE_READ_SECONDS: Final = 0.5
@@ -98,21 +99,20 @@ class Preconditions:
         if stale is not None:
             raise NotSyncedError(f"the data about {stale} is too old")
 
-    def know_pod(self, uid: str, namespace: str, name: str) -> None:
-        """Our stores show the pod under that uid, pending and of one of our schedulers, after a short wait and one
+    def know_pod(self, pod: PodRef) -> None:
+        """Our stores show the pod under its uid, pending and of one of our schedulers, after a short wait and one
         live read.
 
         Raises PodFailedError otherwise, so that no promises can be caused by calls about pods that no scheduler asks
         about.
         """
-        key = f"{namespace}/{name}"
-        known = self._allocator.knows_pod(uid, key)
+        known = self._allocator.knows_pod(pod.uid, pod.key)
         if known.may_be_old:
-            known = self._allocator.wait_for_pod(uid, key, POD_STORE_WAIT_SECONDS)
+            known = self._allocator.wait_for_pod(pod.uid, pod.key, POD_STORE_WAIT_SECONDS)
         if known.may_be_old:
-            if not self._read("pod", namespace, name, LIVE_READ_SECONDS):
+            if not self._read("pod", pod.namespace, pod.name, LIVE_READ_SECONDS):
                 raise PodFailedError("Longhorn: the pod does not exist")
-            known = self._allocator.knows_pod(uid, key)
+            known = self._allocator.knows_pod(pod.uid, pod.key)
         if known is not PodKnowledge.PENDING:
             raise PodFailedError(_NOT_PENDING[known])
 

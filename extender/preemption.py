@@ -27,7 +27,7 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.errors import MalformedRequestError, NotSyncedError
 from extender import wire
-from extender.coschedule import ANYWHERE, CoScheduling
+from extender.coschedule import CoScheduling
 from extender.preconditions import PodFailedError, Preconditions, RefusalListener
 
 _META: Final = "NodeNameToMetaVictims"
@@ -182,7 +182,7 @@ class PreemptionService:
         preconditions: Preconditions,
         observer: PreemptionObserver,
         listener: RefusalListener,
-        co_scheduler: CoScheduling = ANYWHERE,
+        co_scheduler: CoScheduling,
     ) -> None:
         self._allocator, self._preconditions, self._co_scheduler = allocator, preconditions, co_scheduler
         self._observer, self._listener = observer, listener
@@ -211,7 +211,7 @@ class PreemptionService:
         checks = self._preconditions
         try:
             checks.check_fresh()
-            checks.know_pod(pod.uid, pod.namespace, pod.name)
+            checks.know_pod(pod)
             narrowed = self._co_scheduler.narrow(pod, asked)
             left, adds_up = narrowed.candidates, not checks.knows_callers
             kept = checks.ask(lambda: self._allocator.nodes_with_room(pod.uid, left, adds_up=adds_up))

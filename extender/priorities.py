@@ -13,7 +13,7 @@ import msgspec
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from extender import wire
-from extender.coschedule import ANYWHERE, CoScheduling
+from extender.coschedule import CoScheduling
 from extender.preconditions import Preconditions
 
 
@@ -35,9 +35,7 @@ class PriorityService:
     Threads: any. Blocks: as Preconditions does. I/O: live reads of what the stores do not have.
     """
 
-    def __init__(
-        self, allocator: Allocator, preconditions: Preconditions, co_scheduler: CoScheduling = ANYWHERE
-    ) -> None:
+    def __init__(self, allocator: Allocator, preconditions: Preconditions, co_scheduler: CoScheduling) -> None:
         self._allocator, self._preconditions, self._co_scheduler = allocator, preconditions, co_scheduler
 
     def prioritize(self, args: wire.FilterArgs) -> bytes:
@@ -45,11 +43,11 @@ class PriorityService:
         checks = self._preconditions
         term = checks.begin()
         scores: Mapping[str, int] = dict.fromkeys(args.candidates, 0)
-        if checks.mode is not Mode.BYPASS and args.has_claims:
+        if checks.mode is not Mode.BYPASS and args.pod.has_claims:
             checks.check_fresh()
-            checks.know_pod(args.pod_uid, args.pod_namespace, args.pod_name)
+            checks.know_pod(args.pod)
             served = self._co_scheduler.scores(args.pod, args.candidates)
-            scores = served or checks.ask(lambda: self._allocator.score_nodes(args.pod_uid, args.candidates))
+            scores = served or checks.ask(lambda: self._allocator.score_nodes(args.pod.uid, args.candidates))
         reply = encode_priorities(scores)
         checks.check_term(term)
         return reply

@@ -19,7 +19,7 @@ from controller.errors import BugError, NotReadyError, SchedulerError
 from controller.rules.reasons import Reason
 from extender import wire
 from extender.contention import WaitBudget
-from extender.coschedule import ANYWHERE, CoScheduling, Narrowed
+from extender.coschedule import CoScheduling, Narrowed
 from extender.preconditions import Preconditions, RefusalListener
 
 log = logging.getLogger(__name__)
@@ -59,8 +59,8 @@ class _Attempt:
     adds_up: bool
     serial: int | None = None
 
-    def hold(self, allocator: PodHolds, args: wire.FilterArgs) -> FilterOutcome:
-        outcome = allocator.hold_pod(args.pod_uid, args.candidates, adds_up=self.adds_up)
+    def hold(self, allocator: PodHolds, pod_uid: str, candidates: Sequence[str]) -> FilterOutcome:
+        outcome = allocator.hold_pod(pod_uid, candidates, adds_up=self.adds_up)
         self.serial = outcome.serial
         return outcome
 
@@ -89,7 +89,7 @@ class ExtenderService:
         *,
         contention_wait_seconds: Callable[[], float],
         budget: WaitBudget,
-        co_scheduler: CoScheduling = ANYWHERE,
+        co_scheduler: CoScheduling,
     ) -> None:
         self._co_scheduler = co_scheduler
         self._allocator, self._preconditions = allocator, preconditions
@@ -113,21 +113,21 @@ class ExtenderService:
         be known), ClientGoneError.
         """
         started = self._clock.now()
-        checks = self._preconditions
+        checks, pod = self._preconditions, args.pod
         term = checks.begin()
         narrowed = Narrowed(args.candidates, {})
-        if checks.mode is Mode.BYPASS or not args.has_claims:
-            decision = Decision.NOTHING_NEEDED if not args.has_claims else Decision.BYPASS
+        if checks.mode is Mode.BYPASS or not pod.has_claims:
+            decision = Decision.NOTHING_NEEDED if not pod.has_claims else Decision.BYPASS
             outcome = FilterOutcome(decision, args.candidates, {}, False, 0, 0)
             reply = wire.encode_filter_result(args, outcome.passed, outcome.refused)
             checks.check_term(term)
         else:
             checks.check_fresh()
-            checks.know_pod(args.pod_uid, args.pod_namespace, args.pod_name)
-            with self._no_hold_left_behind(args.pod_uid) as attempt:
-                narrowed = self._co_scheduler.narrow(args.pod, args.candidates)
-                outcome = self._hold_there(args, narrowed, attempt, is_client_gone)
-                self._co_scheduler.ended(args.pod, narrowed, passed=bool(outcome.passed))
+            checks.know_pod(pod)
+            with self._no_hold_left_behind(pod.uid) as attempt:
+                narrowed = self._co_scheduler.narrow(pod, args.candidates)
+                outcome = self._hold_there(pod, narrowed, attempt, is_client_gone)
+                self._co_scheduler.ended(pod, narrowed, passed=bool(outcome.passed))
                 reply = wire.encode_filter_result(args, outcome.passed, outcome.refused)
                 if is_client_gone():
                     raise ClientGoneError("the client went away before the answer")
@@ -138,31 +138,32 @@ class ExtenderService:
         return reply
 
     def _hold_there(
-        self, args: wire.FilterArgs, narrowed: Narrowed, attempt: _Attempt, is_client_gone: Callable[[], bool]
+        self, pod: wire.PodRef, narrowed: Narrowed, attempt: _Attempt, is_client_gone: Callable[[], bool]
     ) -> FilterOutcome:
         """Check and hold on the candidates that are left."""
-        if not narrowed.refused:
-            return self._hold(args, attempt, is_client_gone)
-        if not narrowed.candidates:
+        if narrowed.refused and not narrowed.candidates:
             return FilterOutcome(Decision.REFUSED, (), narrowed.refused, False, 0, 0)
-        outcome = self._hold(replace(args, candidates=list(narrowed.candidates)), attempt, is_client_gone)
-        refused = {**outcome.refused, **narrowed.refused} if outcome.refused else narrowed.refused
-        return replace(outcome, refused=refused)
-
-    def _hold(self, args: wire.FilterArgs, attempt: _Attempt, is_client_gone: Callable[[], bool]) -> FilterOutcome:
-        """Check and hold; where only other pods' fresh holds are in the way, wait for a change as the budget allows."""
         if is_client_gone():
             raise ClientGoneError("the client went away before its call was handled")
         try:
-            return self._hold_in_time(args, attempt, is_client_gone)
+            outcome = self._hold(pod, narrowed.candidates, attempt, is_client_gone)
         except BugError:
-            self._listener.broken(args.pod_uid, args.pod_namespace, args.pod_name)
+            self._listener.broken(pod.uid, pod.namespace, pod.name)
             raise
+        if not narrowed.refused:
+            return outcome
+        refused = {**outcome.refused, **narrowed.refused} if outcome.refused else narrowed.refused
+        return replace(outcome, refused=refused)
 
-    def _hold_in_time(
-        self, args: wire.FilterArgs, attempt: _Attempt, is_client_gone: Callable[[], bool]
+    def _hold(
+        self, pod: wire.PodRef, candidates: Sequence[str], attempt: _Attempt, is_client_gone: Callable[[], bool]
     ) -> FilterOutcome:
-        outcome = self._preconditions.ask(lambda: attempt.hold(self._allocator, args))
+        """Check and hold; where only other pods' fresh holds are in the way, wait for a change as the budget allows."""
+
+        def ask() -> FilterOutcome:
+            return self._preconditions.ask(lambda: attempt.hold(self._allocator, pod.uid, candidates))
+
+        outcome = ask()
         deadline = self._clock.now() + self._contention_wait_seconds()
         while outcome.waitable and not outcome.passed:
             now = self._clock.now()
@@ -178,7 +179,7 @@ class ExtenderService:
             if is_client_gone():
                 raise ClientGoneError("the client went away while its call waited")
             self._preconditions.check_leading()
-            outcome = self._preconditions.ask(lambda: attempt.hold(self._allocator, args))
+            outcome = ask()
         return outcome
 
     @contextmanager
@@ -196,17 +197,18 @@ class ExtenderService:
 
     def _report(self, args: wire.FilterArgs, looked_at: Sequence[str], outcome: FilterOutcome, seconds: float) -> None:
         """`looked_at`: where its room decided."""
+        pod = args.pod
         reasons = _counted(outcome.refused)
         self._observer.decided(outcome.decision, reasons, outcome.is_bounded)
         if outcome.decision in (Decision.REFUSED, Decision.CONTENDED):
-            self._listener.refused(args.pod_uid, args.pod_namespace, args.pod_name, looked_at)
+            self._listener.refused(pod.uid, pod.namespace, pod.name, looked_at)
         elif outcome.decision is Decision.REMOTE:
-            self._listener.let_through(args.pod_uid, args.pod_namespace, args.pod_name, outcome.decision)
+            self._listener.let_through(pod.uid, pod.namespace, pod.name, outcome.decision)
         if log.isEnabledFor(logging.INFO):
             log.info(
                 "filter pod=%s uid=%s decision=%s candidates=%d passed=%d refused=%s unread_backups=%s ms=%.1f",
-                args.pod_key,
-                args.pod_uid,
+                pod.key,
+                pod.uid,
                 outcome.decision,
                 len(args.candidates),
                 len(outcome.passed),

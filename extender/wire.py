@@ -162,23 +162,12 @@ class PodHead(msgspec.Struct, gc=False):
 class FilterArgs:
     """One request: the pod, the candidates in the order they came, and the form they came in."""
 
-    pod_uid: str
-    pod_namespace: str
-    pod_name: str
+    pod: PodRef
     candidates: list[str]
     has_names: bool  # NodeNames was sent
     items: list[msgspec.Raw] | None  # the items of Nodes as they came, or None when Nodes was not sent
     item_names: list[str] | None = None  # their names
-    has_claims: bool = True  # a pod's volumes never change, so what the request says of them holds
     scheduler_name: str = ""
-
-    @property
-    def pod_key(self) -> str:
-        return f"{self.pod_namespace}/{self.pod_name}"
-
-    @property
-    def pod(self) -> PodRef:
-        return PodRef(self.pod_uid, self.pod_namespace, self.pod_name, self.has_claims)
 
 
 class _NodesAnswer(msgspec.Struct):
@@ -204,7 +193,7 @@ def decode_filter_args(body: bytes, size: ClusterSize = ANY_SIZE) -> FilterArgs:
         args = _ARGS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         args, raw = _decode_any_case(body)
-    uid, namespace, name, has_claims = _checked_pod(args.pod)
+    pod = _checked_pod(args.pod)
     size.check("NodeNames", bytes(args.node_names).count(b",") + 1)  # none stands in a name
     names, items = _decode(_NAMES, args.node_names, "NodeNames"), None
     item_names: list[str] | None = None
@@ -226,8 +215,7 @@ def decode_filter_args(body: bytes, size: ClusterSize = ANY_SIZE) -> FilterArgs:
     _check_names(candidates, "NodeNames" if names is not None else "Nodes.items")
     spec = args.pod.spec if args.pod is not None else None
     scheduler = (spec.scheduler_name if spec is not None else None) or ""
-    forms = names is not None, items, item_names
-    return FilterArgs(uid, namespace, name, candidates, *forms, has_claims, scheduler)
+    return FilterArgs(pod, candidates, names is not None, items, item_names, scheduler)
 
 
 def encode_filter_result(args: FilterArgs, passed: Sequence[str], refused: Mapping[str, Reason]) -> bytes:
@@ -325,11 +313,10 @@ def decode_as(kind: Any, raw: msgspec.Raw, path: str) -> Any:
 
 
 def decode_pod(raw: msgspec.Raw | None) -> PodRef:
-    return PodRef(*_checked_pod(_decode(_POD, raw, "Pod") if raw is not None else None))
+    return _checked_pod(_decode(_POD, raw, "Pod") if raw is not None else None)
 
 
-def _checked_pod(pod: _Pod | None) -> tuple[str, str, str, bool]:
-    """uid, namespace, name, and whether any volume is a claim."""
+def _checked_pod(pod: _Pod | None) -> PodRef:
     if pod is None:
         raise MalformedRequestError("Pod", "is missing")
     meta = pod.metadata
@@ -343,7 +330,7 @@ def _checked_pod(pod: _Pod | None) -> tuple[str, str, str, bool]:
         raise MalformedRequestError("Pod.metadata.namespace", "is missing or empty")
     volumes = (pod.spec.volumes if pod.spec is not None else None) or ()
     has_claims = any(entry.persistent_volume_claim or entry.ephemeral for entry in volumes)
-    return meta.uid, meta.namespace, meta.name, has_claims
+    return PodRef(meta.uid, meta.namespace, meta.name, has_claims)
 
 
 def _check_names(names: list[str], field: str) -> None:

@@ -292,9 +292,9 @@ class Controller:
         )
         return Verbs(
             CanaryFilter(filtering, preconditions, self.proof),
-            PriorityService(allocator, preconditions, self.co_scheduler),
-            PreemptionService(allocator, preconditions, self.metrics, self.teller, self.co_scheduler),
-            BindingService(preconditions, PodBinder(api)),
+            PriorityService(allocator, preconditions, self.co_scheduler).prioritize,
+            PreemptionService(allocator, preconditions, self.metrics, self.teller, self.co_scheduler).preempt,
+            BindingService(preconditions, PodBinder(api)).bind,
         )
 
     def _scrape(self) -> Iterator[Metric]:

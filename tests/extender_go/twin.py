@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from controller.allocator.outcome import Mode
 from controller.errors import ClusterError
 from extender.preconditions import PodFailedError
+from extender.wire import PodRef
 from tests.extender_go.worlds import NAMESPACE, MadeUpWorld, PodSpec, WorldSpec
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ class Twin:
         """ "" when it is bound, else the error."""
         try:
             if not self._is_bypassed:
-                self._world.preconditions.know_pod(pod.uid, NAMESPACE, pod.name)
+                self._world.preconditions.know_pod(PodRef(pod.uid, NAMESPACE, pod.name))
         except PodFailedError as error:
             return str(error)
         world = self._world
@@ -78,5 +79,5 @@ class Twin:
 
     def _ask(self, pod: PodSpec, question: Callable[[], T]) -> T:
         checks = self._world.preconditions
-        checks.know_pod(pod.uid, NAMESPACE, pod.name)
+        checks.know_pod(PodRef(pod.uid, NAMESPACE, pod.name))
         return checks.ask(question)

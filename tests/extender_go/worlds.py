@@ -26,7 +26,7 @@ from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
 from tests.fakes.builders import TestCluster, disk
-from tests.fakes.edges import FakeBinder, FakeGate, FakeObserver, FakeReads
+from tests.fakes.edges import Anywhere, FakeBinder, FakeGate, FakeObserver, FakeReads
 
 NAMESPACE: Final = "ns"
 REFUSING_NODE: Final = "refuses"  # a name that begins so is a node to which nothing can be bound
@@ -115,9 +115,10 @@ class MadeUpWorld:
             silent,
             contention_wait_seconds=lambda: spec.contention_wait_milliseconds / 1000,
             budget=WaitBudget(share=1.0),
+            co_scheduler=Anywhere(),
         )
-        self.prioritize = PriorityService(self.allocator, self.preconditions)
-        self.preempt = PreemptionService(self.allocator, self.preconditions, silent, silent)
+        self.prioritize = PriorityService(self.allocator, self.preconditions, Anywhere())
+        self.preempt = PreemptionService(self.allocator, self.preconditions, silent, silent, Anywhere())
         self.bind = BindingService(self.preconditions, self.binder)
 
     def _add_objects(self) -> None:
@@ -198,7 +199,7 @@ class ExchangeableWorld:
 
     @property
     def verbs(self) -> Verbs:
-        return Verbs(self, self, self, self)
+        return Verbs(self, self.prioritize, self.preempt, self.bind)
 
 
 def kube_pod(pod: PodSpec, resources: Sequence[str] = ()) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from controller.allocator.allocator import Allocator
 from controller.errors import ClusterError, NotLeaderError
+from extender.coschedule import Narrowed
+from extender.wire import PodRef
 from tests.fakes.builders import observe
 
 
@@ -84,3 +86,16 @@ class FakeObserver:
         return
 
     contention_waited = filter_answered = preempted = refused = let_through = broken = decided
+
+
+class Anywhere:
+    """Every pod runs wherever it likes, whatever shared volumes it has."""
+
+    def narrow(self, _pod: PodRef, candidates: Sequence[str]) -> Narrowed:
+        return Narrowed(candidates, {})
+
+    def ended(self, _pod: PodRef, _narrowed: Narrowed, *, passed: bool) -> None:
+        """Nothing follows from it."""
+
+    def scores(self, _pod: PodRef, _candidates: Sequence[str]) -> Mapping[str, int] | None:
+        return None

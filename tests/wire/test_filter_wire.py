@@ -29,10 +29,10 @@ def body(**fields: Any) -> bytes:
 def test_names_form_of_kube_scheduler() -> None:
     args = wire.decode_filter_args((GOLDEN / "filter_names.json").read_bytes())
 
-    assert args.pod_key == "shop/db-0"
-    assert args.pod_uid == "77486436-a2db-4207-b7b6-9366e066ed72"
+    assert args.pod.key == "shop/db-0"
+    assert args.pod.uid == "77486436-a2db-4207-b7b6-9366e066ed72"
     assert args.candidates == ["worker-0", "worker-1", "worker-2"]
-    assert args.has_claims
+    assert args.pod.has_claims
 
     answer = json.loads(wire.encode_filter_result(args, ["worker-0"], {"worker-1": Reason.CONTENDED}))
 
@@ -157,8 +157,8 @@ def test_both_forms_naming_the_same_nodes_are_both_answered() -> None:
 def test_claims_and_ephemeral_volumes_are_told_from_the_rest(volume: dict[str, Any], has_claims: bool) -> None:
     pod = {**POD, "spec": {"volumes": [{"name": "a", "emptyDir": {}}, volume]}}
 
-    assert wire.decode_filter_args(body(Pod=pod, NodeNames=["a"])).has_claims is has_claims
-    assert wire.decode_filter_args(body(pod=pod, nodenames=["a"])).has_claims is has_claims
+    assert wire.decode_filter_args(body(Pod=pod, NodeNames=["a"])).pod.has_claims is has_claims
+    assert wire.decode_filter_args(body(pod=pod, nodenames=["a"])).pod.has_claims is has_claims
 
 
 def test_unknown_fields_mean_nothing() -> None:

@@ -38,7 +38,7 @@ class ScriptedProcess:
     def __init__(self, events: Path) -> None:
         self._events = events
         self._say("built")
-        verbs = Verbs(self, self, self, self)
+        verbs = Verbs(self, self.prioritize, self.preempt, self.bind)
         self.app: WSGIApplication = create_app(verbs, self, SystemClock(), max_body_bytes=BODY_LIMIT).wsgi_app
 
     def _say(self, line: str) -> None:
@@ -64,8 +64,8 @@ class ScriptedProcess:
         return True
 
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
-        _check_there(args.pod_name)
-        match args.pod_name:
+        _check_there(args.pod.name)
+        match args.pod.name:
             case "not-leading":
                 raise NotLeaderError("not leading")
             case "bug":
@@ -83,7 +83,7 @@ class ScriptedProcess:
         return wire.encode_filter_result(args, args.candidates, {})
 
     def prioritize(self, args: wire.FilterArgs) -> bytes:
-        _check_there(args.pod_name)
+        _check_there(args.pod.name)
         return priorities.encode_priorities(dict.fromkeys(args.candidates, 7))
 
     def preempt(self, args: preemption.PreemptionArgs) -> bytes:

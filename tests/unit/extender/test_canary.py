@@ -36,7 +36,7 @@ class Beneath:
         return self.is_open
 
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
-        self.passed_on.append(args.pod_uid)
+        self.passed_on.append(args.pod.uid)
         return b"answer"
 
     def begin(self) -> int:

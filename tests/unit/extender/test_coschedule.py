@@ -101,7 +101,7 @@ class Kubevirt(VerbBench):
 
     def args(self, *candidates: str) -> wire.FilterArgs:
         names = list(candidates or NODES)
-        return wire.FilterArgs(self.vm.uid, "ns", "vm", names, has_names=True, items=None)
+        return wire.FilterArgs(wire.PodRef(self.vm.uid, "ns", "vm"), names, has_names=True, items=None)
 
     def set(self, **live: Any) -> None:
         self.said = replace(self.said, **live)

@@ -14,6 +14,7 @@ from extender.preconditions import PodFailedError
 from extender.preemption import PreemptionArgs, PreemptionService, Victims
 from extender.wire import PodRef
 from tests.fakes.builders import observe
+from tests.fakes.edges import Anywhere
 from tests.unit.extender.bench import VerbBench
 
 
@@ -23,7 +24,7 @@ class PreemptBench(VerbBench):
     def __init__(self) -> None:
         super().__init__(n1=100, n2=100, n3=99)
         self.counted: list[tuple[int, int]] = []
-        self.service = PreemptionService(self.allocator, self.preconditions, self, self)
+        self.service = PreemptionService(self.allocator, self.preconditions, self, self, Anywhere())
 
     def preempted(self, kept: int, dropped: int) -> None:
         self.counted.append((kept, dropped))

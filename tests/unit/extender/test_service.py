@@ -21,7 +21,12 @@ from extender.contention import WaitBudget
 from extender.preconditions import PodFailedError
 from extender.service import ClientGoneError, ExtenderService
 from tests.fakes.builders import GIB, ONE_LOCAL, observe
+from tests.fakes.edges import Anywhere
 from tests.unit.extender.bench import VerbBench
+
+
+def args_for(pod: Pod, *nodes: str) -> wire.FilterArgs:
+    return wire.FilterArgs(wire.PodRef(pod.uid, pod.namespace, pod.name), list(nodes), has_names=True, items=None)
 
 
 class FilterBench(VerbBench):
@@ -41,6 +46,7 @@ class FilterBench(VerbBench):
             self,
             contention_wait_seconds=lambda: self.wait_seconds,
             budget=WaitBudget(),
+            co_scheduler=Anywhere(),
         )
 
     def decided(self, decision: Decision, reasons: Mapping[Reason, int], is_bounded: bool) -> None:
@@ -56,7 +62,7 @@ class FilterBench(VerbBench):
         self.told.append((uid, ("broken",)))
 
     def filter(self, pod: Pod, *nodes: str) -> dict[str, Any]:
-        args = wire.FilterArgs(pod.uid, pod.namespace, pod.name, list(nodes), has_names=True, items=None)
+        args = args_for(pod, *nodes)
         answer: dict[str, Any] = json.loads(self.service.filter_pod(args, lambda: self.is_gone))
         return answer
 
@@ -124,7 +130,9 @@ def test_stale_stores_are_an_error(bench: FilterBench) -> None:
 
 def test_a_pod_without_claims_passes_without_being_looked_up(bench: FilterBench) -> None:
     bench.stale = "replicas"
-    args = wire.FilterArgs("unknown", "ns", "plain", ["n1", "n9"], has_names=True, items=None, has_claims=False)
+    args = wire.FilterArgs(
+        wire.PodRef("unknown", "ns", "plain", has_claims=False), ["n1", "n9"], has_names=True, items=None
+    )
 
     answer = json.loads(bench.service.filter_pod(args, lambda: False))
 
@@ -403,7 +411,7 @@ def test_a_lost_answer_takes_holds_back_only_where_nobody_else_can_have_asked(
     pod = bench.cluster.add_pod("a")
     bench.filter(pod, "n1")
     leaves = iter([False, True])
-    args = wire.FilterArgs(pod.uid, pod.namespace, pod.name, ["n1"], has_names=True, items=None)
+    args = args_for(pod, "n1")
     with pytest.raises(ClientGoneError):
         bench.service.filter_pod(args, lambda: next(leaves))
     assert held == bench.held
