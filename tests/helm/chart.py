@@ -24,6 +24,7 @@ NAME: Final = "longhorn-scheduler-extender"
 NAMESPACE: Final = "longhorn-system"
 CHART: Final = REPOSITORY / "helm" / NAME
 EXAMPLES: Final = REPOSITORY / "docs" / "examples"
+API_VERSIONS: Final = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
 IMAGE: Final[dict[str, Any]] = {"image": {"registry": "REGISTRY", "tag": "TAG"}}
 Values = dict[str, Any]
 
@@ -59,7 +60,9 @@ class Helm:
     def template(
         self, values: Values, *flags: str, namespace: str = NAMESPACE, chart: Path = CHART
     ) -> subprocess.CompletedProcess[str]:
-        words = ("template", NAME, str(chart), "--namespace", namespace, "--kube-version", "1.36.3")
+        """As on a cluster that has the Prometheus Operator and cert-manager."""
+        words = ["template", NAME, str(chart), "--namespace", namespace, "--kube-version", "1.36.3"]
+        words += [word for kind in API_VERSIONS for word in ("--api-versions", kind)]
         return self.run(*words, *flags, values=values)
 
     def rendered(self, values: Values, *flags: str, namespace: str = NAMESPACE) -> str:
@@ -68,6 +71,11 @@ class Helm:
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
         return done.stdout
+
+    def objects(self, values: Values, *kinds: str) -> list[dict[str, Any]]:
+        """What is rendered, of these kinds or of all."""
+        documents = yaml.safe_load_all(self.rendered(values))
+        return [one for one in documents if one and (not kinds or one["kind"] in kinds)]
 
 
 # -- docs/examples --------------------------------------------------------------------------------------------------

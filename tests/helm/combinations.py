@@ -158,8 +158,6 @@ COMBINATIONS: Final[dict[str, Values]] = {
         ],
     },
 }
-# "monitoring.coreos.com/v1" is what the chart asks the cluster for.
-API_VERSIONS: Final = ("--api-versions", "monitoring.coreos.com/v1", "--api-versions", "cert-manager.io/v1")
 
 
 def kinds_of_others() -> list[dict[str, Any]]:

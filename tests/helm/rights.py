@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from tests.helm.chart import NAMESPACE, Helm
 
 Object = dict[str, Any]
@@ -91,11 +89,10 @@ def _name_of(event: Object, target: Object) -> str:
 
 def unused(helm: Helm, folder: Path) -> list[Right]:
     """Of the chart as it is installed without any values but an image's."""
-    rendered = [one for one in yaml.safe_load_all(helm.rendered({})) if one]
     used = Counter[Right]()
     for log in sorted(folder.glob("*.jsonl")):
         with log.open() as lines:
             used += uses(lines)
     if not used:
         raise RuntimeError(f"{folder} has no audit log of our accounts")
-    return sorted(right for right in rights_of(rendered) if not used[right])
+    return sorted(right for right in rights_of(helm.objects({})) if not used[right])

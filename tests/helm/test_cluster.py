@@ -24,7 +24,7 @@ from tests.e2e import workloads
 from tests.e2e.programs import Controller
 from tests.e2e.webhooks import Webhook
 from tests.helm.chart import CHART, EXAMPLES, NAME, NAMESPACE, Helm, merged, with_image
-from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values, kinds_of_others
+from tests.helm.combinations import COMBINATIONS, Values, kinds_of_others
 from tests.helm.hooks import TEST, UNINSTALL, HookPods
 from tests.helm.openapi import LOCATION, write_schemas
 from tests.longhorn import paths
@@ -77,7 +77,7 @@ EVERY_RUN = ("defaults", "network")
 )
 def test_the_api_server_takes_every_combination(with_test_account: Cluster, helm: Helm, name: str) -> None:
     """All of its objects, without a warning: Pod Security `restricted` would warn about a Deployment's pods."""
-    text = helm.rendered(with_image(COMBINATIONS[name]), *API_VERSIONS)
+    text = helm.rendered(with_image(COMBINATIONS[name]))
     done = with_test_account.kubectl(
         "apply", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-", input=text
     )
@@ -105,7 +105,7 @@ def test_kubeconform_finds_nothing_by_the_servers_own_schemas(
         report = json.loads(done.stdout)
         return report["summary"]["valid"], [one["msg"] for one in report["resources"]]
 
-    texts = [helm.rendered(with_image(values), *API_VERSIONS) for values in COMBINATIONS.values()]
+    texts = [helm.rendered(with_image(values)) for values in COMBINATIONS.values()]
     count = sum(len([one for one in yaml.safe_load_all(text) if one]) for text in texts)
     assert (count, []) == findings("\n---\n".join(texts))
     (finding,) = findings(helm.rendered({}).replace("minAvailable:", "minAvailabel:", 1))[1]
@@ -159,11 +159,10 @@ def listing(site: Cluster) -> Listing:
 
 
 def rendered(helm: Helm, values: Values) -> Listing:
-    documents = yaml.safe_load_all(helm.rendered(with_image(values), *API_VERSIONS))
     return {
         (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"])
-        for one in documents
-        if one and HOOK not in one["metadata"].get("annotations", {})
+        for one in helm.objects(values)
+        if HOOK not in one["metadata"].get("annotations", {})
     }
 
 

@@ -3,44 +3,31 @@ rendered, and run the hooks that they know."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import yaml
 
 from tests.cluster.cache import REPOSITORY
 from tests.helm.chart import Helm
-from tests.helm.combinations import API_VERSIONS, COMBINATIONS
+from tests.helm.combinations import COMBINATIONS
 from tests.unit.pages import yaml_blocks
 
-Object = dict[str, Any]
 CONFIGURATIONS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 HOOK = "helm.sh/hook"
 
 
-def objects(helm: Helm, name: str) -> list[Object]:
-    return [one for one in yaml.safe_load_all(helm.rendered(COMBINATIONS[name], *API_VERSIONS)) if one]
-
-
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_nothing_is_rendered_that_the_leader_writes(helm: Helm, name: str) -> None:
-    """Of the webhook configurations a list without entries: applying it takes no entry away, and no caBundle."""
-    found = objects(helm, name)
+def test_the_same_values_render_the_same_objects_and_none_that_the_leader_writes(helm: Helm, name: str) -> None:
+    """Of the webhook configurations a list without entries: applying it takes no entry away, and no caBundle. Hooks are
+    those of the page, and Helm's alone."""
+    found = helm.objects(COMBINATIONS[name])
+    assert found == helm.objects(COMBINATIONS[name])
     assert {"Secret", "Lease", "EndpointSlice"}.isdisjoint(one["kind"] for one in found)
     ours = [one for one in found if one["kind"] in CONFIGURATIONS]
     assert [{"apiVersion", "kind", "metadata", "webhooks"}] * 2 == [set(one) for one in ours]
     assert [[], []] == [one["webhooks"] for one in ours]
     assert "caBundle" not in yaml.safe_dump(found)
 
-
-@pytest.mark.parametrize("name", COMBINATIONS)
-def test_the_same_values_render_the_same_objects(helm: Helm, name: str) -> None:
-    assert objects(helm, name) == objects(helm, name)
-
-
-@pytest.mark.parametrize("name", COMBINATIONS)
-def test_hooks_are_those_of_the_page_and_helms_alone(helm: Helm, name: str) -> None:
-    annotations = [one["metadata"].get("annotations") or {} for one in objects(helm, name)]
+    annotations = [one["metadata"].get("annotations") or {} for one in found]
     hook = COMBINATIONS[name].get("uninstall", {}).get("hook", True)
     assert {"test"} | ({"pre-delete"} if hook else set()) == {one[HOOK] for one in annotations if HOOK in one}
     assert [] == [key for one in annotations for key in one if "argoproj" in key or "fluxcd" in key]
@@ -51,7 +38,7 @@ def test_the_page_ignores_what_the_chart_renders(helm: Helm) -> None:
     (ignored,) = [
         block["spec"]["ignoreDifferences"] for block in blocks if "ignoreDifferences" in block.get("spec", {})
     ]
-    rendered = {(one["kind"], one["metadata"]["name"]) for one in objects(helm, "defaults")}
+    rendered = {(one["kind"], one["metadata"]["name"]) for one in helm.objects({})}
     assert set(CONFIGURATIONS) == {one["kind"] for one in ignored}
     for one in ignored:
         assert (one["kind"], one["name"]) in rendered

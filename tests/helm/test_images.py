@@ -11,7 +11,7 @@ import pytest
 
 from tests.helm.__main__ import parse, run
 from tests.helm.chart import Helm, with_image
-from tests.helm.combinations import API_VERSIONS, COMBINATIONS, DIGEST
+from tests.helm.combinations import COMBINATIONS, DIGEST
 from tests.helm.images import containers_of, images_of
 
 IMAGE = re.compile(r'^ *(?:- )?"?image"?: *(.+?)$', re.MULTILINE)
@@ -21,7 +21,7 @@ FETCHES = re.compile(r"\b(?:apk|apt|apt-get|curl|dnf|git|npm|oras|pip|pip3|wget|
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_the_list_has_all_images_and_no_container_fetches_anything(helm: Helm, name: str) -> None:
     values = with_image(COMBINATIONS[name])
-    rendered = helm.rendered(values, *API_VERSIONS)
+    rendered = helm.rendered(values)
     assert {found.strip("\"'") for found in IMAGE.findall(rendered)} == set(images_of(rendered))
     containers = list(containers_of(rendered))
     assert containers

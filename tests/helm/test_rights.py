@@ -14,7 +14,7 @@ from controller.record.definition import allocation_crd
 from controller.scheduler_config.command import add_parser, render
 from controller.settings import ProcessSettings
 from tests.helm.chart import IMAGE, Helm, with_image
-from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values
+from tests.helm.combinations import COMBINATIONS, Values
 
 Object = dict[str, Any]
 EXTENDER_SECRETS = {f"longhorn-scheduler-extender-{name}" for name in ("ca", "tls", "client")}
@@ -23,16 +23,11 @@ WEBHOOK_SECRETS = {"longhorn-replica-scheduler-tls"} | {
 }
 
 
-def objects(helm: Helm, values: Values, *kinds: str) -> list[Object]:
-    documents = yaml.safe_load_all(helm.rendered(values, *API_VERSIONS))
-    return [one for one in documents if one and (not kinds or one["kind"] in kinds)]
-
-
 def granted(helm: Helm, values: Values, resource: str) -> set[tuple[str, str]]:
     """What any role of the chart lets our accounts do with a resource of the core group: verb and name."""
     return {
         (verb, name)
-        for role in objects(helm, values, "Role", "ClusterRole")
+        for role in helm.objects(values, "Role", "ClusterRole")
         for rule in role["rules"]
         if resource in rule.get("resources", ()) and "" in rule["apiGroups"]
         for verb in rule["verbs"]
@@ -61,16 +56,16 @@ def test_rights_beyond_the_usual_come_only_with_what_needs_them(helm: Helm) -> N
     assert ("patch", "") not in granted(helm, {}, "pods")
     wakes: Values = {"settings": {"wake-with-annotation": True}}
     assert ("patch", "") in granted(helm, wakes, "pods")
-    policies = {one["metadata"]["name"] for one in objects(helm, wakes, "ValidatingAdmissionPolicyBinding")}
+    policies = {one["metadata"]["name"] for one in helm.objects(wakes, "ValidatingAdmissionPolicyBinding")}
     assert "longhorn-scheduler-extender-wake" in policies
     for values, has_it in (({}, False), (COMBINATIONS["process"], True)):
-        bound = {one["roleRef"]["name"] for one in objects(helm, values, "ClusterRoleBinding")}
+        bound = {one["roleRef"]["name"] for one in helm.objects(values, "ClusterRoleBinding")}
         assert has_it == ("system:auth-delegator" in bound)
 
 
 def test_the_record_comes_with_its_kind_and_only_the_rights_to_write_it(helm: Helm) -> None:
     def rights(values: Values) -> set[tuple[str, str]]:
-        rules = [rule for role in objects(helm, values, "Role") for rule in role["rules"]]
+        rules = [rule for role in helm.objects(values, "Role") for rule in role["rules"]]
         return {
             (resource, verb)
             for rule in rules
@@ -88,8 +83,8 @@ def test_the_record_comes_with_its_kind_and_only_the_rights_to_write_it(helm: He
     assert writes == rights(kept) - usual
     in_nodes: Values = {"allocationRecord": {"enabled": True, "inLonghornNodes": True}}
     assert {("nodes", verb) for verb in ("get", "update", "patch")} == rights(in_nodes) - rights(kept)
-    assert [] == objects(helm, {}, "CustomResourceDefinition")
-    (crd,) = objects(helm, kept, "CustomResourceDefinition")
+    assert [] == helm.objects({}, "CustomResourceDefinition")
+    (crd,) = helm.objects(kept, "CustomResourceDefinition")
     assert "keep" == crd["metadata"]["annotations"]["helm.sh/resource-policy"]
     assert allocation_crd()["spec"] == crd["spec"]
     assert allocation_crd()["metadata"]["name"] == crd["metadata"]["name"]
@@ -98,7 +93,7 @@ def test_the_record_comes_with_its_kind_and_only_the_rights_to_write_it(helm: He
 def test_names_of_secrets_reach_flags_roles_and_certificates_alike(helm: Helm) -> None:
     values = COMBINATIONS["cert-manager"]
     names = {"extender-server", "extender-client", "webhook-server", "webhook-client", "leader-server"}
-    made = {one["spec"]["secretName"] for one in objects(helm, values, "Certificate")}
+    made = {one["spec"]["secretName"] for one in helm.objects(values, "Certificate")}
     assert names == made - {"longhorn-scheduler-extender-authority"}
     assert {("get", name) for name in names} == granted(helm, values, "secrets")
     found = {program: set(one.get("args", ())) for program, one in containers(helm, values).items()}
@@ -115,7 +110,7 @@ def test_names_of_secrets_reach_flags_roles_and_certificates_alike(helm: Helm) -
 def containers(helm: Helm, values: Values) -> dict[str, Object]:
     return {
         one["metadata"]["name"]: one["spec"]["template"]["spec"]["containers"][0]
-        for one in objects(helm, values, "Deployment")
+        for one in helm.objects(values, "Deployment")
     }
 
 
@@ -137,7 +132,7 @@ def test_the_programs_take_the_flags_of_the_combination(helm: Helm, name: str) -
 def test_pods_for_control_planes_tolerate_their_taints(helm: Helm) -> None:
     pods = {
         one["metadata"]["name"]: one["spec"]["template"]["spec"]
-        for one in objects(helm, with_image(COMBINATIONS["control planes"]), "Deployment")
+        for one in helm.objects(with_image(COMBINATIONS["control planes"]), "Deployment")
     }
     assert 3 == len(pods)
     kinds = {"longhorn-scheduler-webhook": "preferredDuringSchedulingIgnoredDuringExecution"}
@@ -175,7 +170,7 @@ def test_the_second_scheduler_asks_as_the_program_would_have_it(helm: Helm, valu
     second = {"enabled": True, "name": "longhorn-scheduler", **values}
     (config,) = (
         yaml.safe_load(one["data"]["config.yaml"])
-        for one in objects(helm, {"secondScheduler": second, "tls": tls}, "ConfigMap")
+        for one in helm.objects({"secondScheduler": second, "tls": tls}, "ConfigMap")
         if "config.yaml" in one["data"]
     )
     words = ["--for", "plain", "--part", "config"]
@@ -201,7 +196,7 @@ def test_the_second_scheduler_asks_as_the_program_would_have_it(helm: Helm, valu
 def test_over_tls_the_second_scheduler_shows_the_certificate_of_its_secret(helm: Helm) -> None:
     pod = next(
         one["spec"]["template"]["spec"]
-        for one in objects(helm, {"secondScheduler": {"enabled": True}}, "Deployment")
+        for one in helm.objects({"secondScheduler": {"enabled": True}}, "Deployment")
         if one["metadata"]["name"] == "longhorn-scheduler"
     )
     (mounted,) = (mount for mount in pod["containers"][0]["volumeMounts"] if mount["mountPath"] == CERTIFICATES)
@@ -211,7 +206,7 @@ def test_over_tls_the_second_scheduler_shows_the_certificate_of_its_secret(helm:
 
 def test_everything_of_a_namespace_is_in_that_of_the_release(helm: Helm) -> None:
     values = {**IMAGE, **COMBINATIONS["network"], "secondScheduler": {"enabled": True}}
-    text = helm.rendered(values, *API_VERSIONS, namespace="storage")
+    text = helm.rendered(values, namespace="storage")
     assert "longhorn-system" not in text
     namespaces = {one["metadata"].get("namespace") for one in yaml.safe_load_all(text)}
     # `helm test` has rights where its pod would be.

@@ -11,7 +11,7 @@ import yaml
 
 from controller.settings import GONE, LIVE_FIELDS, PREFIX
 from tests.helm.chart import CHART, IMAGE, Helm, made, merged, readme, with_image
-from tests.helm.combinations import API_VERSIONS, COMBINATIONS, Values
+from tests.helm.combinations import COMBINATIONS, Values
 from tests.helm.schema import schema_of, values_of
 
 TEXT = (CHART / "values.yaml").read_text()
@@ -42,8 +42,7 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
         "allocation-record",
     )
     settings |= dict.fromkeys(flags, True)
-    documents = yaml.safe_load_all(helm.rendered({"settings": settings}))
-    (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")
+    (made_of_it,) = helm.objects({"settings": settings}, "ConfigMap")
     assert {name: str(value).lower() for name, value in settings.items()} == {
         name.removeprefix(PREFIX): value for name, value in made_of_it["data"].items()
     }
@@ -51,8 +50,7 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
 
 @pytest.mark.parametrize("former", [{"settings": {"replica-placement": True}}, {"replicaPlacement": {"enabled": True}}])
 def test_what_earlier_releases_took_is_still_taken(helm: Helm, former: Values) -> None:
-    documents = yaml.safe_load_all(helm.rendered(former))
-    (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")
+    (made_of_it,) = helm.objects(former, "ConfigMap")
     assert [{"scheduler-extender-replica-placement": "true"}] == [made_of_it["data"]]  # the program tells
 
 
@@ -60,8 +58,7 @@ def test_settings_that_do_nothing_any_more_are_still_taken(helm: Helm) -> None:
     gone: Values = {"allow-stranding": True, "roaming-overcommit-percent": 25, "namespace-cap-percent": "10"}
     gone["allocation-grace"] = 3
     assert {name.removeprefix(PREFIX) for name in GONE} == gone.keys()
-    documents = yaml.safe_load_all(helm.rendered({"settings": gone}))
-    (made_of_it,) = (one for one in documents if one["kind"] == "ConfigMap")
+    (made_of_it,) = helm.objects({"settings": gone}, "ConfigMap")
     assert {f"{PREFIX}{name}": str(value).lower() for name, value in gone.items()} == made_of_it["data"]
 
 
@@ -89,12 +86,12 @@ def without(values: Values, path: tuple[str, ...]) -> Values:
 def test_each_value_of_the_combination_does_something(helm: Helm, name: str) -> None:
     """What stands in it is rendered otherwise without it; so no value can be named and forgotten in the templates."""
     values = with_image(COMBINATIONS[name])
-    whole = helm.template(values, *API_VERSIONS)
+    whole = helm.template(values)
     assert (0, "") == (whole.returncode, whole.stderr)
     defaults = {value.path: value.default for value in values_of(TEXT) if value.is_leaf}
     said = [path for path in leaves(COMBINATIONS[name]) if path in defaults]
     for path in (path for path in said if at(COMBINATIONS[name], path) != defaults[path]):
-        less = helm.template(without(values, path), *API_VERSIONS)
+        less = helm.template(without(values, path))
         assert (less.returncode, less.stdout) != (0, whole.stdout), ".".join(path)
 
 
@@ -107,9 +104,7 @@ def test_the_combinations_say_every_value() -> None:
 def test_common_labels_and_annotations_are_on_every_object_and_pod(helm: Helm, name: str) -> None:
     common = {"commonLabels": {"site/owner": "storage"}, "commonAnnotations": {"site/contact": "somebody"}}
     values = {key: value for key, value in COMBINATIONS[name].items() if key != "extraObjects"} | common
-    for one in yaml.safe_load_all(helm.rendered(values, *API_VERSIONS)):
-        if not one:
-            continue
+    for one in helm.objects(values):
         pod = one["spec"]["template"] if one["kind"] in ("Deployment", "Job") else one
         for metadata in (one["metadata"], pod["metadata"]):
             assert "storage" == metadata["labels"].get("site/owner"), one["metadata"]
@@ -203,7 +198,7 @@ def test_both_helms_lint_the_chart_and_render_the_same(helm: Helm, helm4: Helm) 
         for one in (helm, helm4):
             linted = one.run("lint", "--strict", "--kube-version", "1.36.3", str(CHART), values=with_image(values))
             assert 0 == linted.returncode, (name, linted.stdout, linted.stderr)
-            texts.append(one.template(with_image(values), *API_VERSIONS).stdout)
+            texts.append(one.template(with_image(values)).stdout)
         objects = [sorted(yaml.safe_dump(one) for one in yaml.safe_load_all(text) if one) for text in texts]
         assert len(objects[0]) > 20
         assert objects[0] == objects[1], name
