@@ -1,5 +1,5 @@
-"""What kubelets do for the release's pods, on a cluster that has none: start each container as it is rendered, probe
-it, say whether it is ready, and end it when its pod is deleted.
+"""What kubelets do for pods, on a cluster that has none. Of the release's pods: start each container as it is rendered,
+probe it, say whether it is ready, and end it when its pod is deleted.
 
 The pods are those that the Deployments' controllers made and kube-scheduler bound. What a container gets from its pod
 is the pod's own: the arguments, the environment, and the rights of its account. The processes listen on loopback, at
@@ -18,7 +18,7 @@ import urllib.request
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tests.cluster.client import ignored_when_gone
 from tests.cluster.cluster import Cluster
@@ -46,14 +46,12 @@ _numbers = itertools.count(1)
 class RunningPod(Program):
     """The process of one pod's container."""
 
-    def __init__(self, site: Cluster, pod: Object, source: Path, folder: Path) -> None:
+    def __init__(self, site: Cluster, pod: Object, source: Path, kubeconfig: Path) -> None:
         number = next(_numbers)
         self.name, self.uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         self.ip = f"10.247.{number // 250}.{number % 250 + 1}"
         (self.container,) = pod["spec"]["containers"]
         module = MODULES[(self.container.get("command") or [NAME])[0]]
-        account = pod["spec"]["serviceAccountName"]
-        kubeconfig = site.service_account_kubeconfig(NAMESPACE, account, folder / f"{self.name}.kubeconfig")
         self.status_port = free_port()
         words = [*self.container["args"], "--kubeconfig", str(kubeconfig), "--status-port", str(self.status_port)]
         self.ports: dict[str, int] = {}
@@ -85,47 +83,80 @@ class RunningPod(Program):
             return False
 
 
-class ReleaseKubelet:
-    """Runs the pods of the two Deployments. `sources`: by the image's tag the code that is in it. Threads: its own."""
+class PodKeeper:
+    """Looks after the pods of the release's namespace, one after the other, again and again. `failure`: what ended it.
+    Threads: its own."""
 
-    def __init__(self, site: Cluster, sources: Mapping[str, Path], folder: Path) -> None:
-        self._site, self._sources, self._folder = site, sources, folder
-        self._api, self._stop = site.api(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kubelet")
-        self.pods: dict[str, RunningPod] = {}  # by uid, also of those that are over
-        self._over: set[str] = set()
+    def __init__(self, site: Cluster, folder: Path) -> None:
+        """`folder`: for what the pods leave behind."""
+        self.site, self.folder, self.api = site, folder, site.api()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=type(self).__name__)
         self.failure = ""
 
-    def __enter__(self) -> ReleaseKubelet:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(60)
-        for pod in self.pods.values():
-            pod.stop()
         assert not self.failure, self.failure
 
     def _run(self) -> None:
         try:
             while not self._stop.wait(LOOK_SECONDS):
-                for pod in self._api.list(PODS)["items"]:
-                    owners = {one["kind"] for one in pod["metadata"].get("ownerReferences", ())}
-                    if "ReplicaSet" in owners and pod["metadata"]["uid"] not in self._over:
-                        self._look_after(pod)
+                for pod in self.api.list(PODS)["items"]:
+                    self.look_after(pod)
         except Exception as error:  # thread top
             self.failure = repr(error)
 
-    def _look_after(self, pod: Object) -> None:
+    def look_after(self, pod: Object) -> None:
+        raise NotImplementedError
+
+    def account_of(self, pod: Object, name: str) -> Path:
+        """A kubeconfig for the pod's own account, in a file of that name."""
+        account = pod["spec"]["serviceAccountName"]
+        return self.site.service_account_kubeconfig(NAMESPACE, account, self.folder / f"{name}.kubeconfig")
+
+    def tell(self, pod: Object, state: Object, *, is_ready: bool = False, **status: Any) -> None:
+        """Report the pod's container, and what else is known of it."""
+        (container,) = pod["spec"]["containers"]
+        told = {"name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0}
+        status["containerStatuses"] = [{**told, "ready": is_ready, "state": state}]
+        with ignored_when_gone():
+            self.api.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": status})
+
+
+class ReleaseKubelet(PodKeeper):
+    """Runs the pods of the two Deployments. `sources`: by the image's tag the code that is in it. Threads: its own."""
+
+    def __init__(self, site: Cluster, sources: Mapping[str, Path], folder: Path) -> None:
+        super().__init__(site, folder)
+        self._sources = sources
+        self.pods: dict[str, RunningPod] = {}  # by uid, also of those that are over
+        self._over: set[str] = set()
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            super().__exit__()
+        finally:
+            for pod in self.pods.values():
+                pod.stop()
+
+    def look_after(self, pod: Object) -> None:
         uid, deleted = pod["metadata"]["uid"], pod["metadata"].get("deletionTimestamp")
+        owners = {one["kind"] for one in pod["metadata"].get("ownerReferences", ())}
+        if "ReplicaSet" not in owners or uid in self._over:
+            return
         running = self.pods.get(uid)
         if running is None:
             is_app = (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/name") in APPS
             if pod["spec"].get("nodeName") and not deleted and is_app:
                 tag = re.search(r":([\w.-]+)$", pod["spec"]["containers"][0]["image"])
                 assert tag is not None
-                self.pods[uid] = RunningPod(self._site, pod, self._sources[tag[1]], self._folder)
+                kubeconfig = self.account_of(pod, pod["metadata"]["name"])
+                self.pods[uid] = RunningPod(self.site, pod, self._sources[tag[1]], kubeconfig)
             elif deleted:
                 self._forget(pod)
             return
@@ -135,7 +166,7 @@ class ReleaseKubelet:
             raise running.fail("ended by itself")
         elif running.answers() != running.is_ready:
             running.is_ready = not running.is_ready
-            self._tell(pod, running)
+            self._tell_running(pod, running)
 
     def _end(self, pod: Object, running: RunningPod) -> None:
         if not running.ends_at:
@@ -144,34 +175,23 @@ class ReleaseKubelet:
         if running.is_running and time.monotonic() > running.ends_at:
             raise running.fail("outlived its grace period")
         if not running.is_running:
-            self._site.services.unmap_pod(running.ip)
+            self.site.services.unmap_pod(running.ip)
             self._forget(pod)
 
     def _forget(self, pod: Object) -> None:
         self._over.add(pod["metadata"]["uid"])
         with ignored_when_gone():
-            self._api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
+            self.api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
 
-    def _tell(self, pod: Object, running: RunningPod) -> None:
-        ready = "True" if running.is_ready else "False"
+    def _tell_running(self, pod: Object, running: RunningPod) -> None:
         since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # from when `minReadySeconds` count
-        status = {
-            "phase": "Running",
-            "podIP": running.ip,
-            "podIPs": [{"ip": running.ip}],
-            "conditions": [
-                {"type": kind, "status": ready, "lastTransitionTime": since} for kind in ("Ready", "ContainersReady")
-            ],
-            "containerStatuses": [
-                {
-                    "name": running.container["name"],
-                    "image": running.container["image"],
-                    "imageID": "",
-                    "ready": running.is_ready,
-                    "restartCount": 0,
-                    "state": {"running": {}},
-                }
-            ],
-        }
-        with ignored_when_gone():
-            self._api.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": status})
+        condition = {"status": "True" if running.is_ready else "False", "lastTransitionTime": since}
+        self.tell(
+            pod,
+            {"running": {}},
+            is_ready=running.is_ready,
+            phase="Running",
+            podIP=running.ip,
+            podIPs=[{"ip": running.ip}],
+            conditions=[{"type": kind, **condition} for kind in ("Ready", "ContainersReady")],
+        )

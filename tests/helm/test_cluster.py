@@ -400,7 +400,7 @@ def test_a_release_from_its_first_leader_to_its_end(release_3: Release, tmp_path
         wait_until(lambda: "canary sent" in controller.log.read_text(), "a canary", 30)
         assert 0 == controller.counted('canaries_total{outcome="failed"}')
         with HookPods(
-            site, NAMESPACE, tmp_path, lambda: ["--extender-address", address_of(site), "--wait-seconds", "10"]
+            site, tmp_path, lambda: ["--extender-address", address_of(site), "--wait-seconds", "10"]
         ) as hooks:
             tried_out(release, hooks)
             uninstalled(release, hooks, before)

@@ -77,7 +77,7 @@ def run(end: threading.Event) -> None:
         told: dict[str, str] = {}
         with (
             ReleaseKubelet(cluster, sources, cluster.state_dir) as kubelet,
-            HookPods(cluster, NAMESPACE, cluster.state_dir, lambda: answers) as hooks,
+            HookPods(cluster, cluster.state_dir, lambda: answers) as hooks,
         ):
             print(instructions(cluster), flush=True)
             while not (kubelet.failure or hooks.failure or end.wait(LOOK_SECONDS)):
