@@ -68,12 +68,13 @@ class Pair:
 @dataclass(frozen=True, slots=True)
 class LeafSpec:
     """What a leaf is for: a server has names, a client only a subject. It lives for `life`, or as long as its
-    authority."""
+    authority, and in a chain it is renewed `renew_before` its end."""
 
     subject: str
     life: timedelta
     names: tuple[str, ...] = ()
     is_client: bool = False
+    renew_before: timedelta = timedelta(0)
 
 
 def make_authority(subject: str, life: timedelta, now_utc: datetime) -> Pair:

@@ -12,7 +12,7 @@ from certs import layout
 from certs.authority import CertificateError, Pair, read_authorities, read_pair
 from certs.evidence import PublishedBundles
 from certs.rotation import DAY
-from certs.secret import ChainPlan, SecretStore, data_of
+from certs.secret import ChainPlan, SecretStore
 from certs.trust import Shown, Trust
 from controller.clock import Clock
 
@@ -76,7 +76,7 @@ class ForeignChain:
         now, now_utc = self._clock.now(), self._clock.now_utc()
         problems, ends, named = list[str](), dict[str, datetime](), dict[str, tuple[Pair, ...]]()
         for leaf, secret in self._plan.secrets.items():
-            data = data_of(self._store.read(secret))
+            data = self._store.data(secret)
             if data is None and leaf not in self._needed:
                 named[leaf] = ()
                 continue

@@ -14,7 +14,7 @@ from typing import Final
 
 from certs.authority import LONGEST_NAME, CertificateFacts, LeafSpec, server_names
 from certs.foreign import ForeignChain, ForeignFollowing
-from certs.rotation import DAY, PINNED, YEAR, Chain, Evidence, Leaf
+from certs.rotation import DAY, PINNED, YEAR, Chain, Evidence
 from certs.secret import ChainKeeper, ChainPlan, SecretStore
 from controller.clock import Clock
 from controller.errors import ConfigError
@@ -58,21 +58,21 @@ def extender_plan(
     if len({server, client, ca} - {""}) != 3:
         raise ConfigError(f"Secrets: three are needed, with three names, not {server!r}, {client!r} and {ca!r}")
 
-    def leaves() -> dict[str, Leaf]:
+    def leaves() -> dict[str, LeafSpec]:
         addresses = store.service_addresses(service)
         return extender_leaves((*server_names(service, namespace, addresses, domain), *more))
 
     return ChainPlan(ca, {SERVER: server, CLIENT: client}, leaves, PINNED, SUBJECT, (SERVER,), (CLIENT,))
 
 
-def extender_leaves(names: Iterable[str]) -> dict[str, Leaf]:
+def extender_leaves(names: Iterable[str]) -> dict[str, LeafSpec]:
     """What the extender's chain signs. The client's certificate is in kube-scheduler's files, so it lives long."""
     server = tuple(names)
     # The longest name that a common name can hold; clients read the other field.
     common_name = max((name for name in server if len(name) <= LONGEST_NAME), key=len, default="server")
     return {
-        SERVER: Leaf(LeafSpec(common_name, 90 * DAY, server), renew_before=30 * DAY),
-        CLIENT: Leaf(LeafSpec(CLIENT_SUBJECT, 10 * YEAR, is_client=True), renew_before=3 * YEAR),
+        SERVER: LeafSpec(common_name, 90 * DAY, server, renew_before=30 * DAY),
+        CLIENT: LeafSpec(CLIENT_SUBJECT, 10 * YEAR, is_client=True, renew_before=3 * YEAR),
     }
 
 
@@ -131,8 +131,7 @@ class Certificates(Part):
         return self._bundle
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Has `listener` run in this worker's thread after the bundle or a leaf has changed. Subscribe before
-        start."""
+        """Has `listener` run in this worker's thread after the bundle has changed. Subscribe before start."""
         self._listeners.append(listener)
 
     def expiries(self) -> Mapping[str, float]:

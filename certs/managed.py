@@ -10,7 +10,7 @@ from certs import layout
 from certs.authority import CertificateFacts
 from certs.evidence import PublishedBundles
 from certs.keeper import CertificateMode, named_facts
-from certs.rotation import Action, Chain, Evidence, Leaf, Step, bring_up_to_date, carry_out, next_step
+from certs.rotation import Action, Chain, Evidence, Leaves, Step, bring_up_to_date, carry_out, next_step
 from certs.secret import ChainPlan, SecretStore
 from controller.errors import ConfigError
 
@@ -54,13 +54,13 @@ class ManagedChain:
                 findings.append(f"{name}: ends in {span(facts.remaining(now))}")
         for server in plan.servers:
             pair = chain.leaves.get(server)
-            if pair is not None and (missing := set(leaves[server].spec.names) - pair.facts.names):
+            if pair is not None and (missing := set(leaves[server].names) - pair.facts.names):
                 findings.append(f"{server}: lacks the names {', '.join(sorted(missing))}")
         if self._mode is CertificateMode.SELF:
             findings += self._findings_of_ours(leaves, now)
         return findings
 
-    def _findings_of_ours(self, leaves: Mapping[str, Leaf], now: datetime) -> list[str]:
+    def _findings_of_ours(self, leaves: Leaves, now: datetime) -> list[str]:
         plan, chain, findings = self._plan, self._chain, list[str]()
         step = next_step(chain, leaves, plan.policy, now)
         if step is not None and self._is_overdue(step, leaves, now):
@@ -76,7 +76,7 @@ class ManagedChain:
                 findings.append(self._published.problem)
         return findings
 
-    def _is_overdue(self, step: Step, leaves: Mapping[str, Leaf], now: datetime) -> bool:
+    def _is_overdue(self, step: Step, leaves: Leaves, now: datetime) -> bool:
         if self._published is None or step.action not in (Action.PROMOTE, Action.RETIRE):
             return True
         before = next_step(self._chain, leaves, self._plan.policy, now - PATIENCE)

@@ -20,6 +20,8 @@ from typing import Final
 from certs.authority import LeafSpec, Pair, bundle_of, is_issued_by, make_authority, sign
 from controller.errors import ConfigError
 
+Leaves = Mapping[str, LeafSpec]  # those that a chain must have, by name
+
 DAY: Final = timedelta(days=1)
 YEAR: Final = timedelta(days=365)
 MOST_STEPS: Final = 50  # in one go; more would be a mistake of ours
@@ -34,17 +36,17 @@ class RotationPolicy:
     overlap: timedelta
     settle: timedelta | None
 
-    def checked(self, leaves: Iterable[Leaf] = ()) -> RotationPolicy:
+    def checked(self, leaves: Iterable[LeafSpec] = ()) -> RotationPolicy:
         """Returns itself; raises ConfigError if the distances leave a moment without trust."""
         if self.overlap + (self.settle or timedelta(0)) >= self.ca_renew_before:
             raise ConfigError("ca_renew_before: is not above the sum of overlap and settle")
         if self.ca_renew_before >= self.ca_life:
             raise ConfigError("ca_life: is not above ca_renew_before")
         for leaf in leaves:
-            if leaf.renew_before >= leaf.spec.life:
-                raise ConfigError(f"{leaf.spec.subject}: its life is not above its renew_before")
-            if self.settle is not None and leaf.spec.life - leaf.renew_before <= self.settle:
-                raise ConfigError(f"{leaf.spec.subject}: is renewed more often than settle allows")
+            if leaf.renew_before >= leaf.life:
+                raise ConfigError(f"{leaf.subject}: its life is not above its renew_before")
+            if self.settle is not None and leaf.life - leaf.renew_before <= self.settle:
+                raise ConfigError(f"{leaf.subject}: is renewed more often than settle allows")
         return self
 
 
@@ -52,14 +54,6 @@ class RotationPolicy:
 PINNED: Final = RotationPolicy(20 * YEAR, 4 * YEAR, 2 * YEAR, None)
 # Spread by programs, within seconds; a program that was not reached for half of these days stops serving.
 ROTATING: Final = RotationPolicy(YEAR, 90 * DAY, DAY, DAY)
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One leaf that a chain must have."""
-
-    spec: LeafSpec
-    renew_before: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +107,7 @@ class Step:
 
 
 def next_step(
-    chain: Chain,
-    leaves: Mapping[str, Leaf],
-    policy: RotationPolicy,
-    now_utc: datetime,
-    evidence: Evidence | None = None,
+    chain: Chain, leaves: Leaves, policy: RotationPolicy, now_utc: datetime, evidence: Evidence | None = None
 ) -> Step | None:
     """The first thing to do now; None if nothing is due. Without evidence, only time decides.
 
@@ -149,7 +139,7 @@ def _authority_step(chain: Chain, policy: RotationPolicy, now_utc: datetime) -> 
 
 
 def _promotion(
-    chain: Chain, leaves: Mapping[str, Leaf], policy: RotationPolicy, now_utc: datetime, evidence: Evidence | None
+    chain: Chain, leaves: Leaves, policy: RotationPolicy, now_utc: datetime, evidence: Evidence | None
 ) -> Step | None:
     signer, coming = chain.signer, chain.coming
     if coming is None or signer is None or not coming.facts.is_valid(now_utc):
@@ -164,7 +154,7 @@ def _promotion(
     return None
 
 
-def _leaf_step(chain: Chain, leaves: Mapping[str, Leaf], now_utc: datetime) -> Step | None:
+def _leaf_step(chain: Chain, leaves: Leaves, now_utc: datetime) -> Step | None:
     if chain.signer is None or not chain.signer.has_key or not chain.signer.facts.is_valid(now_utc):
         return None
     for name, leaf in leaves.items():
@@ -173,7 +163,7 @@ def _leaf_step(chain: Chain, leaves: Mapping[str, Leaf], now_utc: datetime) -> S
     return None
 
 
-def _why_sign(chain: Chain, name: str, leaf: Leaf, now_utc: datetime) -> str:
+def _why_sign(chain: Chain, name: str, leaf: LeafSpec, now_utc: datetime) -> str:
     """Why the leaf cannot stay; "" when it can."""
     pair, signer = chain.leaves.get(name), chain.signer
     if pair is None:
@@ -185,8 +175,8 @@ def _why_sign(chain: Chain, name: str, leaf: Leaf, now_utc: datetime) -> str:
         return f"is not valid before {facts.not_before_utc.isoformat()}"
     if signer is None or not is_issued_by(pair, signer):
         return "is signed by another authority"
-    if not set(leaf.spec.names) <= facts.names:
-        missing = sorted(set(leaf.spec.names) - facts.names)
+    if not set(leaf.names) <= facts.names:
+        missing = sorted(set(leaf.names) - facts.names)
         return f"lacks the names {', '.join(missing)}"
     if facts.remaining(now_utc) <= leaf.renew_before and facts.not_after_utc < signer.facts.not_after_utc:
         return f"ends at {facts.not_after_utc.isoformat()}"
@@ -194,7 +184,7 @@ def _why_sign(chain: Chain, name: str, leaf: Leaf, now_utc: datetime) -> str:
 
 
 def _retirement(
-    chain: Chain, leaves: Mapping[str, Leaf], policy: RotationPolicy, now_utc: datetime, evidence: Evidence | None
+    chain: Chain, leaves: Leaves, policy: RotationPolicy, now_utc: datetime, evidence: Evidence | None
 ) -> Step | None:
     for old in chain.previous:
         if now_utc > old.facts.not_after_utc:
@@ -211,7 +201,7 @@ def _retirement(
 
 
 def carry_out(
-    chain: Chain, step: Step, leaves: Mapping[str, Leaf], policy: RotationPolicy, now_utc: datetime, subject: str
+    chain: Chain, step: Step, leaves: Leaves, policy: RotationPolicy, now_utc: datetime, subject: str
 ) -> Chain:
     """The chain after the step. It makes keys, so two calls differ."""
     match step.action:
@@ -231,13 +221,13 @@ def carry_out(
             return replace(chain, previous=rest)
         case Action.SIGN:
             assert chain.signer is not None
-            leaf = sign(chain.signer, leaves[step.name].spec, now_utc)
+            leaf = sign(chain.signer, leaves[step.name], now_utc)
             return replace(chain, leaves={**chain.leaves, step.name: leaf})
 
 
 def bring_up_to_date(
     chain: Chain,
-    leaves: Mapping[str, Leaf],
+    leaves: Leaves,
     policy: RotationPolicy,
     now_utc: datetime,
     subject: str,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from certs import layout
 from certs.layout import Data, Reading
-from certs.rotation import Chain, Evidence, Leaf, RotationPolicy, bring_up_to_date
+from certs.rotation import Chain, Evidence, Leaves, RotationPolicy, bring_up_to_date
 from controller.clock import Clock
 from controller.errors import ConflictError
 from controller.kube.api import KubeApi, find
@@ -40,7 +40,7 @@ class ChainPlan:
 
     ca_secret: str
     secrets: Mapping[str, str]
-    leaves: Callable[[], Mapping[str, Leaf]]
+    leaves: Callable[[], Leaves]
     policy: RotationPolicy
     subject: str
     servers: tuple[str, ...]
@@ -76,6 +76,10 @@ class SecretStore:
 
     def read(self, name: str) -> dict[str, Any] | None:
         return find(self._api, SECRETS, self._namespace, name, timeout=CALL_SECONDS)
+
+    def data(self, name: str) -> Data | None:
+        """Its data alone, decoded."""
+        return data_of(self.read(name))
 
     def write(self, name: str, old: Mapping[str, Any] | None, data: Data) -> None:
         """Replaces the data of the Secret as it was read; raises ConflictError if it has changed since."""
@@ -139,11 +143,7 @@ class ChainKeeper:
     """
 
     def __init__(
-        self,
-        store: SecretStore,
-        plan: ChainPlan,
-        clock: Clock,
-        evidence: Callable[[Chain], Evidence] | None = None,
+        self, store: SecretStore, plan: ChainPlan, clock: Clock, evidence: Callable[[Chain], Evidence] | None = None
     ) -> None:
         self._store, self._plan, self._clock, self._evidence = store, plan, clock, evidence
         self._remembered: Chain | None = None

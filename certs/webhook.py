@@ -5,7 +5,6 @@ kube-apiserver trusts it through `caBundle`, the webhook and the leader through 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -13,7 +12,7 @@ from typing import Final
 from certs.authority import LeafSpec, server_names
 from certs.evidence import PublishedBundles
 from certs.foreign import ForeignFollowing
-from certs.rotation import DAY, ROTATING, Leaf, RotationPolicy
+from certs.rotation import DAY, ROTATING, Leaves, RotationPolicy
 from certs.secret import ChainPlan
 from controller.errors import ConfigError
 
@@ -60,7 +59,7 @@ DEFAULT_PACE: Final = Pace()
 
 
 def webhook_plan(
-    leaves: Mapping[str, Leaf],
+    leaves: Leaves,
     *,
     ca: str,
     server: str,
@@ -79,13 +78,15 @@ def webhook_plan(
 
 def webhook_leaves(
     namespace: str, *, service: str, leader_service: str, domain: str, pace: Pace = DEFAULT_PACE
-) -> dict[str, Leaf]:
+) -> dict[str, LeafSpec]:
     """What the chain signs: the names of two Services, and one client."""
     life, before = pace.leaf_life, pace.leaf_renew_before
     return {
-        CLIENT: Leaf(LeafSpec(CLIENT_SUBJECT, life, is_client=True), before),
-        LEADER: Leaf(LeafSpec(leader_service, life, server_names(leader_service, namespace, (), domain)), before),
-        SERVER: Leaf(LeafSpec(service, life, server_names(service, namespace, (), domain)), before),
+        CLIENT: LeafSpec(CLIENT_SUBJECT, life, is_client=True, renew_before=before),
+        LEADER: LeafSpec(
+            leader_service, life, server_names(leader_service, namespace, (), domain), renew_before=before
+        ),
+        SERVER: LeafSpec(service, life, server_names(service, namespace, (), domain), renew_before=before),
     }
 
 

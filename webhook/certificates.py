@@ -25,7 +25,7 @@ from pathlib import Path
 from certs.authority import Pair, read_authorities
 from certs.keeper import HURRY_SECONDS, CertificateMode, NoCertificates, say_problem
 from certs.layout import BUNDLE, CERTIFICATE, KEY, Data, read_leaf
-from certs.secret import SecretStore, data_of
+from certs.secret import SecretStore
 from certs.trust import Shown, Trust
 from certs.webhook import CLIENT, DEFAULT_PACE, PREFIX, SERVER, Pace
 from controller.clock import Clock
@@ -205,8 +205,8 @@ def certificate_worker(
             reads[CLIENT] = partial(_data_of_directory, Path(settings.tls_client_cert_dir), with_client_ca=True)
     else:
         store = SecretStore(api, settings.namespace)
-        reads[SERVER] = partial(_data_of_secret, store, settings.tls_secret)
-        reads[CLIENT] = partial(_data_of_secret, store, settings.tls_client_secret)
+        reads[SERVER] = partial(store.data, settings.tls_secret)
+        reads[CLIENT] = partial(store.data, settings.tls_client_secret)
     return WebhookCertificates(
         reads,
         tls,
@@ -217,10 +217,6 @@ def certificate_worker(
         is_foreign=settings.tls_mode != CertificateMode.SELF,
         client_ca_file=settings.client_ca_file,
     )
-
-
-def _data_of_secret(store: SecretStore, name: str) -> Data | None:
-    return data_of(store.read(name))
 
 
 def _data_of_directory(directory: Path, *, with_client_ca: bool) -> Data:

@@ -8,15 +8,15 @@ from cryptography import x509
 from cryptography.x509 import verification
 
 from certs.authority import LeafSpec
-from certs.rotation import Chain, Leaf, RotationPolicy, bring_up_to_date
+from certs.rotation import Chain, RotationPolicy, bring_up_to_date
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 NAME = "s.n.svc"
 POLICY = RotationPolicy(ca_life=100 * HOUR, ca_renew_before=24 * HOUR, overlap=6 * HOUR, settle=6 * HOUR)
 LEAFS = {
-    "server": Leaf(LeafSpec("server", 20 * HOUR, (NAME, "10.96.0.7")), renew_before=7 * HOUR),
-    "client": Leaf(LeafSpec("client", 20 * HOUR, is_client=True), renew_before=7 * HOUR),
+    "server": LeafSpec("server", 20 * HOUR, (NAME, "10.96.0.7"), renew_before=7 * HOUR),
+    "client": LeafSpec("client", 20 * HOUR, is_client=True, renew_before=7 * HOUR),
 }
 SUBJECT = "ca"
 

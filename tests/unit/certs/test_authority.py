@@ -15,8 +15,8 @@ from tests.unit.certs.chains import HOUR, LEAFS, NAME, NOW, trusts
 
 DAY = 24 * HOUR
 CA = make_authority("ca", 10 * DAY, NOW)
-SERVER = sign(CA, LEAFS["server"].spec, NOW)
-CLIENT = sign(CA, LEAFS["client"].spec, NOW)
+SERVER = sign(CA, LEAFS["server"], NOW)
+CLIENT = sign(CA, LEAFS["client"], NOW)
 
 
 def test_a_stranger_who_trusts_the_authority_takes_its_leaves() -> None:
@@ -64,7 +64,7 @@ def test_a_server_has_all_names_of_its_service_and_its_addresses() -> None:
 
 
 def test_no_two_are_alike() -> None:
-    twin = sign(CA, LEAFS["server"].spec, NOW)
+    twin = sign(CA, LEAFS["server"], NOW)
     assert SERVER.key != twin.key
     serials = {x509.load_pem_x509_certificate(pair.certificate).serial_number for pair in (CA, SERVER, twin)}
     assert 3 == len(serials)
@@ -115,10 +115,10 @@ def test_a_bundle_holds_authorities_and_nothing_else(bundle: bytes) -> None:
 def test_an_authority_without_a_key_or_out_of_its_time_signs_nothing() -> None:
     (known,) = read_authorities(CA.certificate, what="x")
     with pytest.raises(CertificateError, match="key is not available"):
-        sign(known, LEAFS["server"].spec, NOW)
+        sign(known, LEAFS["server"], NOW)
     for moment in (NOW - HOUR, NOW + 11 * DAY):
         with pytest.raises(CertificateError, match="is not valid at"):
-            sign(CA, LEAFS["server"].spec, moment)
+            sign(CA, LEAFS["server"], moment)
 
 
 @pytest.mark.parametrize("subject", ["", "x" * 65])

@@ -223,6 +223,6 @@ def test_its_thread_looks_until_it_is_stopped(world: ServiceCluster) -> None:
 def test_the_products_leaves_fit_its_policy_and_end_with_their_authority() -> None:
     leaves = extender_leaves(["x" * 300, "a.b"])
     PINNED.checked(leaves.values())
-    assert "a.b" == leaves["server"].spec.subject
-    assert leaves["client"].spec.life <= PINNED.ca_life
+    assert "a.b" == leaves["server"].subject
+    assert leaves["client"].life <= PINNED.ca_life
     assert PINNED.settle is None

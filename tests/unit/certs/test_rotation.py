@@ -12,7 +12,7 @@ import pytest
 
 from certs import rotation
 from certs.authority import read_authorities
-from certs.rotation import Action, Chain, Evidence, Leaf, RotationPolicy, bring_up_to_date, next_step
+from certs.rotation import Action, Chain, Evidence, RotationPolicy, bring_up_to_date, next_step
 from controller.errors import ConfigError
 from tests.unit.certs.chains import HOUR, LEAFS, NOW, POLICY, SUBJECT, fresh, trusts, up_to_date
 
@@ -112,8 +112,8 @@ def test_after_a_long_sleep_all_is_made_anew() -> None:
 def test_a_leaf_that_lacks_a_name_is_renewed_and_one_with_more_is_not() -> None:
     chain = fresh()
     server = LEAFS["server"]
-    more = {**LEAFS, "server": Leaf(replace(server.spec, names=(*server.spec.names, "10.96.0.8")), server.renew_before)}
-    less = {**LEAFS, "server": Leaf(replace(server.spec, names=()), server.renew_before)}
+    more = {**LEAFS, "server": replace(server, names=(*server.names, "10.96.0.8"))}
+    less = {**LEAFS, "server": replace(server, names=())}
     step = next_step(chain, more, POLICY, NOW)
     assert step is not None
     assert (Action.SIGN, "server") == (step.action, step.name)

@@ -12,7 +12,7 @@ from certs.authority import read_authorities
 from certs.evidence import PublishedBundles, Spread
 from certs.keeper import CertificateMode, Certificates
 from certs.rotation import DAY, ROTATING, Chain
-from certs.secret import SecretStore, data_of
+from certs.secret import SecretStore
 from certs.webhook import (
     CLIENT,
     DEFAULT_PACE,
@@ -100,10 +100,10 @@ def test_the_chain_is_made_for_both_services_and_the_client(world: ChainLeaders)
     assert world.held is not None
     _, _, trusted = world.held
     assert trusted == world.leader.bundle
-    names = LEAFS[SERVER].spec.names
+    names = LEAFS[SERVER].names
     assert f"webhook.{SPACE}.svc" in names
-    assert f"replica-scheduler.{SPACE}.svc" in LEAFS[LEADER].spec.names
-    assert LEAFS[CLIENT].spec.is_client
+    assert f"replica-scheduler.{SPACE}.svc" in LEAFS[LEADER].names
+    assert LEAFS[CLIENT].is_client
 
 
 def test_who_listens_learns_of_a_new_bundle_once() -> None:
@@ -227,7 +227,7 @@ def test_a_client_that_lags_by_the_spread_is_never_refused(world: ChainLeaders) 
             world.clock.advance(10.0)
             world.leader.look()
             world.publish_now()
-            leaf = (data_of(store.read("server")) or {})["tls.crt"]
+            leaf = (store.data("server") or {})["tls.crt"]
             seen.append((world.clock.now(), world.leader.bundle, leaf))
             late = [entry for entry in seen if entry[0] >= world.clock.now() - 60.0]
             now, bundles, leaves = world.clock.now_utc(), {bundle for _, bundle, _ in late}, {leaf for *_, leaf in late}

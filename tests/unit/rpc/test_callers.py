@@ -38,7 +38,7 @@ def client(subject: str, *names: str) -> LeafSpec:
 
 def test_the_certificate_that_mode_self_makes_has_the_name_that_is_asked_for() -> None:
     assert CLIENT_SUBJECT == ProcessSettings().webhook_client_name
-    assert LEAFS["webhook-client"].spec.subject == ProcessSettings().webhook_client_name
+    assert LEAFS["webhook-client"].subject == ProcessSettings().webhook_client_name
 
 
 def test_another_name_is_for_certificates_that_others_make() -> None:
@@ -57,7 +57,7 @@ def test_another_name_is_for_certificates_that_others_make() -> None:
         client("another", CLIENT_SUBJECT),
         client("another", "first.example", CLIENT_SUBJECT, "10.0.0.1"),
         client(CLIENT_SUBJECT, "another.example"),
-        LEAFS["webhook-client"].spec,
+        LEAFS["webhook-client"],
     ],
     ids=["common name", "DNS name", "among DNS names", "common name beside others", "as mode self makes it"],
 )
@@ -101,7 +101,7 @@ def test_a_stranger_is_denied_by_a_follower_too(chain: Chain, leader: Leader) ->
 
 @pytest.mark.parametrize("name", ["webhook-server", "replica-scheduler-server"])
 def test_a_servers_certificate_does_not_even_get_in(chain: Chain, leader: Leader, name: str) -> None:
-    assert "UNAVAILABLE" in leader.refusal(REQUEST, chain.leaf(LEAFS[name].spec))
+    assert "UNAVAILABLE" in leader.refusal(REQUEST, chain.leaf(LEAFS[name]))
     assert [] == leader.calls.outcomes
 
 
