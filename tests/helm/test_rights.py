@@ -15,6 +15,7 @@ from controller.scheduler_config.command import add_parser, render
 from controller.settings import ProcessSettings
 from tests.helm.chart import IMAGE, Helm, with_image
 from tests.helm.combinations import COMBINATIONS, Values
+from tests.helm.rights import rights_of
 
 Object = dict[str, Any]
 EXTENDER_SECRETS = {f"longhorn-scheduler-extender-{name}" for name in ("ca", "tls", "client")}
@@ -24,15 +25,9 @@ WEBHOOK_SECRETS = {"longhorn-replica-scheduler-tls"} | {
 
 
 def granted(helm: Helm, values: Values, resource: str) -> set[tuple[str, str]]:
-    """What any role of the chart lets our accounts do with a resource of the core group: verb and name."""
-    return {
-        (verb, name)
-        for role in helm.objects(values, "Role", "ClusterRole")
-        for rule in role["rules"]
-        if resource in rule.get("resources", ()) and "" in rule["apiGroups"]
-        for verb in rule["verbs"]
-        for name in rule.get("resourceNames", [""])
-    }
+    """What the chart lets our accounts do with a resource of the core group: verb and name."""
+    rights = rights_of(helm.objects(values))
+    return {(one.verb, one.name) for one in rights if (one.group, one.resource) == ("", resource)}
 
 
 def test_secrets_are_written_only_where_the_leader_makes_them(helm: Helm) -> None:
@@ -65,14 +60,8 @@ def test_rights_beyond_the_usual_come_only_with_what_needs_them(helm: Helm) -> N
 
 def test_the_record_comes_with_its_kind_and_only_the_rights_to_write_it(helm: Helm) -> None:
     def rights(values: Values) -> set[tuple[str, str]]:
-        rules = [rule for role in helm.objects(values, "Role") for rule in role["rules"]]
-        return {
-            (resource, verb)
-            for rule in rules
-            if {"longhorn.io", "scheduling.longhorn.io"} & set(rule["apiGroups"])
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
-        }
+        groups = {"longhorn.io", "scheduling.longhorn.io"}
+        return {(one.resource, one.verb) for one in rights_of(helm.objects(values)) if one.group in groups}
 
     usual = rights({})
     assert {("nodediskallocations", "list"), ("nodediskallocations", "watch")} == {

@@ -32,29 +32,21 @@ from controller.model.names import (
 )
 from controller.placement.plan_entries import SHARDS, shard_name
 from controller.settings import ProcessSettings
-from tests.cluster.cache import REPOSITORY
+from tests.helm.chart import EXAMPLES
+from tests.helm.rights import rights_of
 
-EXAMPLES = REPOSITORY / "docs" / "examples"
 
-
-def documents(manifest: str, kind: str) -> list[dict[str, Any]]:
+def documents(manifest: str, *kinds: str) -> list[dict[str, Any]]:
     found = yaml.safe_load_all((EXAMPLES / manifest).read_text())
-    return [document for document in found if document and document["kind"] == kind]
+    return [document for document in found if document and document["kind"] in kinds]
 
 
 def granted(
     manifest: str, group: str, resource: str, roles: Iterable[str] = ("ClusterRole", "Role")
 ) -> set[tuple[str, str]]:
     """Verb and the name that it is bound to, "" for any."""
-    return {
-        (verb, name)
-        for kind in roles
-        for role in documents(manifest, kind)
-        for rule in role["rules"]
-        if group in rule["apiGroups"] and resource in rule["resources"]
-        for verb in rule["verbs"]
-        for name in rule.get("resourceNames", [""])
-    }
+    found = rights_of(documents(manifest, *roles, "ClusterRoleBinding", "RoleBinding"))
+    return {(one.verb, one.name) for one in found if (one.group, one.resource) == (group, resource)}
 
 
 IS_OURS = 'request.userInfo.username == "system:serviceaccount:longhorn-system:longhorn-scheduler-extender"'
