@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,9 @@ from controller.rules.eligibility import check_disk_space
 from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reasons import Reason
 from tests.fakes.builders import TestCluster, disk
+from tests.unit.pages import ROOT
 
-RULES = Path(__file__).resolve().parents[2] / "docs" / "rules"
+RULES = ROOT / "docs" / "rules"
 ROOM = (RULES / "room.md").read_text()
 NEEDS = (RULES / "needs.md").read_text()
 

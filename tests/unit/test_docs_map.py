@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.pages import FENCE, section_of
+from tests.unit.pages import FENCE, ROOT, section_of
 
-ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("controller", "extender", "webhook", "certs")
 MAP = (ROOT / "docs" / "architecture.md").read_text()
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()

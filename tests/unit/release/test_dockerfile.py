@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from release.packages import python_of
+from release.version import ROOT
 from tests.e2e.build_context import BuildContext
 from tests.e2e.image import steps_of
 
-ROOT = Path(__file__).resolve().parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 STEPS = list(steps_of(DOCKERFILE))
 CONTEXT = BuildContext(ROOT)

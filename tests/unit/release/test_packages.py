@@ -5,7 +5,6 @@ from __future__ import annotations
 import sysconfig
 import tomllib
 from email.message import Message
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -21,8 +20,8 @@ from release.packages import (
     locked_in,
     python_of,
 )
+from release.version import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 LOCK = (ROOT / "requirements" / "runtime.lock").read_text()
 ENVIRONMENT = image_environment(python_of((ROOT / "Dockerfile").read_text()))
 DIGESTS = ("0" * 64, "f" * 64)

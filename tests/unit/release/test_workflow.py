@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[3]
+from release.version import ROOT
+
 TEXT = (ROOT / ".github" / "workflows" / "release.yaml").read_text()
 WORKFLOW = yaml.safe_load(TEXT)
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
