@@ -25,13 +25,6 @@ _KEYS: Final = {"podname": "PodName", "podnamespace": "PodNamespace", "poduid": 
 log = logging.getLogger(__name__)
 
 
-class _Result(msgspec.Struct, rename={"error": "Error"}):
-    error: str
-
-
-_ENCODER: Final = msgspec.json.Encoder()
-
-
 @dataclass(frozen=True, slots=True)
 class BindingArgs:
     pod: wire.PodRef
@@ -52,7 +45,7 @@ def decode_binding_args(body: bytes) -> BindingArgs:
 
 def encode_binding_result(error: str) -> bytes:
     """`error` "" says that the pod is bound."""
-    return _ENCODER.encode(_Result(error))
+    return msgspec.json.encode({"Error": error})
 
 
 class Binder(Protocol):

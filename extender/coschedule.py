@@ -34,8 +34,6 @@ APART_TEXT: Final = (
     "share-managers; it goes to one that serves most of them"
 )
 
-_NO_NODES: Final = frozenset[str]()
-
 _log = logging.getLogger(__name__)
 
 
@@ -96,8 +94,7 @@ class CoScheduler(Part):
         """Where the pod may run as far as its shared volumes go, for the filter verb and the preempt verb. Costs: a
         look-up for each of its claims."""
         served = self._served.of_pod(pod.uid, self._namespace)
-        best = served.best if served is not None else _NO_NODES
-        if served is None or not best:
+        if served is None or not (best := served.best):
             return Narrowed(candidates, {})
         if len(served.volumes) > 1:
             self._tell_apart(pod, served)
@@ -140,8 +137,7 @@ class CoScheduler(Part):
     def scores(self, pod: wire.PodRef, candidates: Sequence[str]) -> Mapping[str, int] | None:
         """The best score where the pod should run, none elsewhere; None: the pod goes wherever it likes."""
         served = self._served.of_pod(pod.uid, self._namespace)
-        best = served.best if served is not None else _NO_NODES
-        if not best:
+        if served is None or not (best := served.best):
             return None
         return {name: BEST_SCORE if name in best else 0 for name in candidates}
 

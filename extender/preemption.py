@@ -137,16 +137,13 @@ def _victims(field: str, by_node: Mapping[str, _MetaVictims | _Victims | None] |
     for node, entry in (by_node or {}).items():
         if not node:
             raise MalformedRequestError(field, "has a node without a name")
-        if entry is not None:
-            found[node] = Victims(_uids(field, node, [pod.uid for pod in entry.pods or ()]), entry.violations)
+        if entry is None:
+            continue
+        uids = tuple(pod.uid for pod in entry.pods or ())
+        if "" in uids:
+            raise MalformedRequestError(f"{field}.{node[:253]}.Pods[{uids.index('')}]", "has no uid")
+        found[node] = Victims(uids, entry.violations)
     return found
-
-
-def _uids(field: str, node: str, uids: Sequence[str]) -> tuple[str, ...]:
-    for index, uid in enumerate(uids):
-        if not uid:
-            raise MalformedRequestError(f"{field}.{node[:253]}.Pods[{index}]", "has no uid")
-    return tuple(uids)
 
 
 def encode_preemption_result(candidates: Mapping[str, Victims], kept: Collection[str]) -> bytes:

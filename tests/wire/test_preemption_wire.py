@@ -107,8 +107,8 @@ def test_the_answer_has_go_keys_and_all_victims_of_what_stays() -> None:
             for number in (2**63, -(2**63) - 1, 10**30)
         ),
         (
-            {"Pod": POD, "NodeNameToMetaVictims": {"n1": {"pods": [{"uid": ""}]}}},
-            "NodeNameToMetaVictims.n1.Pods[0]",
+            {"Pod": POD, "NodeNameToMetaVictims": {"n1": {"pods": [{"uid": "a"}, {"uid": ""}]}}},
+            "NodeNameToMetaVictims.n1.Pods[1]",
         ),
         ({"Pod": POD, "NodeNameToMetaVictims": {"n1": {"pods": [{"uid": 1}]}}}, "NodeNameToMetaVictims.n1.Pods[0].uid"),
         ({"Pod": POD, "NodeNameToMetaVictims": {"n1": {"pods": {}}}}, "NodeNameToMetaVictims.n1.Pods"),
