@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.longhorn import owners, paths
-from tests.longhorn.options import GIB, LATE_FIGURES, MEASURED, Delays
-from tests.longhorn_rules.objects import node
+from tests.longhorn import paths
+from tests.longhorn.options import GIB, MEASURED
 from tests.unit.longhorn.stage import NAMESPACE, LonghornStage, Raw, attach_for_a_pod, grow, own, provision, state
-
-MEASURED_WRITE = 0.1  # the longest of a single local replica
 
 
 def overfull(stage: LonghornStage) -> float:
@@ -44,11 +41,6 @@ def test_figures_follow_a_replica_at_once_and_its_object_follows_the_choice_late
 def test_a_choice_that_is_not_written_yet_is_not_seen_by_the_next_volume() -> None:
     assert 120 == overfull(LonghornStage(write=0.1, disk_figures=0.01))
     assert 60 == overfull(LonghornStage(write=0.0, disk_figures=0.01))
-
-
-def test_late_figures_with_immediate_writes_are_the_other_way_to_overfill_a_disk() -> None:
-    stage = LonghornStage(preset=LATE_FIGURES)
-    assert 120 == overfull(stage)
 
 
 @pytest.mark.parametrize(("locality", "replicas"), [("disabled", 1), ("best-effort", 2)])
@@ -102,22 +94,6 @@ def test_replicas_without_a_place_are_tried_again_at_every_event_of_a_node() -> 
     stage.volumes.delete("large")
     stage.run(0.1)
     assert [["a"]] * 3 == [stage.places(name) for name in waiting]
-
-
-def test_without_an_event_they_are_tried_again_after_a_while() -> None:
-    stage = LonghornStage("a", retry_seconds=30.0)
-    stage.volume("v", 80)
-    stage.run()
-    # Nothing tells of it: the informer learns it only with the next look.
-    disk = stage.world.nodes()["a"]["status"]["diskStatus"]["disk1"]
-    disk["storageScheduled"] = 90 * GIB
-    stage.attach("v", "a")
-    stage.run(1)
-    disk["storageScheduled"] = 0
-    stage.run(28)
-    assert [""] == stage.places("v")
-    stage.run(2)
-    assert ["a"] == stage.places("v")
 
 
 # A new volume
@@ -283,40 +259,6 @@ def test_a_restored_volume_is_as_large_as_its_backup_and_grows_once_it_is_filled
     assert str(30 * GIB) == stage.get("volumes", name)["spec"]["size"]
 
 
-def test_an_engine_grows_only_while_its_volume_is_attached() -> None:
-    stage = LonghornStage("a", own_attach=5.0, expand=1.0)
-    for name, where in (("idle", ""), ("used", "a")):
-        stage.volume(name, node=where)
-    stage.run(1)
-    grow(stage, "idle", 20)
-    grow(stage, "used", 20)
-    stage.run(0.5)
-    stage.change("volumes", "used", lambda raw: raw["spec"].update(nodeID=""))
-    stage.change("volumes", "used", lambda raw: raw["status"].update(state="detached"), status=True)
-    stage.run(4)
-    assert [True, True] == [stage.get("volumes", name)["status"]["expansionRequired"] for name in ("idle", "used")]
-    stage.run(3)
-    assert [False, False] == [stage.get("volumes", name)["status"]["expansionRequired"] for name in ("idle", "used")]
-    assert ["", ""] == [stage.get("volumes", name)["spec"]["nodeID"] for name in ("idle", "used")]
-
-
-def test_a_volume_in_use_belongs_to_the_node_that_it_is_attached_to() -> None:
-    stage = LonghornStage("a", "b")
-    stage.volume("v")
-    own(stage, "v", "b")
-    stage.attach("v", "a")
-    stage.run(1)
-    assert "a" == stage.get("volumes", "v")["status"]["ownerID"]
-
-
-def test_a_volume_keeps_its_owner_while_that_is_ready() -> None:
-    nodes = {"a": node("a"), "b": node("b", ready="False"), "c": node("c")}
-    assert "a" == owners.pick(nodes, lambda count: count - 1, "a")
-    assert "c" == owners.pick(nodes, lambda count: count - 1, "b")
-    assert "c" == owners.pick(nodes, lambda count: count - 1)
-    assert "" == owners.pick({"b": nodes["b"]}, lambda _: 0, "b")
-
-
 # Deletion
 
 
@@ -334,49 +276,4 @@ def test_a_deleted_replica_counts_until_its_finalizer_goes_and_so_does_its_volum
     assert stage.api.get_or_none(paths.longhorn("volumes", NAMESPACE, "v")) is None
 
 
-def test_a_replica_on_its_way_out_is_given_up_once() -> None:
-    stage = LonghornStage("a", "b", finalize=5.0)
-    stage.volume("v", node="a")
-    stage.run(1)
-    stage.attach("v", "b")
-    stage.change("volumes", "v", lambda raw: raw["status"].update(currentNodeID="b"), status=True)
-    stage.run(2)
-    going = [entry["spec"]["nodeID"] for entry in stage.replicas("v") if "deletionTimestamp" in entry["metadata"]]
-    assert (["a", "b"], ["a"]) == (stage.places("v"), going)
-    stage.run(5)
-    assert ["b"] == stage.places("v")
-
-
 # Knobs
-
-
-def test_delays_by_name_and_by_preset() -> None:
-    usual = Delays()
-    assert usual == usual.changed_by("")
-    changed = usual.changed_by("late-figures, attach=0.5..1, write=0.2")
-    assert (1.0, (0.5, 1.0), 0.2, 0.0) == (
-        changed.disk_figures,
-        changed.attach,
-        changed.write,
-        changed.write_roaming,
-    )
-    measured = usual.changed_by("measured")
-    assert (0.8, 1.2, 1.0, 1.2) == (measured.create, measured.provision, measured.attach, measured.start)
-
-
-@pytest.mark.parametrize("text", ["soon", "later=1", "attach=soon", "attach=2..1", "attach=500"])
-def test_delays_that_mean_nothing_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="delays"):
-        Delays().changed_by(text)
-
-
-def test_figures_and_writes_are_as_measured_by_default() -> None:
-    usual = Delays()
-    assert [MEASURED[name] for name in ("disk_figures", "write", "write_roaming")] == [
-        usual.disk_figures,
-        usual.write,
-        usual.write_roaming,
-    ]
-    assert (0.01, 0.03) == usual.disk_figures
-    assert isinstance(usual.write, tuple)
-    assert MEASURED_WRITE == usual.write[1]

@@ -1,72 +1,13 @@
-"""Copies that a volume lost or lacks, and who is to place which kind."""
+"""Copies that a volume lost or lacks, and what Longhorn does about them."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.longhorn import copies, paths
+from tests.longhorn import paths
 from tests.longhorn.options import GIB, MEASURED
-from tests.longhorn.placers import Placer, placer_of
-from tests.longhorn_rules import objects as worlds
-from tests.longhorn_rules.objects import Raw, failed, replica
+from tests.longhorn_rules.objects import Raw
 from tests.unit.longhorn.stage import NAMESPACE, LonghornStage, attach_for_a_pod, grow, own, provision
-
-LEFT, RIGHT = replica("left", "a-d1"), replica("right", "b-d1")
-LOST = failed("lost", "c-d1")
-UNPLACED = replica("new", healthyAt="")
-
-
-def attached(**spec: Any) -> Raw:
-    found = worlds.volume(numberOfReplicas=2, dataLocality="disabled", nodeID="a", **spec)
-    found["status"] |= {"state": "attached", "currentNodeID": "a"}
-    return found
-
-
-# What a volume lacks
-
-
-@pytest.mark.parametrize(
-    ("replicas", "expected"),
-    [
-        ([LEFT, RIGHT], False),
-        ([LEFT, LOST], True),
-        ([LEFT], True),
-        ([LEFT, UNPLACED], False),  # it waits for a disk
-        ([LEFT, replica("joins", "b-d1", healthyAt="")], False),
-        ([LOST], False),  # there is nothing to copy from
-        ([LEFT, failed("idle", "")], False),  # it is neither tried nor replaced
-        ([LEFT, failed("idle", "", rebuildRetryCount=5)], True),
-        ([LEFT, replica("local", hardNodeAffinity="c", healthyAt="")], True),
-    ],
-)
-def test_a_volume_in_use_lacks_a_copy(replicas: list[Raw], expected: bool) -> None:
-    assert expected == copies.lacks_copy(attached(), replicas, {})
-
-
-@pytest.mark.parametrize("spec", [{"migrationNodeID": "b"}, {"nodeID": ""}])
-def test_it_gets_none_while_it_migrates_or_is_not_attached(spec: dict[str, str]) -> None:
-    volume = attached()
-    volume["spec"] |= spec
-    assert not copies.lacks_copy(volume, [LEFT], {})
-
-
-def test_it_gets_none_while_it_grows_or_is_filled_or_where_rebuilding_is_off() -> None:
-    for status in ({"expansionRequired": True}, {"restoreRequired": True}):
-        volume = attached()
-        volume["status"] |= status
-        assert not copies.lacks_copy(volume, [LEFT], {})
-    assert not copies.lacks_copy(attached(), [LEFT], {"concurrent-replica-rebuild-per-node-limit": "0"})
-
-
-def test_copies_of_a_linked_clone_that_lie_away_from_its_source_are_astray() -> None:
-    sources = {(LEFT["spec"]["nodeID"], LEFT["spec"]["diskID"])}
-    assert [RIGHT] == copies.astray(attached(cloneMode="linked-clone"), [LEFT, RIGHT, UNPLACED], sources)
-    assert [] == copies.astray(attached(), [LEFT, RIGHT], sources)
-
-
-# On the stage
 
 
 def use(stage: LonghornStage, name: str, node: str) -> None:
@@ -212,31 +153,3 @@ def test_with_measured_delays_there_is_time_to_place_first(locality: str, least:
 
 
 # Who places what
-
-
-@pytest.mark.parametrize(
-    ("volume", "replica_spec", "expected"),
-    [
-        ({}, {}, "other"),
-        ({"dataLocality": "best-effort", "fromBackup": "s3://"}, {}, "other"),
-        ({"dataLocality": "disabled", "dataSource": "vol://v"}, {}, "other"),
-        ({"dataLocality": "strict-local"}, {}, "other"),
-        ({"dataLocality": "strict-local", "fromBackup": "s3://"}, {}, "longhorn"),
-        ({"dataLocality": "strict-local", "dataSource": "vol://v"}, {}, "longhorn"),
-        ({}, {"rebuildRetryCount": 5}, "other"),
-        ({}, {"failedAt": "2026-01-01T00:00:00Z"}, "longhorn"),
-        ({}, {"active": False}, "longhorn"),
-        ({}, {"nodeID": "a"}, "longhorn"),
-        ({"dataLayout": {"type": "sharded"}}, {}, "longhorn"),
-        ({"cloneMode": "linked-clone", "dataSource": "vol://v"}, {}, "either"),
-    ],
-)
-def test_who_is_to_place_it(volume: Raw, replica_spec: Raw, expected: Placer) -> None:
-    found: Raw = {"metadata": {}, "spec": {"nodeID": "", "active": True, **replica_spec}}
-    assert expected == placer_of({"metadata": {}, "spec": volume}, found)
-
-
-def test_nobody_minds_who_places_what_is_being_deleted() -> None:
-    gone: Raw = {"metadata": {"deletionTimestamp": "now"}, "spec": {"nodeID": ""}}
-    assert "either" == placer_of({"metadata": {}, "spec": {}}, gone)
-    assert "either" == placer_of(gone, {"metadata": {}, "spec": {}})

@@ -63,14 +63,6 @@ def test_a_disk_that_is_not_ready_has_no_sums_but_keeps_its_images() -> None:
     assert {"i": GIB} == disk["scheduledBackingImage"]
 
 
-def test_equal_figures_are_no_change() -> None:
-    disk = ready_disk()
-    replicas = [replica("a", "u1", 1)]
-    assert count(disk, replicas, [])
-    assert not count(disk, replicas, [])
-    assert count(disk, [], [])
-
-
 PATH = "/api/v1/configmaps/one"
 
 
@@ -97,13 +89,6 @@ def put(value: str) -> Callable[[Raw], bool]:
     return edit
 
 
-def test_a_write_on_what_is_known_needs_no_read() -> None:
-    api, known = holding("old")
-    changed = change(api, PATH, put("new"), known=known)
-    assert (["replace"], "new") == (calls(api), (changed or {})["value"])
-    assert "old" == known["value"]  # the informer's copy stays as it is
-
-
 def test_a_write_on_what_is_stale_is_made_again_on_what_is_there() -> None:
     api, there = holding("old")
     changed = change(api, PATH, lambda raw: put(f"{raw['value']}+")(raw), known=stale(there, "older"))
@@ -116,9 +101,3 @@ def test_that_nothing_is_to_be_written_is_never_believed_without_a_read() -> Non
     assert (["get_or_none", "replace"], "new") == (calls(api), (changed or {})["value"])
     change(api, PATH, put("new"))
     assert ["get_or_none", "replace", "get_or_none"] == calls(api)
-
-
-def test_what_is_known_and_gone_is_gone() -> None:
-    api, known = holding("old")
-    api.delete(PATH)
-    assert change(api, PATH, put("new"), known=known) is None

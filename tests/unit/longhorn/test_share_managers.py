@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -159,26 +158,6 @@ def test_it_ends_with_its_last_consumer() -> None:
     assert not stage.api.list(paths.ATTACHMENTS)["items"]
 
 
-def test_a_consumer_that_goes_before_it_comes_leaves_nothing() -> None:
-    stage = SharedStage(share_start=2.0)
-    stage.use("a")
-    stage.run(1)
-    stage.leave("a")
-    stage.run(5)
-    assert ("", {}) == (stage.uid(), tickets(stage))
-
-
-def test_everything_ends_with_the_volume() -> None:
-    stage = SharedStage()
-    stage.use("a")
-    stage.run()
-    stage.volumes.delete("v")
-    stage.run()
-    gone = [partial(stage.get, plural, "v") for plural in ("sharemanagers", "volumeattachments")]
-    assert [True, True] == [missing(read) for read in gone]
-    assert "" == stage.uid()
-
-
 def test_a_volume_that_can_migrate_has_none_and_is_attached_twice_for_a_while() -> None:
     stage = SharedStage(migratable=True, locality="disabled")
     stage.use("a")
@@ -201,22 +180,6 @@ def test_a_volume_that_can_migrate_has_none_and_is_attached_twice_for_a_while() 
     stage.leave("b")
     stage.run(1)
     assert "detached" == stage.get("volumes", "v")["status"]["state"]
-
-
-def test_a_migration_that_is_given_up_leaves_the_volume_where_it_was() -> None:
-    stage = SharedStage(migratable=True, locality="disabled")
-    stage.use("a")
-    stage.run(1)
-    stage.use("b")
-    stage.run(1)
-    stage.leave("b")
-    stage.run(1)
-    volume = stage.get("volumes", "v")
-    assert ("a", "", "a") == (
-        volume["spec"]["nodeID"],
-        volume["spec"]["migrationNodeID"],
-        volume["status"]["currentNodeID"],
-    )
 
 
 @pytest.mark.parametrize("left", ["a", "b"])
@@ -248,22 +211,3 @@ def tickets(stage: SharedStage) -> dict[str, str]:
 
 def not_ready(raw: Raw) -> None:
     raw["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
-
-
-def missing(read: partial[Raw]) -> bool:
-    try:
-        read()
-    except Exception as error:
-        return "NotFound" in repr(error)
-    return False
-
-
-@pytest.mark.parametrize("runs_own", [True, False])
-def test_pods_of_its_own_namespace_may_have_another_kubelet(runs_own: bool) -> None:
-    stage = LonghornStage("a", share_managers=True, runs_own_pods=runs_own)
-    for namespace in ("default", NAMESPACE):
-        pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "a", "containers": [{"name": "main"}]}}
-        stage.api.create(f"/api/v1/namespaces/{namespace}/pods", pod | {"status": {"phase": "Pending"}})
-    stage.run()
-    phases = [stage.api.get(paths.pod(namespace, "p"))["status"]["phase"] for namespace in ("default", NAMESPACE)]
-    assert ["Running", "Running" if runs_own else "Pending"] == phases

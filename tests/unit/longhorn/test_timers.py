@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -21,22 +20,6 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Timers]:
     found = Timers(2)
     yield found
     found.stop()
-
-
-@pytest.mark.parametrize("status", [0, 429, 500, 504])
-def test_what_the_api_server_did_not_answer_is_tried_again(running: Timers, status: int) -> None:
-    tries, done = [], threading.Event()
-
-    def work(name: str) -> None:
-        tries.append(name)
-        if len(tries) < TRIES:
-            raise ApiError(status, "Timeout", "not now")
-        done.set()
-
-    running.now(work, "a")
-    assert done.wait(SECONDS)
-    assert ["a"] * TRIES == tries
-    assert [] == running.failures
 
 
 @pytest.mark.parametrize(
