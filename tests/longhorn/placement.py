@@ -41,11 +41,10 @@ NO_OBJECT: Final = "longhorn client operation failed"
 Disks: TypeAlias = set[tuple[str, str]]  # node and disk UUID
 
 
-def find_candidates(state: SearchState, volume: Raw, replica: Raw, *, leave_out: str = "") -> SearchAnswer:
+def find_candidates(state: SearchState, volume: Raw, replica: Raw) -> SearchAnswer:
     """All disks that the scheduler would choose among for `replica`, and why others were refused.
 
-    A refusal by anti-affinity alone has no entry, as it has no reason in Longhorn. `leave_out` names a try that is not
-    made, to tell whether it matters. ValueError: a setting that does not parse.
+    A refusal by anti-affinity alone has no entry, as it has no reason in Longhorn.
     """
     spec = volume["spec"]
     refusals: list[Refusal] = []
@@ -61,8 +60,6 @@ def find_candidates(state: SearchState, volume: Raw, replica: Raw, *, leave_out:
     attempt = ""
     if nodes:
         for name_of_try, group, use_tags in tries(state, volume, nodes):
-            if name_of_try == leave_out:
-                continue
             tagged = {
                 name: nodes[name] for name in group if not use_tags or has_tags(state, spec, nodes[name], refusals)
             }

@@ -178,9 +178,3 @@ def fresh_replicas(world: OracleWorld) -> None:
                 del status["scheduledReplica"][name]
         if world.dice.chance(0.3):
             del status["scheduledReplica"]
-
-
-def twin_uuids(world: OracleWorld) -> None:
-    statuses = [status for _, _, _, status in world.disks()]
-    if len(statuses) > 1:
-        world.dice.one(statuses)["diskUUID"] = world.dice.one(statuses)["diskUUID"]

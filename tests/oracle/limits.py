@@ -6,16 +6,12 @@ computes it is what is wanted, whoever is asked then.
 
 from __future__ import annotations
 
-from typing import Final
-
-from tests.longhorn.placement import EIB, TIB, fresh_bytes
+from tests.longhorn.placement import fresh_bytes
 from tests.longhorn.release import NEWEST, release_of
 from tests.longhorn.space import DiskFigures
 from tests.longhorn.state import SearchState
 from tests.longhorn_rules.objects import Raw
 from tests.oracle.worlds import OracleWorld
-
-NEAR_BYTES: Final = 1
 
 
 def state_of(world: OracleWorld) -> SearchState:
@@ -66,43 +62,3 @@ def _grow_to_the_brink(world: OracleWorld, node: str, disk: DiskFigures, spec: R
         status["storageAvailable"] = disk.floor + growth - disk.reserved + off
     else:  # maximum - available - reserved + growth against the limit
         status["storageAvailable"] = disk.maximum - disk.reserved + growth - disk.limit - off
-
-
-def distances(world: OracleWorld) -> dict[str, int]:
-    """By limit, how far the nearest disk is from it in bytes. Limits that nothing is near to at all are left out."""
-    state, size, required = state_of(world), world.size, required_bytes(world)
-    found: dict[str, int] = {}
-    for node, _, spec, status in world.disks():
-        name, disk = node["metadata"]["name"], DiskFigures.of(state, spec, status)
-        if world.asked:
-            scheduled = disk.scheduled + fresh_bytes(state, name, status)
-            near = {"over-provisioning": size + scheduled - disk.limit}
-            near["minimal available"] = disk.available - required - disk.floor
-            near |= _file_system_distance(world, status)
-        else:
-            growth = growth_on(world, name, status)
-            if not growth and not any(raw["spec"]["diskID"] == status["diskUUID"] for raw in world.placed):
-                continue
-            after = disk.maximum - disk.available - disk.reserved + growth
-            near = {"over-provisioning (growth)": growth + disk.scheduled - disk.limit}
-            near["minimal available (growth)"] = disk.available - disk.floor
-            if growth > 0:
-                near["minimal available after growth"] = disk.maximum - after - disk.floor
-                near["limit after growth"] = after - disk.limit
-        for limit, distance in near.items():
-            found[limit] = min(abs(distance), found.get(limit, abs(distance)))
-    return found
-
-
-def _file_system_distance(world: OracleWorld, status: Raw) -> dict[str, int]:
-    kind = status.get("filesystemType") or ""
-    if world.volume["spec"]["dataEngine"] != "v1":
-        return {}
-    if kind.startswith("ext"):
-        return {"ext4": world.size - 16 * TIB}
-    return {"xfs": world.size - (8 * EIB - 1)} if kind == "xfs" else {}
-
-
-def near_limits(world: OracleWorld) -> set[str]:
-    """The limits that some disk lies within a byte of."""
-    return {limit for limit, distance in distances(world).items() if distance <= NEAR_BYTES}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.oracle import bad_input, scenes
 from tests.oracle import disk_changes as disks
 from tests.oracle import node_changes as nodes
+from tests.oracle import scenes
 from tests.oracle import volume_changes as volumes
 from tests.oracle.limits import to_the_brink
+from tests.oracle.nulls import nulls
 from tests.oracle.worlds import MIB, Change, Dice, OracleWorld, calm_world, place_replica
 
 # How often each is drawn, relative to the others. Those come often that decide only together with others.
@@ -95,15 +96,11 @@ def world_of(seed: int, index: int) -> OracleWorld:
         change(world)
     if dice.chance(GROWTH_SHARE):
         ask_for_growth(world)
-    if dice.chance(0.003):
-        disks.twin_uuids(world)
     if dice.chance(0.04):
-        bad_input.nulls(world)
+        nulls(world)
     if dice.chance(BRINK_SHARE if world.asked else BRINK_SHARE_OF_GROWTH):
         to_the_brink(world)
     world.has_setting_objects = dice.chance(0.3)
-    if dice.chance(0.01):
-        bad_input.spoil(world)
     return world
 
 

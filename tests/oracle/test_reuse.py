@@ -12,7 +12,7 @@ from controller.rules.reuse import find_reusable
 from tests.longhorn import reuse
 from tests.longhorn.plan import read
 from tests.oracle import disk_changes, scenes, volume_changes
-from tests.oracle.compare import ask_reference
+from tests.oracle.compare import BAD_INPUT, ask_product
 from tests.oracle.mix import world_of
 from tests.oracle.worlds import NOW, Document, OracleWorld
 
@@ -25,7 +25,7 @@ def failing_world(index: int) -> OracleWorld | None:
     is not for that."""
     world = world_of(SEED, index)
     dice = world.dice
-    if not world.asked or "error" in ask_reference(world.document()):
+    if not world.asked or BAD_INPUT in ask_product(world.document()):
         return None
     if dice.chance(0.7):
         scenes.all_nodes_used(world, soft_zone=dice.chance(0.6), soft_node=dice.chance(0.5))

@@ -1,5 +1,4 @@
-"""`python -m controller.plan` as a command: files, standard input, JSON lines, exit codes, what is said to people. The
-stand-in's `tests.longhorn.plan` is used in the same way."""
+"""`python -m controller.plan` as a command: files, standard input, JSON lines, exit codes, what is said to people."""
 
 from __future__ import annotations
 
@@ -24,11 +23,8 @@ def document(*more: Raw, **parts: Any) -> Raw:
     return {"objects": [node("n1"), volume(), replica("r1"), *more], "question": QUESTION, **parts}
 
 
-both = pytest.mark.parametrize("module", ["controller.plan", "tests.longhorn.plan"])
-
-
-def run(*arguments: str, given: bytes = b"", module: str = "controller.plan") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", module, *arguments]
+def run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "controller.plan", *arguments]
     return subprocess.run(command, input=given, capture_output=True, check=False, timeout=120, cwd=ROOT)
 
 
@@ -45,26 +41,22 @@ def chosen(output: str | bytes) -> str:
 # The process
 
 
-@both
-def test_a_json_file_is_answered_on_standard_output(tmp_path: Path, module: str) -> None:
-    done = run(saved(tmp_path / "question.json", json.dumps(document())), module=module)
+def test_a_json_file_is_answered_on_standard_output(tmp_path: Path) -> None:
+    done = run(saved(tmp_path / "question.json", json.dumps(document())))
     assert (0, b"") == (done.returncode, done.stderr)
     assert "n1/d1" == chosen(done.stdout)
 
 
-@both
-def test_a_yaml_document_is_answered_from_standard_input(module: str) -> None:
-    done = run("-", given=yaml.safe_dump(document()).encode(), module=module)
+def test_a_yaml_document_is_answered_from_standard_input() -> None:
+    done = run("-", given=yaml.safe_dump(document()).encode())
     assert (0, b"", "n1/d1") == (done.returncode, done.stderr, chosen(done.stdout))
 
 
-@both
-def test_bad_input_ends_with_2_and_names_file_object_and_field(tmp_path: Path, module: str) -> None:
+def test_bad_input_ends_with_2_and_names_file_object_and_field(tmp_path: Path) -> None:
     path = saved(tmp_path / "question.json", json.dumps(document(volume("w", size="10Gi"))))
-    done = run(path, module=module)
+    done = run(path)
     assert (2, b"") == (done.returncode, done.stdout)
-    said = done.stderr.decode().replace("longhorn-system/", "", 1)  # the stand-in knows one namespace
-    assert said.startswith(f"{path}: Volume w: spec.size: ")
+    assert done.stderr.decode().startswith(f"{path}: Volume longhorn-system/w: spec.size: ")
     assert 1 == done.stderr.count(b"\n")
 
 
