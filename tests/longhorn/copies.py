@@ -5,7 +5,7 @@ Moves to a volume's node and evictions are in `locality.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from tests.longhorn import locality
@@ -84,13 +84,13 @@ def astray(volume: Raw, replicas: Sequence[Raw], sources: Collection[tuple[str, 
     ]
 
 
-def lacks_copy(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str]) -> bool:
+def lacks_copy(volume: Raw, replicas: Sequence[Raw]) -> bool:
     """Whether a volume in use is to get one more copy after a failure: one at a time, while no other joins.
 
     A failed copy that may be tried again and has no place stands for one that is there: it is not replaced.
     """
     wanted = int(volume["spec"].get("numberOfReplicas") or 0)
-    if settings.get("concurrent-replica-rebuild-per-node-limit") == "0" or not locality.attached_node(volume):
+    if not locality.attached_node(volume):
         return False
     if locality.is_filling(volume) or locality.is_expanding(volume) or volume["spec"].get("migrationNodeID"):
         return False

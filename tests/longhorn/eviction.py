@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.longhorn import locality
 from tests.longhorn.volumes import Volumes
 from tests.longhorn.world import LonghornWorld, Raw, put
 
 POLICY: Final = "node-drain-policy"
 ALL: Final = "block-for-eviction"
-LAST: Final = "block-for-eviction-if-contains-last-replica"
 
 
 class Eviction:
@@ -59,9 +57,7 @@ class Eviction:
         node = self._world.nodes().get(name)
         if node is None:
             return
-        policy = self._world.settings().get(POLICY, "")
-        is_drained = self._is_cordoned(name) and policy in (ALL, LAST)
-
+        is_drained = self._is_cordoned(name) and self._world.settings().get(POLICY) == ALL
         if bool((node.get("status") or {}).get("autoEvicting")) != is_drained:
             self._world.change(
                 self._world.longhorn("nodes", name),
@@ -70,7 +66,7 @@ class Eviction:
             )
         for replica in list(self._world.stores["replicas"].snapshot().values()):
             if replica["spec"].get("nodeID") == name:
-                wanted = _is_asked_of(node, replica) or (is_drained and (policy == ALL or self._is_last(replica)))
+                wanted = _is_asked_of(node, replica) or is_drained
                 self._request(replica, wanted=wanted)
 
     def _request(self, replica: Raw, *, wanted: bool) -> None:
@@ -78,13 +74,6 @@ class Eviction:
             path = self._world.longhorn("replicas", replica["metadata"]["name"])
             self._world.change(path, lambda raw: put(raw["spec"], evictionRequested=wanted))
             self._volumes.consider(str(replica["spec"]["volumeName"]))
-
-    def _is_last(self, replica: Raw) -> bool:
-        """No healthy copy of its volume lies on a node that is not being drained."""
-        others = self._world.replicas_of(str(replica["spec"]["volumeName"]))
-        return not any(
-            locality.is_healthy(other) and not self._is_cordoned(str(other["spec"]["nodeID"])) for other in others
-        )
 
 
 def _is_asked_by_hand(node: Raw) -> bool:

@@ -5,8 +5,7 @@ Only what placement, data locality and eviction need; failures are in `copies.py
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 Raw = dict[str, Any]
@@ -104,7 +103,7 @@ def may_attach(volume: Raw, replicas: Sequence[Raw], node: str) -> bool:
     return volume["spec"].get("dataLocality") != "strict-local" or not places or node in places
 
 
-def wants_local(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str]) -> str:
+def wants_local(volume: Raw, replicas: Sequence[Raw]) -> str:
     """The node that a best-effort volume is to get one more replica on, or "".
 
     It is attached there, has as many healthy replicas as it should have, and none on that node nor on its way to it.
@@ -113,8 +112,6 @@ def wants_local(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str
     if volume["spec"].get("dataLocality") != "best-effort" or not node:
         return ""
     if is_for_longhorn(volume) or is_filling(volume):
-        return ""
-    if settings.get("concurrent-replica-rebuild-per-node-limit") == "0":
         return ""
     if sum(map(is_healthy, replicas)) < int(volume["spec"].get("numberOfReplicas") or 0):
         return ""
@@ -141,39 +138,22 @@ def obsolete(volume: Raw, replicas: Sequence[Raw]) -> list[Raw]:
     ]
 
 
-def surplus(volume: Raw, replicas: Sequence[Raw], nodes: Mapping[str, Raw]) -> Raw | None:
-    """The replica to give up once a local one is healthy and there is one too many.
-
-    One that shares its disk with another goes first, then its node, then its zone; then the first by name.
-    """
+def surplus(volume: Raw, replicas: Sequence[Raw]) -> Raw | None:
+    """The replica to give up once a local one is healthy and there is one too many: the first by name."""
     node = attached_node(volume)
     healthy = sorted(filter(is_healthy, replicas), key=lambda entry: str(entry["metadata"]["name"]))
     if not node or len(healthy) <= int(volume["spec"].get("numberOfReplicas") or 0):
         return None
     remote = [replica for replica in healthy if replica["spec"]["nodeID"] != node]
-    if len(remote) == len(healthy) or not remote:
-        return None
-
-    def zone(replica: Raw) -> str:
-        return str(((nodes.get(replica["spec"]["nodeID"]) or {}).get("status") or {}).get("zone") or "")
-
-    places = [lambda entry: str(entry["spec"]["diskID"]), lambda entry: str(entry["spec"]["nodeID"]), zone]
-    for place in places:
-        count = Counter(map(place, healthy))
-        shared = [replica for replica in remote if count[place(replica)] > 1]
-        if shared:
-            return shared[0]
-    return remote[0]
+    return None if len(remote) == len(healthy) or not remote else remote[0]
 
 
 def is_evicting(replica: Raw) -> bool:
     return is_usable(replica) and bool(replica["spec"].get("evictionRequested"))
 
 
-def wants_spare(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str]) -> bool:
+def wants_spare(volume: Raw, replicas: Sequence[Raw]) -> bool:
     """Whether an attached volume is to get one more replica, anywhere, in place of one that has to leave its disk."""
-    if settings.get("concurrent-replica-rebuild-per-node-limit") == "0":
-        return False
     return bool(attached_node(volume)) and lacks_spare(volume, replicas)
 
 
@@ -203,7 +183,7 @@ def evicted(volume: Raw, replicas: Sequence[Raw]) -> list[Raw]:
     return [replica for replica in replicas if is_evicting(replica)]
 
 
-def needs_turn(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str], nodes: Mapping[str, Raw]) -> bool:
+def needs_turn(volume: Raw, replicas: Sequence[Raw]) -> bool:
     """Whether there may be something to do about the volume, by what the informers show."""
     if is_deleting(volume):
         return False
@@ -221,7 +201,7 @@ def needs_turn(volume: Raw, replicas: Sequence[Raw], settings: Mapping[str, str]
         is_told_late
         or is_untold
         or is_rebuilding
-        or bool(wants_local(volume, replicas, settings))
-        or wants_spare(volume, replicas, settings)
-        or surplus(volume, replicas, nodes) is not None
+        or bool(wants_local(volume, replicas))
+        or wants_spare(volume, replicas)
+        or surplus(volume, replicas) is not None
     )

@@ -10,12 +10,13 @@ from tests.cluster.client import ApiClient
 from tests.longhorn import install, paths
 from tests.longhorn.attach import Attacher
 from tests.longhorn.capacity import Capacity
+from tests.longhorn.crds import NODE_SPEC
 from tests.longhorn.errands import Errands
 from tests.longhorn.eviction import Eviction
 from tests.longhorn.figures import FigureUpdates
 from tests.longhorn.images import BackingImages, ImagesOfReplicas
 from tests.longhorn.kubelet import Kubelet
-from tests.longhorn.nodes import Nodes, as_typed
+from tests.longhorn.nodes import Nodes
 from tests.longhorn.options import DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
 from tests.longhorn.resize import Resizer
@@ -85,7 +86,7 @@ class Longhorn:
 
     def set_disk(self, node: str, name: str, disk: DiskOptions) -> None:
         """Add the disk, or give it these properties. What lies on it stays counted."""
-        set_disk(self.api, self.options.namespace, node, name, disk, typed=self.options.writes_typed_nodes)
+        set_disk(self.api, self.options.namespace, node, name, disk)
 
     def set_setting(self, name: str, value: str) -> None:
         install.set_setting(self.api, self.options.namespace, name, value)
@@ -134,14 +135,14 @@ def add_node(
     install.ensure(api, paths.CSI_NODES, csi_node)
 
 
-def set_disk(api: ApiClient, namespace: str, node: str, name: str, disk: DiskOptions, *, typed: bool = True) -> None:
-    """Spec first, then status: between the two the disk is in one of them alone, as with a real Longhorn. `typed`: what
+def set_disk(api: ApiClient, namespace: str, node: str, name: str, disk: DiskOptions) -> None:
+    """Spec first, then status: between the two the disk is in one of them alone, as with a real Longhorn. What
     Longhorn's types do not know is lost from the spec, even where the definition keeps it."""
 
     def edit_spec(raw: Raw) -> bool:
         raw["spec"].setdefault("disks", {})[name] = _disk_spec(name, disk)
-        if typed:
-            as_typed(raw)
+        for unknown in raw["spec"].keys() - NODE_SPEC["properties"].keys():
+            del raw["spec"][unknown]
         return True
 
     def edit_status(raw: Raw) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.longhorn.crds import NODE_SPEC
 from tests.longhorn.placement import is_true
 from tests.longhorn.world import LonghornWorld, Raw, set_condition
 
@@ -32,15 +31,10 @@ class Nodes:
 
     def _settle(self, name: str) -> None:
         kube = self._world.stores["kube_nodes"].get(name)
-        follows_cordons = self._world.settings().get("disable-scheduling-on-cordoned-node", "true") == "true"
-
-        def edit(node: Raw) -> bool:
-            return settle(node, kube, follows_cordons=follows_cordons)
-
-        self._world.change(self._world.longhorn("nodes", name), edit, status=True)
+        self._world.change(self._world.longhorn("nodes", name), lambda node: settle(node, kube), status=True)
 
 
-def settle(node: Raw, kube: Raw | None, *, follows_cordons: bool) -> bool:
+def settle(node: Raw, kube: Raw | None) -> bool:
     """Bring a Longhorn node's conditions, zone and region in line with its Kubernetes node; whether it changed."""
     status = node.setdefault("status", {})
     if kube is None:
@@ -50,7 +44,7 @@ def settle(node: Raw, kube: Raw | None, *, follows_cordons: bool) -> bool:
     else:
         changed = _clear(status, "Ready", GONE, NOT_READY)
     if kube is not None:
-        if follows_cordons and (kube.get("spec") or {}).get("unschedulable"):
+        if (kube.get("spec") or {}).get("unschedulable"):
             changed = set_condition(status, "Schedulable", "False", CORDONED) or changed
         else:
             changed = _clear(status, "Schedulable", CORDONED) or changed
@@ -73,15 +67,6 @@ def settle_disks(node: Raw) -> bool:
             else:
                 changed = _clear(disk, kind, "NodeNotReady") or changed
     return changed
-
-
-def as_typed(node: Raw) -> bool:
-    """Take what Longhorn's own types lack out of the spec, as its typed client does; whether there was any."""
-    known = NODE_SPEC["properties"]
-    unknown = node["spec"].keys() - known.keys()
-    for name in unknown:
-        del node["spec"][name]
-    return bool(unknown)
 
 
 def condition(status: Raw, kind: str) -> Raw:

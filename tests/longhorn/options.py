@@ -111,7 +111,6 @@ class LonghornOptions:
     seed: int = 0
     workers: int = 24
     runs_own_pods: bool = True  # plays the kubelet in its namespace too; False: somebody else does, there
-    writes_typed_nodes: bool = True  # what its types do not know is lost where it writes a whole Node
     disk_scheduler: str = ""  # file that leads to one that is asked for places; empty: the stand-in decides
 
     @classmethod

@@ -131,7 +131,7 @@ class Volumes:
 
     def _needs_turn(self, name: str, volume: Raw) -> bool:
         """Whether there may be something to do about it, by what the informers show."""
-        replicas, settings = self._world.replicas_of(name), self._world.settings()
+        replicas = self._world.replicas_of(name)
         twins = [raw for raw in self._world.replicas_of(name, with_twins=True) if not locality.is_deleting(raw)]
         return (
             self._world.refusals.of(name) > 0
@@ -139,9 +139,9 @@ class Volumes:
             or copies.has_twins_left(volume, twins)
             or bool(self._given_up(volume, replicas))
             or bool(copies.abandoned(volume, replicas))
-            or copies.lacks_copy(volume, replicas, settings)
+            or copies.lacks_copy(volume, replicas)
             or reports.lacks_node_affinity(self._world, volume)
-            or locality.needs_turn(volume, replicas, settings, self._world.nodes())
+            or locality.needs_turn(volume, replicas)
         )
 
     def _on_replica(self, verb: str, replica: Raw) -> None:
@@ -277,13 +277,13 @@ class Volumes:
 
     def _add_copy(self, name: str, decision: Decision) -> None:
         """Give the volume the copy that it lacks, near its node, in place of an evicted one, or after a failure."""
-        volume, replicas, settings = decision.volume, decision.replicas, self._world.settings()
-        node = locality.wants_local(volume, replicas, settings)
+        volume, replicas = decision.volume, decision.replicas
+        node = locality.wants_local(volume, replicas)
         if self._is_time_to_move(name, node):
             replicas.append(self._make_rebuild(volume, hardNodeAffinity=node))
-        if locality.wants_spare(volume, replicas, settings):
+        if locality.wants_spare(volume, replicas):
             replicas.append(self._make_rebuild(volume))
-        elif copies.lacks_copy(volume, replicas, settings):
+        elif copies.lacks_copy(volume, replicas):
             self._replenish(decision)
 
     def _replenish(self, decision: Decision) -> None:
@@ -320,7 +320,7 @@ class Volumes:
                 is_moving = name in self._relocating
             if not is_moving:  # the sync that finds out how it is makes the local copy, too
                 reports.tell_robustness(world, volume, sum(map(locality.is_healthy, replicas)))
-            gone = locality.surplus(volume, replicas, self._world.nodes())
+            gone = locality.surplus(volume, replicas)
             if gone is not None:
                 self._replicas.delete(gone)
         return not decision.failed and not decision.is_early

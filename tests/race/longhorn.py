@@ -12,7 +12,7 @@ from controller.model.longhorn import Disk, Replica, Volume
 from controller.model.workload import Claim, PersistentVolume
 from tests.fakes.builders import GIB, replica
 from tests.longhorn import locality
-from tests.race.longhorn_rules import replica_raw, settings_raw, volume_raw
+from tests.race.longhorn_rules import replica_raw, volume_raw
 from tests.race.shapes import IMMEDIATE, volume_of
 from tests.race.world import Action, RaceWorld
 
@@ -198,23 +198,23 @@ class RaceLonghorn:
 
     def _rebuilding(self, facts: Volume, replicas: list[Replica]) -> Iterator[Action]:
         raw = [replica_raw(entry) for entry in replicas]
-        volume, settings = volume_raw(facts), settings_raw(self._world.settings)
+        volume = volume_raw(facts)
         for entry in replicas:
             if entry.is_usable and not entry.healthy_at:
                 yield f"{entry.name} is rebuilt", partial(self._heal, entry)
             elif entry.failed_at:
                 yield f"{entry.name} comes back", partial(self._heal, entry)
                 yield f"{entry.name} is given up", partial(self._drop, entry)
-        node = locality.wants_local(volume, raw, settings)
+        node = locality.wants_local(volume, raw)
         if node:
             yield f"{facts.name} gets a copy on {node}", partial(self._add_replica, facts, node)
-        surplus = locality.surplus(volume, raw, {})
+        surplus = locality.surplus(volume, raw)
         if surplus is not None:
             name = str(surplus["metadata"]["name"])
             yield f"{name} is one too many", partial(self._world.write, "replica", name, None)
         staying = [entry for entry in replicas if not entry.failed_at]
         is_missing = len(staying) < facts.replica_count and any(entry.healthy_at for entry in staying)
-        if is_missing or locality.wants_spare(volume, raw, settings):
+        if is_missing or locality.wants_spare(volume, raw):
             yield f"{facts.name} gets a new copy", partial(self._add_replica, facts)
         for leaving in locality.evicted(volume, raw):
             name = str(leaving["metadata"]["name"])
