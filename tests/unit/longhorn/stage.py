@@ -16,9 +16,11 @@ from tests.cluster.watch import Reflector, key_of
 from tests.longhorn import paths
 from tests.longhorn.attach import Attacher
 from tests.longhorn.errands import Errands
+from tests.longhorn.eviction import Eviction
 from tests.longhorn.figures import FigureUpdates
 from tests.longhorn.kubelet import Kubelet
 from tests.longhorn.longhorn import add_node, disk_uuid
+from tests.longhorn.nodes import Nodes
 from tests.longhorn.options import GIB, Delay, Delays, DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
 from tests.longhorn.resize import Resizer
@@ -192,9 +194,11 @@ class LonghornStage:
         self.world = LonghornWorld(api, self.options, timers=self.timers, reflector=reflector)
         self.volumes = Volumes(self.world)
         FigureUpdates(self.world)
+        Nodes(self.world)
         Provisioner(self.world, self.volumes)
         Attacher(self.world, self.volumes, Kubelet(self.world).on_attached if share_managers else lambda _: None)
         Errands(self.world, self.volumes)
+        Eviction(self.world, self.volumes)
         Resizer(self.world)
         if share_managers:
             ShareManagers(self.world)

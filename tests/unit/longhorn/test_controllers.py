@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.longhorn import paths
+from tests.longhorn.eviction import ALL, POLICY
 from tests.longhorn.options import GIB, MEASURED
 from tests.unit.longhorn.stage import NAMESPACE, LonghornStage, Raw, attach_for_a_pod, grow, own, provision, state
 
@@ -144,6 +145,51 @@ def test_no_attachment_comes_of_a_frontend_without_a_device() -> None:
     attach_for_a_pod(stage, volume, "a")
     stage.run(60)
     assert "" == stage.get("volumes", volume)["spec"]["nodeID"]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"dataLocality": "best_effort"}, {"dataLocality": "strict-local", "numberOfReplicas": "2"}, {"frontend": "scsi"}],
+)
+def test_a_class_that_longhorn_refuses_never_gets_a_volume(parameters: dict[str, str]) -> None:
+    stage = LonghornStage("a")
+    _, name = provision(stage, **parameters)
+    stage.run(60)
+    assert stage.api.get_or_none(paths.longhorn("volumes", NAMESPACE, name)) is None
+
+
+# Eviction
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_copy_that_is_to_leave_goes_once_another_is_healthy_also_of_a_volume_that_nobody_uses(is_used: bool) -> None:
+    stage = LonghornStage("a", rebuild=5.0)
+    stage.volume("v", locality="disabled", node="a" if is_used else "")
+    stage.run(1)
+    stage.node("b")
+    stage.change("nodes", "a", lambda raw: raw["spec"].update(evictionRequested=True, allowScheduling=False))
+    stage.run(1)
+    assert ["a", "b"] == stage.places("v")
+    stage.run(5)
+    assert ["b"] == stage.places("v")
+    assert ("a" if is_used else "") == stage.get("volumes", "v")["spec"]["nodeID"]
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("block-if-contains-last-replica", ["a"]), (ALL, ["b"])])
+def test_copies_leave_a_cordoned_node_where_that_is_the_policy_and_none_goes_there(
+    policy: str, expected: list[str]
+) -> None:
+    stage = LonghornStage("a")
+    stage.api.create(paths.longhorn("settings", NAMESPACE), {"metadata": {"name": POLICY}, "value": policy})
+    stage.volume("v", locality="disabled", node="a")
+    stage.run(1)
+    stage.node("b")
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    stage.api.create(paths.NODES, {"metadata": {"name": "a"}, "spec": {"unschedulable": True}, "status": status})
+    stage.run(5)
+    stage.volume("later", locality="disabled")
+    stage.run(1)
+    assert (expected, ["b"]) == (stage.places("v"), stage.places("later"))
 
 
 # The condition `Scheduled`
