@@ -117,17 +117,6 @@ def test_a_replica_that_appears_is_placed_under_the_name_of_the_term(cell: Repli
     assert 1 == leader.registry.get_sample_value(f"{PREFIX}_replica_placements_total", {"outcome": "placed"})
 
 
-def test_a_place_whose_watch_is_late_is_no_sign_of_life(cell: ReplicaCell) -> None:
-    leader = WholeLeader(cell)
-    cell.add("v")
-    leader.round()
-    for _ in range(6):
-        cell.clock.advance(1)
-        leader.placer.run_once()
-    assert not leader.placer.is_alive()
-    assert leader.round().placer.is_alive()
-
-
 def test_a_volume_that_shows_late_has_its_replica_placed_at_once(cell: ReplicaCell) -> None:
     leader = WholeLeader(cell)
     name = cell.put_replica("v")
@@ -135,14 +124,6 @@ def test_a_volume_that_shows_late_has_its_replica_placed_at_once(cell: ReplicaCe
     cell.put_volume("v")
     leader.round()
     assert "n1" == cell.node_of(name)
-
-
-def test_disks_are_filled_exactly_and_never_over(cell: ReplicaCell) -> None:
-    leader = WholeLeader(cell)
-    names = [cell.add(f"v{number}", 30) for number in range(5)]
-    leader.round()
-    assert ["n1", "n1", "n1", "", ""] == [cell.node_of(name) for name in names]
-    assert {"no-room": 2, "written": 3} == leader.status("placement")["waiting"]
 
 
 def replica_gone(cell: ReplicaCell) -> None:

@@ -146,13 +146,6 @@ def test_who_does_not_place_has_nothing_that_waits(stage: PlacerStage, spoil: Ca
 # The order of decisions
 
 
-def test_they_are_decided_in_the_order_in_which_they_came(stage: PlacerStage) -> None:
-    names = [f"{volume}-r-1" for volume in "zmaqb"]
-    stage.add(*names)
-    stage.round()
-    assert names == stage.decides.asked
-
-
 def test_none_that_waits_for_room_loses_it_to_a_later_one(stage: PlacerStage) -> None:
     stage.add("v-r-1", told=NO_ROOM)
     stage.go_on(5)

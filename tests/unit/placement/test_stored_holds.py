@@ -1,4 +1,4 @@
-"""Holds beside the plans: what is written together with what, what the next leader finds, and what finds no room."""
+"""Holds beside the plans: what is written together with what, and what the next leader finds."""
 
 from __future__ import annotations
 
@@ -233,18 +233,3 @@ def test_of_two_entries_of_one_kind_and_name_neither_is_taken(
     site.pass_time(objects, 0)
     assert taken == {*map(hold_key, site.pods()), *map(plan_key, site.volumes())}
     assert 1 == objects.figures().overwritten
-
-
-# What finds no room
-
-
-def test_holds_and_plans_of_one_name_are_two_entries(site: PlanSite) -> None:
-    leader = site.leader()
-    leader.put(hold("x", "n1"), plan("x"))
-    leader.flush(1.0)
-    leader.remove(hold_key("x"))
-    leader.flush(1.0)
-    assert ({}, {"x"}) == (site.held(), site.volumes())
-    leader.remove(plan_key("x"))
-    leader.flush(1.0)
-    assert set() == site.volumes()

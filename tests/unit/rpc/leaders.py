@@ -102,14 +102,13 @@ def hold_expansion(
     way: ReloadingChannel,
     request: pb.HoldExpansionRequest,
     *,
-    method: str = HOLD_EXPANSION,
     seconds: float = 10,
     waits: bool = False,
 ) -> Reply:
     """`waits`: until a connection is made, if one cannot be made at once."""
     with way.channel() as channel:
         call = channel.unary_unary(
-            method,
+            HOLD_EXPANSION,
             request_serializer=pb.HoldExpansionRequest.SerializeToString,
             response_deserializer=pb.HoldExpansionReply.FromString,
         )

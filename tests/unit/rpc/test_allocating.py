@@ -188,17 +188,6 @@ def test_a_volume_grows_and_shrinks_with_its_replicas(scene: DiskScene) -> None:
     assert 90 * GIB == record.bytes_on("n1") + record.bytes_on("n2")
 
 
-def test_replies_name_the_disks_by_their_uuids(scene: DiskScene) -> None:
-    leader, _, client = scene
-    leader.cluster.add_nodes(n1=100)
-    show(leader, "v", 10, on="n1")
-    leader.cluster.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=20 * GIB))
-    entries = [*client.expand_volume("v", 20 * GIB).allocations, client.schedule_backing_image("i").allocation]
-    leader.cluster.allocator.observe_replica("v-r-1", None)
-    entries += [*client.deallocate_replica("v-r-1").freed, *client.deallocate_backing_image("i", "n1-d1").freed]
-    assert [(name, "n1-d1") for name in ("v-r-1", "i", "v-r-1", "i")] == [(one.name, one.disk_uuid) for one in entries]
-
-
 def test_nothing_is_decided_that_could_not_be_told_in_time(scene: DiskScene) -> None:
     leader, _, client = scene
     leader.cluster.add_nodes(n1=100)

@@ -11,7 +11,7 @@ import pytest
 from certs.authority import LeafSpec
 from certs.webhook import CLIENT_SUBJECT
 from controller.allocator.outcome import Mode
-from controller.errors import ConfigError, NotReadyError, UnavailableError
+from controller.errors import ConfigError, UnavailableError
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.serving.tls import Material
 from controller.settings import ProcessSettings
@@ -169,8 +169,3 @@ def test_the_webhooks_own_name_is_no_name_for_it() -> None:
             pod_name="p", pod_ip="10.0.0.1", tls_mode="self", disk_scheduler_clients=f"a, {CLIENT_SUBJECT}"
         ).checked()
     assert "" == named.checked().disk_scheduler_clients
-
-
-def test_without_a_certificate_nothing_is_called() -> None:
-    with DiskSchedulerClient("127.0.0.1:1", NAME, lambda: None) as client, pytest.raises(NotReadyError):
-        client.find_disk_candidates("v")

@@ -137,10 +137,6 @@ def test_a_wrong_field_is_named(leader: Leader, request_: pb.HoldExpansionReques
     assert leader.refusal(request_).startswith(f"INVALID_ARGUMENT: {field}: ")
 
 
-def test_a_call_that_is_not_offered_is_unimplemented(leader: Leader) -> None:
-    assert leader.refusal(of_claim("v", 1), method="/DiskScheduler/Other").startswith("UNIMPLEMENTED: ")
-
-
 def test_the_service_is_pointed_here_while_leading_and_let_go_at_the_end(chain: Chain) -> None:
     leader = Leader(chain)
     leader.checks.is_leading = False

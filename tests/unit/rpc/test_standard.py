@@ -136,10 +136,3 @@ def test_reflection_tells_every_call_of_the_service(leader: Leader, channel: grp
     names = {one.name for one in listed.list_services_response.service}
     assert {SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"} == names
     assert [pb.DESCRIPTOR.serialized_pb] == list(described.file_descriptor_response.file_descriptor_proto)
-
-
-def test_strangers_get_no_answer_from_either(leader: Leader) -> None:
-    with grpc.insecure_channel(leader.address) as channel:
-        for call in (lambda: checked(channel, ""), lambda: checked(channel, SERVICE)):
-            with pytest.raises(grpc.RpcError):
-                call()  # type: ignore[no-untyped-call]  # the stubs lack it
