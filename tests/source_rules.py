@@ -18,14 +18,13 @@ PRODUCT = ("controller", "extender", "webhook", "certs")
 BARRIERS = ("# thread top", "# fault barrier")
 LOCALITY_RULES = "controller.rules.locality"
 # What the product has at most. These figures may only fall: whoever makes a part smaller lowers its figure here.
-FILE_LINES = 507
+FILE_LINES = 460
 FUNCTION_LINES = 60
-PACKAGE_LINES = {"controller": 32_740, "controller.allocator": 10_290}
+PACKAGE_LINES = {"controller": 31_180, "controller.allocator": 10_190}
 FOLDER_FILES = 12
 LARGE_FOLDERS = {
     "controller.model": 13,
-    "controller.rules": 14,
-    "webhook": 17,
+    "controller.rules": 13,
 }
 
 
