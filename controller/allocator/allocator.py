@@ -239,10 +239,7 @@ class Allocator(AllocatorCore):
 
     def _refresh_some(self) -> bool:
         with self._changed:
-            is_left = self._world.refresh(_ROOMS_AT_ONCE)
-            if not is_left:
-                self._room.chooser.renew()
-            return is_left
+            return self._world.refresh(_ROOMS_AT_ONCE) or self._room.chooser.renew()
 
     # Wake-up
 

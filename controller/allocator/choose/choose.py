@@ -72,10 +72,10 @@ class Chooser:
     def __init__(self, world: World) -> None:
         self._world, self._shelves = world, Shelves(world)
 
-    def renew(self) -> None:
-        """What is known of the nodes' disks is brought up to date, so that no question has to. Costs: a look at each
-        node that changed since, for each kind of need that was asked for lately."""
-        self._shelves.renew()
+    def renew(self) -> bool:
+        """What is known of some nodes' disks is brought up to date, for one kind of need that was asked for lately, so
+        that no question has to; whether there were any. Costs: a look at fifty nodes at most."""
+        return self._shelves.renew()
 
     def choose(self, wanted: Wanted, taken: Taken, now_utc: datetime | None = None) -> Chosen:
         """The disk for the wanted replica beside what is `taken`. `now_utc`: as for `PlacementView`.

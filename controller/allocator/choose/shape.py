@@ -26,7 +26,7 @@ from controller.rules.eligibility import (
 from controller.rules.reasons import Reason
 
 _NO_DISKS: frozenset[str] = frozenset()
-Kinds = dict[tuple[str, Hashable], Reason | None]  # by volume and kind of disk, why such a disk never takes it
+Kinds = dict[tuple[str, Hashable], Reason | None]  # of one question, by volume and kind of disk: why none takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,7 @@ class Shape:
 def shape_of(
     world: World, name: str, wanted: Sequence[VolumeDemand], now_utc: datetime | None, kinds: Kinds
 ) -> Shape | Judgement:
-    """What `wanted` mean on node `name`; a judgement when a rule other than room, or no disk at all, decides. `kinds`
-    is kept for one question, whatever nodes it is about."""
+    """What `wanted` mean on node `name`; a judgement when a rule other than room, or no disk at all, decides."""
     room = world.room(name)
     if room is None or not world.has_node(name):
         return unsuitable(Reason.NO_LONGHORN_NODE)

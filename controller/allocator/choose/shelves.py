@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from controller.allocator.world.world import World
@@ -21,6 +22,7 @@ from controller.rules.eligibility import (
 )
 
 _MOST_KINDS: Final = 16  # of needs that are remembered
+_AT_ONCE: Final = 50  # nodes, before others are let in
 _SORTED_AT: Final = 16  # times as many nodes: a few are sorted faster than found among the others
 _NO_LIMIT: Final = 2**63
 Rank = tuple[int, int, str]  # of a node among others: the one that is preferred comes first
@@ -55,11 +57,12 @@ class Shelf:
     by_free: list[tuple[int, str, int]] = field(default_factory=list)
     stale: set[str] = field(default_factory=set)
 
-    def renew(self, world: World) -> None:
-        """Look anew at the nodes that are stale. Of many the lists are sorted once."""
+    def renew(self, world: World, most: int | None = None) -> None:
+        """Look anew at the nodes that are stale, `most` of them. Of many the lists are sorted once."""
         kinds: dict[Hashable, int] = {}
-        are_many = len(self.stale) * _SORTED_AT > len(self.ranks)
-        for name in self.stale:
+        names = list(islice(self.stale, most))
+        are_many = len(names) * _SORTED_AT > len(self.ranks)
+        for name in names:
             self._take_out(name, are_sorted=not are_many)
             node, space = world.nodes.get(name), world.settings.space
             if node is None:
@@ -83,7 +86,7 @@ class Shelf:
             self.by_free = sorted(
                 (disk.free_bytes, name, place) for name, disks in of for place, disk in enumerate(disks)
             )
-        self.stale.clear()
+        self.stale.difference_update(names)
 
     def _take_out(self, name: str, *, are_sorted: bool) -> None:
         self.nodes.pop(name, None)
@@ -124,12 +127,13 @@ class Shelves:
         self._basis: tuple[LonghornSettings, bool, bool] | None = None  # what all were worked out with
         self._renewed = world.listen_to_rooms()
 
-    def renew(self) -> None:
-        """Bring those that are known up to date, so that no question has to."""
+    def renew(self) -> bool:
+        """Look anew at some nodes for one that is not up to date, so that no question has to; whether there was one."""
         self._follow()
-        for shelf in self._shelves.values():
-            if shelf.stale:
-                shelf.renew(self._world)
+        stale = next((shelf for shelf in self._shelves.values() if shelf.stale), None)
+        if stale is not None:
+            stale.renew(self._world, _AT_ONCE)
+        return stale is not None
 
     def of(self, needs: DiskNeeds) -> Shelf:
         """Costs: a look at each node that changed since, and at all for a kind that was not asked for lately."""

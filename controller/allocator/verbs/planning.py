@@ -281,11 +281,10 @@ class Planner:
     def check_node(self, name: str, now_utc: datetime, most: int | None = None) -> bool:
         """After a change of that node or of what lies there: plans that it takes no more go elsewhere at once, the
         latest of each disk first, `most` of them; whether more may have to."""
-        left = most
+        moved = 0
         for uuid in list(self._table.taken_on(name)):
-            moved = self.relieve(name, uuid, now_utc, left)
-            left = left - moved if left is not None else None
-            if left is not None and left <= 0:
+            moved += self.relieve(name, uuid, now_utc, None if most is None else most - moved)
+            if moved == most:
                 return True
         return False
 
@@ -293,8 +292,10 @@ class Planner:
         """Move plans off that disk that are not legal there any more, or for which there are not enough bytes beside
         the others, `most` of them; how many. A plan stays whose volume is not known at the moment: its place is checked
         again before it is given. Holds stay: they are checked when a node is chosen."""
-        moved = 0
-        for volume in self._latest_first(node, disk_uuid):
+        planned, moved = self._latest_first(node, disk_uuid), 0
+        if not planned:
+            return 0
+        for volume in planned:
             if moved != most and self._is_illegal(volume, node, disk_uuid, now_utc):
                 moved += self._move_alone(volume, node, disk_uuid, now_utc)
         missing = self._table.planned_bytes(node, disk_uuid) - self.hard_bytes(node, disk_uuid)
