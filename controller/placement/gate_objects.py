@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from controller.errors import ConflictError, ForbiddenError, NotFoundError
-from controller.kube.api import KubeApi, Raw
+from controller.kube.api import KubeApi, Raw, find
 from controller.kube.json_pointer import pointer
 from controller.kube.resources import LONGHORN_REPLICAS, POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS, Resource
 from controller.model.names import (
@@ -95,7 +95,7 @@ class GateObjects:
 
     def binding(self) -> Raw | None:
         """Its spec; None: there is none."""
-        raw = self._find(POLICY_BINDINGS, GATE)
+        raw = find(self._api, POLICY_BINDINGS, None, GATE, timeout=CALL_SECONDS)
         return raw and (raw.get("spec") or {})
 
     def is_binding(self, spec: Spec | None, wanted: Enforcement) -> bool:
@@ -130,7 +130,7 @@ class GateObjects:
 
     def _problem(self, resource: Resource, name: str, form: Callable[[Spec], object], expected: object) -> str:
         """`form`: what of its spec is compared."""
-        if (raw := self._find(resource, name)) is None:
+        if (raw := find(self._api, resource, None, name, timeout=CALL_SECONDS)) is None:
             return f"{resource.kind} {name} does not exist"
         warnings = ((raw.get("status") or {}).get("typeChecking") or {}).get("expressionWarnings") or []
         if warnings:
@@ -138,12 +138,6 @@ class GateObjects:
         if form(raw.get("spec") or {}) != expected:
             return f"{resource.kind} {name} is not as this version brings it"
         return ""
-
-    def _find(self, resource: Resource, name: str) -> Raw | None:
-        try:
-            return self._api.get(resource, None, name, timeout=CALL_SECONDS)
-        except NotFoundError:
-            return None
 
     # Proofs
 

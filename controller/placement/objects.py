@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from controller.allocator.outcome import PlaceWrite
-from controller.errors import ConflictError, NotFoundError
-from controller.kube.api import KubeApi
+from controller.errors import ConflictError
+from controller.kube.api import KubeApi, find
 from controller.kube.json_pointer import pointer
 from controller.kube.resources import LONGHORN_REPLICAS
 from controller.model.longhorn import Replica
@@ -37,10 +37,8 @@ class ReplicaObjects:
 
     def look(self, name: str) -> Replica | None:
         """As it is at this moment; None: it is gone. Raises ClusterError or MalformedRequestError."""
-        try:
-            return replica_facts(self._api.get(LONGHORN_REPLICAS, self._namespace, name, timeout=CALL_SECONDS))
-        except NotFoundError:
-            return None
+        raw = find(self._api, LONGHORN_REPLICAS, self._namespace, name, timeout=CALL_SECONDS)
+        return None if raw is None else replica_facts(raw)
 
     def place(self, write: PlaceWrite, check: Callable[[], None]) -> Replica:
         """The Replica with its place. `check` is asked right before the write, and raises where it must not be made.

@@ -33,7 +33,7 @@ from controller.errors import (
     NotReadyError,
     UnavailableError,
 )
-from controller.kube.api import KubeApi
+from controller.kube.api import KubeApi, find
 from controller.kube.resources import CONFIG_MAPS
 from controller.placement.plan_entries import (
     SHARDS,
@@ -178,7 +178,7 @@ class PlanObjects(Part):
         problem = "others write it all the time"
         for _ in range(MOST_TRIES):
             try:
-                content = read(self._get(index))
+                content = read(self._find(index))
                 shard = PlanShard(index, content.lines)
                 shard.learn(content, self._clock.now())
                 self._check(self._term)
@@ -315,15 +315,12 @@ class PlanObjects(Part):
         with self._lock:
             shard.wrote(goal, str(meta.get("uid", "")), meta["resourceVersion"], self._clock.now())
 
-    def _get(self, index: int) -> Raw | None:
-        try:
-            return self._api.get(CONFIG_MAPS, self._namespace, shard_name(index), timeout=CALL_SECONDS)
-        except NotFoundError:
-            return None
+    def _find(self, index: int) -> Raw | None:
+        return find(self._api, CONFIG_MAPS, self._namespace, shard_name(index), timeout=CALL_SECONDS)
 
     def _look(self, shard: PlanShard) -> None:
         """Learn what others have made of it, which is told, and written anew. Raises ClusterError."""
-        raw = self._get(shard.index)
+        raw = self._find(shard.index)
         if raw is not None and raw["metadata"]["resourceVersion"] == shard.version:
             with self._lock:
                 shard.seen_at = self._clock.now()
