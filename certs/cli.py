@@ -116,7 +116,7 @@ def _chains(options: argparse.Namespace, api: KubeApi) -> list[ManagedChain]:
             options.namespace,
             options.service,
             domain=options.cluster_domain,
-            more=[name for name in options.tls_extra_names.split(",") if name],
+            extra_names=options.tls_extra_names,
             server=options.tls_secret,
             client=options.tls_client_secret,
             ca=options.tls_ca_secret,

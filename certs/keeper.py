@@ -48,18 +48,18 @@ def extender_plan(
     service: str,
     *,
     domain: str,
-    more: Iterable[str],
+    extra_names: str,
     server: str,
     client: str,
     ca: str,
 ) -> ChainPlan:
-    """The extender's chain. The server has all names of the Service, its present addresses, and `more`. The others are
-    names of Secrets; ConfigError unless they are three."""
+    """The extender's chain. The server has all names of the Service, its present addresses, and the
+    `extra_names`, separated by commas. The others are names of Secrets; ConfigError unless they are three."""
     if len({server, client, ca} - {""}) != 3:
         raise ConfigError(f"Secrets: three are needed, with three names, not {server!r}, {client!r} and {ca!r}")
 
     def leaves() -> dict[str, LeafSpec]:
-        addresses = store.service_addresses(service)
+        addresses, more = store.service_addresses(service), filter(None, extra_names.split(","))
         return extender_leaves((*server_names(service, namespace, addresses, domain), *more))
 
     return ChainPlan(ca, {SERVER: server, CLIENT: client}, leaves, PINNED, SUBJECT, (SERVER,), (CLIENT,))

@@ -102,7 +102,7 @@ def certificate_worker(
         settings.namespace,
         settings.service,
         domain=settings.cluster_domain,
-        more=[name for name in settings.tls_extra_names.split(",") if name],
+        extra_names=settings.tls_extra_names,
         server=settings.tls_secret,
         client=settings.tls_client_secret,
         ca=settings.tls_ca_secret,

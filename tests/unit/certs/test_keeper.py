@@ -43,7 +43,7 @@ class CertifiedServer:
             "longhorn-system",
             "extender",
             domain="cluster.local",
-            more=["more.example"],
+            extra_names="more.example",
             server="tls",
             client="client",
             ca="ca",
