@@ -136,7 +136,7 @@ class BesideOthers:
         if self.choose(chooser, asked).place is not None:
             return self.find(asked, chooser)
         world, wanted = self._world, self.wanted(asked)
-        view = replace(view_of(world, wanted, self._now_utc), engines=world.engines)
+        view = view_of(world, wanted, self._now_utc, world.engines)
         replica = asked_of(view, wanted)
         reached = [name for name in reached_nodes(view, self._volume, replica) if name not in self._closed]
         rooms = [room for name in reached if (room := world.room(name)) is not None]
@@ -180,9 +180,10 @@ class BesideOthers:
 
     def unjoined(self) -> PlacementView:
         """What Longhorn's rules that ask for no room look at."""
-        view = view_of(self._world, self.wanted(replica_to_come(self._volume)), self._now_utc)
+        wanted = self.wanted(replica_to_come(self._volume))
+        view = view_of(self._world, wanted, self._now_utc, self._world.engines)
         stored = tuple(self._world.replicas_of(self._volume.name).values())
-        return replace(view, replicas=stored, engines=self._world.engines)
+        return replace(view, replicas=stored)
 
     def check_larger(self, replica: Replica, known_bytes: int) -> Obstacle | None:
         """Why the volume's replica, of which so much was judged before, cannot be as large as the volume on its disk,

@@ -58,7 +58,7 @@ def explain(
 
     Costs: a look at each of their disks, with a text for most."""
     world.refresh()
-    view = replace(view_of(world, wanted, now_utc), engines=world.engines)
+    view = view_of(world, wanted, now_utc, world.engines)
     names = world.nodes.keys() if among is None else among
     figures = dict[tuple[str, str], DiskFigures]()
     for name in names:

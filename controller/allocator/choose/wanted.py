@@ -12,6 +12,7 @@ from controller.allocator.world.world import World
 from controller.model.longhorn import BackingImage, Replica, Volume
 from controller.model.places import Place
 from controller.rules.candidates import PlacementView
+from controller.rules.eligibility import NO_ENGINES, Engines
 from controller.rules.locality import bound_to
 
 
@@ -69,8 +70,8 @@ def replica_to_come(volume: Volume, hard_node_affinity: str = "") -> Replica:
     )
 
 
-def view_of(world: World, wanted: Wanted, now_utc: datetime | None) -> PlacementView:
-    """The facts of the volume, where planned copies are replicas with a place; engines are left out."""
+def view_of(world: World, wanted: Wanted, now_utc: datetime | None, engines: Engines = NO_ENGINES) -> PlacementView:
+    """The facts of the volume, where planned copies are replicas with a place."""
     volume, asked = wanted.volume, wanted.replica
     if bound_to(volume):
         asked = replace(asked, hard_node_affinity=bound_to(volume))  # as Longhorn has it when it places it
@@ -89,6 +90,7 @@ def view_of(world: World, wanted: Wanted, now_utc: datetime | None) -> Placement
         replicas=tuple(replicas.values()),
         settings=world.settings,
         backing_image=world.backing_image(volume.backing_image),
+        engines=engines,
         kube_nodes=world.kube_nodes or None,
         source_replicas=tuple(world.replicas_of(source).values()) if source else (),
         now_utc=now_utc,

@@ -297,11 +297,8 @@ class Table:
         """What changed since the last call, as it is now, places that are lent included."""
         volumes, pods, is_freed = self._changed, self._changed_holds, self._is_freed
         self._changed, self._changed_holds, self._is_freed = set(), set(), False
-        plans, holds = (
-            [(name, self._stored(name)) for name in sorted(volumes)],
-            [(uid, self.hold(uid)) for uid in sorted(pods)],
-        )
-        return TableChanges(plans, holds, is_freed)
+        plans = [(name, self._stored(name)) for name in sorted(volumes)]
+        return TableChanges(plans, [(uid, self.hold(uid)) for uid in sorted(pods)], is_freed)
 
     def _stored(self, volume: str) -> Plan | None:
         plan = self._plans.get(volume)

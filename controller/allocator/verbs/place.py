@@ -214,8 +214,8 @@ class PlaceDecisions:
     def _check_time(self, volume: Volume, replica: Replica, now_utc: datetime) -> NotYet | None:
         not_yet = check_time(volume, replica, self._world.settings)
         if not_yet is None and is_replacement(replica):
-            view = view_of(self._world, Wanted(volume, replica), now_utc)
-            return check_replacement(replace(view, engines=self._world.engines), volume)
+            view = view_of(self._world, Wanted(volume, replica), now_utc, self._world.engines)
+            return check_replacement(view, volume)
         return not_yet
 
     def _is_early(self, volume: Volume, not_yet: NotYet) -> bool:

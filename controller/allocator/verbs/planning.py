@@ -299,7 +299,7 @@ class Planner:
             if moved != most and self._is_illegal(volume, node, disk_uuid, now_utc):
                 moved += self._move_alone(volume, node, disk_uuid, now_utc)
         missing = self._table.planned_bytes(node, disk_uuid) - self.hard_bytes(node, disk_uuid)
-        for volume in self._leaving(node, disk_uuid, missing):
+        for volume in self._leaving(node, disk_uuid, missing) if missing > 0 else ():
             if moved != most:
                 moved += self._move_alone(volume, node, disk_uuid, now_utc)
         return moved
