@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class Decides(HearsOfPlaces, Protocol):
-    """What to do with each Replica. In the product the allocator's `Places`."""
+    """What to do with each Replica. In the product the allocator's `PlaceDecisions`."""
 
     @property
     def is_on(self) -> bool: ...

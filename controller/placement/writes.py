@@ -50,7 +50,7 @@ class PlacementOutcome(StrEnum):
 
 
 class HearsOfPlaces(Protocol):
-    """What became of each write of a place. In the product the allocator's `Places`."""
+    """What became of each write of a place. In the product the allocator's `PlaceDecisions`."""
 
     def stored(self, write: PlaceWrite, facts: Replica) -> None: ...
     def failed(self, write: PlaceWrite, facts: Replica | None) -> None: ...
