@@ -18,10 +18,10 @@ from typing import Final
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, TooManyReadsError
-from controller.model import parse
 from controller.model.names import LONGHORN_DRIVERS
 from controller.model.quantity import exact_bytes_text, quantity_bytes
 from controller.model.reader import Raw, mapping_at, text_at
+from controller.model.workload import claim_facts
 from controller.rpc import disk_scheduler_pb2 as pb
 from webhook.leader import CrowdedError, Leader, LeaderAwayError, LeaderFailedError
 from webhook.metrics import WebhookMetrics
@@ -137,7 +137,7 @@ class ExpansionService:
         if review.resource != "persistentvolumeclaims" or review.operation != "UPDATE" or review.sub_resource:
             return None
         new, old = _requested(review.object, "object"), _requested(review.old_object, "oldObject")
-        claim = parse.claim_facts(review.object)
+        claim = claim_facts(review.object)
         if new <= old or not claim.volume_name or self._is_foreign(claim.volume_name):
             return None
         request = pb.HoldExpansionRequest(

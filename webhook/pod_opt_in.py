@@ -19,9 +19,8 @@ from controller.clock import Clock
 from controller.errors import MalformedRequestError
 from controller.kube.json_pointer import pointer
 from controller.model import names
-from controller.model.parse import opt_in_mark
 from controller.model.reader import Raw, list_at, mapping_at, text_at
-from controller.model.workload import Claim, StorageClass
+from controller.model.workload import Claim, StorageClass, opt_in_mark
 from controller.rules.locality import locality_named
 from controller.rules.opt_in import OptInPolicy, uses_longhorn
 from webhook.metrics import WebhookMetrics

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.kube.store import Store
-from controller.model.configured import ConfigMapFacts, by_name, data_of
+from controller.model.longhorn_settings import by_name
 from controller.model.names import SCHEDULER_NAMES
+from controller.model.workload import ConfigMapFacts, data_of
 from controller.process.flags import split_names
 from controller.settings import CERTIFICATE_MODES, MEBIBYTE, TLS_OFF, live_settings, require, setting_notes
 

@@ -15,9 +15,17 @@ from controller.kube.bounded_reads import BoundedReads, ReadLimits
 from controller.kube.informer import Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
-from controller.model import parse
-from controller.model.configured import ConfigMapFacts, config_map_named, setting_value
-from controller.model.workload import Claim, Namespace, PersistentVolume, StorageClass, default_class
+from controller.model import workload
+from controller.model.longhorn_settings import setting_value
+from controller.model.workload import (
+    Claim,
+    ConfigMapFacts,
+    Namespace,
+    PersistentVolume,
+    StorageClass,
+    config_map_named,
+    default_class,
+)
 from controller.process.common_metrics import StoreState
 from controller.process.worker import Group
 from webhook.metrics import WebhookMetrics
@@ -43,10 +51,10 @@ class WebhookStores:
     @classmethod
     def empty(cls) -> WebhookStores:
         return cls(
-            Store("claim", parse.claim_facts),
-            Store("pv", parse.pv_facts),
-            Store("class", parse.class_facts),
-            Store("namespace", parse.namespace_facts),
+            Store("claim", workload.claim_facts),
+            Store("pv", workload.pv_facts),
+            Store("class", workload.class_facts),
+            Store("namespace", workload.namespace_facts),
         )
 
 
@@ -146,23 +154,25 @@ class RequestLookup:
 
     def claim(self, namespace: str, name: str) -> Claim | None:
         found = self._stores.claims.get(f"{namespace}/{name}")
-        return found or self._live(resources.CLAIMS, namespace, name, parse.claim_facts)
+        return found or self._live(resources.CLAIMS, namespace, name, workload.claim_facts)
 
     def known_claim(self, namespace: str, name: str) -> Claim | None:
         """The same, without a look at the cluster where the store has none."""
         return self._stores.claims.get(f"{namespace}/{name}")
 
     def pv(self, name: str) -> PersistentVolume | None:
-        return self._stores.pvs.get(name) or self._live(resources.VOLUMES, "", name, parse.pv_facts)
+        return self._stores.pvs.get(name) or self._live(resources.VOLUMES, "", name, workload.pv_facts)
 
     def storage_class(self, name: str | None) -> StorageClass | None:
         """`name` None: the default class."""
         if name is None:
             return default_class(self._stores.classes.values())
-        return self._stores.classes.get(name) or self._live(resources.STORAGE_CLASSES, "", name, parse.class_facts)
+        return self._stores.classes.get(name) or self._live(resources.STORAGE_CLASSES, "", name, workload.class_facts)
 
     def namespace_mark(self, name: str) -> str:
-        found = self._stores.namespaces.get(name) or self._live(resources.NAMESPACES, "", name, parse.namespace_facts)
+        found = self._stores.namespaces.get(name) or self._live(
+            resources.NAMESPACES, "", name, workload.namespace_facts
+        )
         return found.opt_in_mark if found else ""
 
     def _live(self, resource: Resource, namespace: str, name: str, parsed: Callable[[Mapping[str, Any]], Any]) -> Any:

@@ -24,9 +24,8 @@ from controller.kube.resources import (
     VALIDATING_WEBHOOKS,
 )
 from controller.kube.store import Store
-from controller.model import parse
 from controller.model.reader import Raw, mapping_at, text_at
-from controller.model.workload import Namespace
+from controller.model.workload import Namespace, namespace_facts
 from controller.process.flags import split_names
 from controller.process.worker import Group
 from controller.rules.opt_in import OptInPolicy
@@ -81,7 +80,7 @@ class AdmissionWorker(Group):
         self.stuck = StuckPods(clock, recorder, tell)
         stores["pod"].subscribe(self.stuck.pods_changed)
         # The process does not depend on it: without the right to read namespaces, missed pods are not looked for.
-        namespaces: Store[Namespace] = Store("namespace", parse.namespace_facts)
+        namespaces: Store[Namespace] = Store("namespace", namespace_facts)
         self.missed = MissedPods(clock, recorder, {**stores, "namespace": namespaces})
         watches = configuration_informers(api, clock)
         self.reconciler = Admission(

@@ -9,9 +9,9 @@ from typing import Final
 
 from controller.allocator.outcome import Mode
 from controller.kube.store import Store
-from controller.model.configured import ConfigMapFacts, by_name, data_of
 from controller.model.longhorn import LonghornSettings
-from controller.model.workload import Pod
+from controller.model.longhorn_settings import by_name
+from controller.model.workload import ConfigMapFacts, Pod, data_of
 from controller.settings import UNREAD, LiveSettings, live_settings, longhorn_settings, setting_notes
 
 MODE_TEXTS: Final = {

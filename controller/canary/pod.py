@@ -18,9 +18,8 @@ from controller.errors import ClusterError, ConflictError, MalformedRequestError
 from controller.kube.api import KubeApi, Raw, find
 from controller.kube.resources import LEASES, PODS
 from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE
-from controller.model.parse import pod_facts
 from controller.model.reader import mapping_at, why_false_at
-from controller.model.workload import Pod
+from controller.model.workload import Pod, pod_facts
 
 NAME_PREFIX: Final = "longhorn-scheduler-extender-canary-"
 PRIORITY_CLASS: Final = "longhorn-scheduler-extender-canary"

@@ -10,7 +10,7 @@ from controller.allocator.verbs.observe import Events
 from controller.kube import resources
 from controller.kube.resources import Resource
 from controller.kube.store import Change, Store
-from controller.model import parse, records
+from controller.model import parse, records, workload
 from controller.model.allocations import NodeRecord
 from controller.model.longhorn import LonghornNode
 from controller.model.reader import Raw
@@ -49,7 +49,7 @@ class FollowedKind(Generic[F]):
 def interesting_pod(raw: Raw) -> Pod | None:
     """Pods that concern us: those with a claim, those that ask for the extender, and share-managers. Others are not
     kept."""
-    pod = parse.pod_facts(raw)
+    pod = workload.pod_facts(raw)
     return pod if pod.volumes or pod.is_opted_in or pod.shares_volume else None
 
 
@@ -67,10 +67,10 @@ def _kept_apart(events: Events, node: str, facts: NodeRecord | None, gone: NodeR
 # A kind that the cluster does not have (its CRD is absent) has no objects: its store is in sync, and empty.
 KINDS: Final[tuple[FollowedKind[Any], ...]] = (
     FollowedKind("pod", resources.PODS, interesting_pod, Events.observe_pod, is_live=True),
-    FollowedKind("claim", resources.CLAIMS, parse.claim_facts, Events.observe_claim, is_live=True),
-    FollowedKind("pv", resources.VOLUMES, parse.pv_facts, Events.observe_pv, is_live=True),
-    FollowedKind("class", resources.STORAGE_CLASSES, parse.class_facts, Events.observe_class, is_live=True),
-    FollowedKind("kube_node", resources.NODES, parse.kube_node_facts, Events.observe_kube_node),
+    FollowedKind("claim", resources.CLAIMS, workload.claim_facts, Events.observe_claim, is_live=True),
+    FollowedKind("pv", resources.VOLUMES, workload.pv_facts, Events.observe_pv, is_live=True),
+    FollowedKind("class", resources.STORAGE_CLASSES, workload.class_facts, Events.observe_class, is_live=True),
+    FollowedKind("kube_node", resources.NODES, workload.kube_node_facts, Events.observe_kube_node),
     FollowedKind(
         "node",
         resources.LONGHORN_NODES,

@@ -17,8 +17,9 @@ from controller.kube.api import KubeApi
 from controller.kube.informer import STALE_SECONDS, Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
-from controller.model.configured import config_map_named, setting_value
+from controller.model.longhorn_settings import setting_value
 from controller.model.reader import Raw
+from controller.model.workload import config_map_named
 from controller.process.common_metrics import StoreState
 
 log = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ from controller.kube.resources import (
     Resource,
 )
 from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE, GATE
-from controller.model.parse import pod_facts
+from controller.model.workload import pod_facts
 from controller.placement.plan_entries import SHARDS, shard_name
 from controller.settings import ENABLED, ProcessSettings
 

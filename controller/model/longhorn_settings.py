@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from controller.model.longhorn import AUTO_BALANCE, DATA_ENGINES, DATA_LOCALITIES, LonghornSettings, SpacePolicy
+from controller.model.reader import Raw, text_at
 from controller.model.versions import VERSION_SETTING, behaviour_of
 
 REPLICA_COUNT: Final = "default-replica-count"
@@ -37,6 +38,15 @@ class SettingProblem:
     def text(self) -> str:
         """For a person, beside the name."""
         return self.problem if self.value is None else f"{self.value!r} {self.problem}"
+
+
+def setting_value(raw: Raw) -> str:
+    return text_at(raw, "", "value")
+
+
+def by_name(values: Mapping[str, str]) -> dict[str, str]:
+    """Setting objects' values by their names alone, out of those by key: they live in one namespace."""
+    return {key.rsplit("/", 1)[-1]: value for key, value in values.items()}
 
 
 def parse_flag(text: str) -> bool:

@@ -1,15 +1,13 @@
-"""Raw JSON objects to facts: the only reader of field names of Kubernetes' and Longhorn's objects.
+"""Longhorn's raw JSON objects to facts: the only reader of their field names.
 
 Every function raises MalformedRequestError, which names the field, for a value of the wrong type or size. What is
-missing has the API's own default. Sources: the Kubernetes API reference and Longhorn's `v1beta2` types.
+missing has the API's own default. Source: Longhorn's `v1beta2` types.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from typing import Final
 
-from controller.model import names
 from controller.model.longhorn import (
     AUTO_BALANCE,
     CLONE_MODES,
@@ -27,7 +25,7 @@ from controller.model.longhorn import (
     TopologyTerm,
     Volume,
 )
-from controller.model.quantity import quantity_bytes
+from controller.model.names import HELD_ANNOTATION, LEFT_ANNOTATION
 from controller.model.reader import (
     Raw,
     byte_count_at,
@@ -41,224 +39,14 @@ from controller.model.reader import (
     text_at,
     texts_at,
     time_at,
+    version_of,
     why_false_at,
 )
 from controller.model.records import node_record
-from controller.model.workload import (
-    Claim,
-    KubeNode,
-    Namespace,
-    PersistentVolume,
-    Pod,
-    PodOwner,
-    PodVolume,
-    StorageClass,
-)
 
-_SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
-_FINISHED = frozenset({"Succeeded", "Failed"})
-_ACCESS_MODES = ("rwo", "rwop", "rwx")
-_LAYOUTS = ("replicated", "sharded")
-# The message of kube-scheduler's plugin NodeResourcesFit about a resource that no node offers: the resource itself, not
-# one with a longer name.
-_LACKS = re.compile(rf"Insufficient {re.escape(names.EXTENDER_RESOURCE)}(?![-\w/])(?!\.\w)")
-_SCHEDULED = "PodScheduled"  # a pod's condition, which kube-scheduler writes
-# Its reasons with which kube-scheduler has not looked at it.
-_NOT_TRIED = frozenset({"SchedulingGated"})
-_DISK_TYPES = ("filesystem", "block")
-
-
-def pod_facts(raw: Raw) -> Pod:
-    meta = mapping_at(raw, "", "metadata")
-    spec = mapping_at(raw, "", "spec")
-    status = mapping_at(raw, "", "status")
-    name = text_at(meta, "metadata", "name")
-    is_opted_in = _asks_for_extender(spec)
-    return Pod(
-        uid=text_at(meta, "metadata", "uid"),
-        namespace=text_at(meta, "metadata", "namespace"),
-        name=name,
-        created_utc=text_at(meta, "metadata", "creationTimestamp"),
-        priority=integer_at(spec, "spec", "priority"),
-        is_opted_in=is_opted_in,
-        node_name=text_at(spec, "spec", "nodeName"),
-        nominated_node=text_at(status, "status", "nominatedNodeName"),
-        is_finished=text_at(status, "status", "phase") in _FINISHED,
-        is_deleting=meta.get("deletionTimestamp") is not None,
-        volumes=_claims_of_pod(spec, name),
-        version=_version(meta),
-        scheduler_name=text_at(spec, "spec", "schedulerName"),
-        lacks_extender=is_opted_in and bool(_LACKS.search(why_false_at(status, "status", _SCHEDULED, "message"))),
-        is_gated=bool(spec.get("schedulingGates")),
-        unschedulable_since_utc=_unschedulable_since(status) if is_opted_in else "",
-        shares_volume=_volume_served(meta),
-        follows_shares=_follows_shares(meta),
-        opt_in_mark="" if is_opted_in else opt_in_mark(meta),
-        owner=None if is_opted_in else _owner(meta),
-    )
-
-
-def _volume_served(meta: Raw) -> str:
-    labels = mapping_at(meta, "metadata", "labels")
-    if labels.get(names.COMPONENT_LABEL) != names.SHARE_MANAGER:
-        return ""
-    return text_at(labels, "metadata.labels", names.SHARED_VOLUME_LABEL)
-
-
-def _follows_shares(meta: Raw) -> bool:
-    """Asked for by annotation, except of a pod that a virtual machine migrates to."""
-    if mapping_at(meta, "metadata", "annotations").get(names.CO_SCHEDULE_ANNOTATION) != "true":
-        return False
-    return not mapping_at(meta, "metadata", "labels").get(names.MIGRATION_LABEL)
-
-
-def _owner(meta: Raw) -> PodOwner | None:
-    """What controls the object."""
-    for owner in list_at(meta, "metadata", "ownerReferences"):
-        if isinstance(owner, Mapping) and owner.get("controller"):
-            return PodOwner(*(str(owner.get(field, "")) for field in ("apiVersion", "kind", "name", "uid")))
-    return None
-
-
-def _unschedulable_since(status: Raw) -> str:
-    """Since when kube-scheduler has found no node. The time that a pod spent behind a gate counts from its first
-    attempt on, since the condition was False all the while (Kubernetes' `UpdatePodCondition`)."""
-    if why_false_at(status, "status", _SCHEDULED, "reason") in _NOT_TRIED:
-        return ""
-    return why_false_at(status, "status", _SCHEDULED, "lastTransitionTime")
-
-
-def _version(meta: Raw) -> int:
-    """The resource version as a number, by which a live read and a watch of the same object are put in order."""
-    text = text_at(meta, "metadata", "resourceVersion")
-    return int(text) if text.isascii() and text.isdigit() else 0
-
-
-def _asks_for_extender(spec: Raw) -> bool:
-    """Whether any container names the resource in requests or limits, as kube-scheduler's `IsInterested` looks."""
-    for group in ("containers", "initContainers"):
-        for index, container in enumerate(list_at(spec, "spec", group)):
-            path = f"spec.{group}[{index}]"
-            for kind in ("requests", "limits"):
-                if names.EXTENDER_RESOURCE in mapping_at(container, path, "resources", kind):
-                    return True
-    return False
-
-
-def _claims_of_pod(spec: Raw, pod_name: str) -> tuple[PodVolume, ...]:
-    found = []
-    for index, volume in enumerate(list_at(spec, "spec", "volumes")):
-        path = f"spec.volumes[{index}]"
-        name = text_at(mapping_at(volume, path), path, "name")
-        if volume.get("persistentVolumeClaim") is not None:
-            source = mapping_at(volume, path, "persistentVolumeClaim")
-            found.append(PodVolume(name, text_at(source, f"{path}.persistentVolumeClaim", "claimName")))
-        elif volume.get("ephemeral") is not None:
-            found.append(PodVolume(name, f"{pod_name}-{name}", is_ephemeral=True))
-    return tuple(found)
-
-
-def claim_facts(raw: Raw) -> Claim:
-    meta = mapping_at(raw, "", "metadata")
-    spec = mapping_at(raw, "", "spec")
-    annotations = mapping_at(meta, "metadata", "annotations")
-    requests = mapping_at(spec, "spec", "resources", "requests")
-    size = requests.get("storage", 0)
-    return Claim(
-        uid=text_at(meta, "metadata", "uid"),
-        namespace=text_at(meta, "metadata", "namespace"),
-        name=text_at(meta, "metadata", "name"),
-        class_name=_class_name(spec, annotations),
-        volume_name=text_at(spec, "spec", "volumeName"),
-        requested_bytes=max(0, quantity_bytes(size, "spec.resources.requests.storage")),
-        selected_node=text_at(annotations, "metadata.annotations", names.SELECTED_NODE_ANNOTATION),
-        is_shared=bool(_SHARED_MODES.intersection(texts_at(spec, "spec", "accessModes"))),
-        is_deleting=meta.get("deletionTimestamp") is not None,
-        owner_pod_uid=_owner_pod(meta),
-        data_source=_data_source(spec),
-        version=_version(meta),
-    )
-
-
-def _class_name(spec: Raw, annotations: Raw) -> str | None:
-    old_form = annotations.get(names.CLASS_BETA_ANNOTATION)
-    if isinstance(old_form, str):
-        return old_form
-    return text_at(spec, "spec", "storageClassName") if spec.get("storageClassName") is not None else None
-
-
-def _owner_pod(meta: Raw) -> str:
-    owner = _owner(meta)
-    return owner.uid if owner is not None and owner.kind == "Pod" else ""
-
-
-def _data_source(spec: Raw) -> str:
-    for field in ("dataSourceRef", "dataSource"):
-        source = mapping_at(spec, "spec", field)
-        if source:
-            return f"{source.get('kind', '')}/{source.get('name', '')}"
-    return ""
-
-
-def pv_facts(raw: Raw) -> PersistentVolume:
-    meta = mapping_at(raw, "", "metadata")
-    spec = mapping_at(raw, "", "spec")
-    csi = mapping_at(spec, "spec", "csi")
-    ref = mapping_at(spec, "spec", "claimRef")
-    capacity = mapping_at(spec, "spec", "capacity").get("storage", 0)
-    return PersistentVolume(
-        name=text_at(meta, "metadata", "name"),
-        driver=text_at(csi, "spec.csi", "driver"),
-        handle=text_at(csi, "spec.csi", "volumeHandle"),
-        claim_uid=text_at(ref, "spec.claimRef", "uid"),
-        claim_key=f"{text_at(ref, 'spec.claimRef', 'namespace')}/{text_at(ref, 'spec.claimRef', 'name')}"
-        if ref
-        else "",
-        capacity_bytes=max(0, quantity_bytes(capacity, "spec.capacity.storage")),
-        created_utc=text_at(meta, "metadata", "creationTimestamp"),
-        version=_version(meta),
-    )
-
-
-def namespace_facts(raw: Raw) -> Namespace:
-    meta = mapping_at(raw, "", "metadata")
-    label = mapping_at(meta, "metadata", "labels").get(names.OPT_IN_MARK)
-    # Of such a label the API server keeps the pods away from the webhook, whatever an annotation says.
-    is_kept_out = label is not None and str(label).lower() == "false"
-    return Namespace(text_at(meta, "metadata", "name"), "false" if is_kept_out else opt_in_mark(meta))
-
-
-def opt_in_mark(meta: Raw) -> str:
-    """What the annotation, or else the label, says of opting in, in lower case; "" without one."""
-    for place in ("annotations", "labels"):
-        value = mapping_at(meta, "metadata", place).get(names.OPT_IN_MARK)
-        if value is not None:
-            return str(value).lower()
-    return ""
-
-
-def class_facts(raw: Raw) -> StorageClass:
-    meta = mapping_at(raw, "", "metadata")
-    annotations = mapping_at(meta, "metadata", "annotations")
-    parameters = mapping_at(raw, "", "parameters")
-    return StorageClass(
-        name=text_at(meta, "metadata", "name"),
-        provisioner=text_at(raw, "", "provisioner"),
-        parameters={key: text_at(parameters, "parameters", key) for key in parameters},
-        is_default="true"
-        in (annotations.get(names.DEFAULT_CLASS_ANNOTATION), annotations.get(names.DEFAULT_CLASS_BETA_ANNOTATION)),
-        created_utc=text_at(meta, "metadata", "creationTimestamp"),
-    )
-
-
-def kube_node_facts(raw: Raw) -> KubeNode:
-    meta = mapping_at(raw, "", "metadata")
-    spec = mapping_at(raw, "", "spec")
-    return KubeNode(
-        name=text_at(meta, "metadata", "name"),
-        unschedulable=flag_at(spec, "spec", "unschedulable"),
-        disables_v2=mapping_at(meta, "metadata", "labels").get(names.DISABLE_V2_LABEL) == "true",
-    )
+_ACCESS_MODES: Final = ("rwo", "rwop", "rwx")
+_LAYOUTS: Final = ("replicated", "sharded")
+_DISK_TYPES: Final = ("filesystem", "block")
 
 
 def volume_facts(raw: Raw) -> Volume:
@@ -287,7 +75,7 @@ def volume_facts(raw: Raw) -> Volume:
         ),
         soft_anti_affinity=choice_at(spec, "spec", "replicaSoftAntiAffinity", SOFT_ANTI_AFFINITY, "ignored"),
         deleting=meta.get("deletionTimestamp") is not None,
-        version=_version(meta),
+        version=version_of(meta),
         zone_soft_anti_affinity=choice_at(spec, "spec", "replicaZoneSoftAntiAffinity", SOFT_ANTI_AFFINITY, "ignored"),
         disk_soft_anti_affinity=choice_at(spec, "spec", "replicaDiskSoftAntiAffinity", SOFT_ANTI_AFFINITY, "ignored"),
         auto_balance=choice_at(spec, "spec", "replicaAutoBalance", ("ignored", *AUTO_BALANCE), "ignored"),
@@ -351,9 +139,9 @@ def replica_facts(raw: Raw) -> Replica:
         backing_image=text_at(spec, "spec", "backingImage"),
         linked_clone_source=text_at(spec, "spec", "linkedCloneSrcReplicaName"),
         uid=text_at(meta, "metadata", "uid"),
-        version=_version(meta),
-        held=text_at(annotations, "metadata.annotations", names.HELD_ANNOTATION),
-        is_left=names.LEFT_ANNOTATION in annotations,
+        version=version_of(meta),
+        held=text_at(annotations, "metadata.annotations", HELD_ANNOTATION),
+        is_left=LEFT_ANNOTATION in annotations,
     )
 
 
@@ -369,7 +157,7 @@ def backing_image_facts(raw: Raw) -> BackingImage:
         size_bytes=integer_at(status, "status", "size"),
         disk_uuids=frozenset(mapping_at(spec, "spec", "diskFileSpecMap")),
         status_disk_uuids=frozenset(mapping_at(status, "status", "diskFileStatusMap")),
-        version=_version(mapping_at(raw, "", "metadata")),
+        version=version_of(mapping_at(raw, "", "metadata")),
     )
 
 

@@ -50,6 +50,12 @@ def text_at(raw: Raw, path: str, name: str, default: str = "") -> str:
     return value
 
 
+def version_of(meta: Raw) -> int:
+    """The resource version as a number, by which a live read and a watch of the same object are put in order."""
+    text = text_at(meta, "metadata", "resourceVersion")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
 def choice_at(raw: Raw, path: str, name: str, choices: Collection[str], default: str) -> str:
     """One of `choices`; `default` where it is missing or empty, as Longhorn's webhook fills it in."""
     value = text_at(raw, path, name) or default

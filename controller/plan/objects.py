@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from controller.allocator.world.world import World
 from controller.errors import MalformedRequestError
-from controller.model import parse
-from controller.model.configured import setting_value
+from controller.model import parse, workload
 from controller.model.longhorn import (
     BackingImage,
     Backup,
@@ -21,7 +20,7 @@ from controller.model.longhorn import (
     Replica,
     Volume,
 )
-from controller.model.longhorn_settings import LONGHORN_NAMES
+from controller.model.longhorn_settings import LONGHORN_NAMES, setting_value
 from controller.model.reader import Raw
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 from controller.plan.complaints import InputError, Notes, nearest
@@ -74,12 +73,12 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
         "Replica": _Kind("replicas", parse.replica_facts, World.put_replica),
         "Setting": _Kind("settings", setting_value),
     },
-    "storage.k8s.io/v1": {"StorageClass": _Kind("classes", parse.class_facts, World.put_class)},
+    "storage.k8s.io/v1": {"StorageClass": _Kind("classes", workload.class_facts, World.put_class)},
     "v1": {
-        "Node": _Kind("kube_nodes", parse.kube_node_facts, World.put_kube_node),
-        "PersistentVolume": _Kind("pvs", parse.pv_facts, World.put_pv),
-        "PersistentVolumeClaim": _Kind("claims", parse.claim_facts, World.put_claim),
-        "Pod": _Kind("pods", parse.pod_facts, World.put_pod),
+        "Node": _Kind("kube_nodes", workload.kube_node_facts, World.put_kube_node),
+        "PersistentVolume": _Kind("pvs", workload.pv_facts, World.put_pv),
+        "PersistentVolumeClaim": _Kind("claims", workload.claim_facts, World.put_claim),
+        "Pod": _Kind("pods", workload.pod_facts, World.put_pod),
     },
 }
 """By version and kind; what others refer to comes before them, so that a world takes it once."""

@@ -11,7 +11,7 @@ from controller.errors import ClusterError
 from controller.kube.api import KubeApi, find
 from controller.kube.resources import CRDS
 from controller.kube.store import Store
-from controller.model.configured import by_name
+from controller.model.longhorn_settings import by_name
 from controller.model.versions import OWN_SCHEDULER_CRDS, VERSION_SETTING, Support, support_of
 from controller.process.worker import Part, Worker
 

@@ -10,7 +10,7 @@ from controller.admission.missed import LISTED, LOOK_SECONDS, REASON, TOLD_AT_ON
 from controller.admission.reconciler import Standing
 from controller.kube.recorder import Target
 from controller.kube.store import Store
-from controller.model import parse
+from controller.model import workload
 from controller.rules.opt_in import OptInPolicy
 from tests.fakes.clock import VirtualClock
 
@@ -32,11 +32,11 @@ class Rig:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.known: dict[str, Store[Any]] = {
-            "pod": Store("pod", parse.pod_facts),
-            "claim": Store("claim", parse.claim_facts),
-            "pv": Store("pv", parse.pv_facts),
-            "class": Store("class", parse.class_facts),
-            "namespace": Store("namespace", parse.namespace_facts),
+            "pod": Store("pod", workload.pod_facts),
+            "claim": Store("claim", workload.claim_facts),
+            "pv": Store("pv", workload.pv_facts),
+            "class": Store("class", workload.class_facts),
+            "namespace": Store("namespace", workload.namespace_facts),
         }
         self.known["namespace"].synced.set()
         self.notes: list[tuple[str, str]] = []

@@ -12,9 +12,9 @@ from controller.assembly.assemble import Controller
 from controller.assembly.configuration import SettingsReader
 from controller.kube import resources
 from controller.kube.store import Store
-from controller.model.configured import ConfigMapFacts, config_map_named
 from controller.model.reader import text_at
 from controller.model.versions import NEWEST, VERSION_SETTING, behaviour_of
+from controller.model.workload import ConfigMapFacts, config_map_named
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import TestCluster
 from tests.fakes.saved import Raw, setting

@@ -16,8 +16,8 @@ from controller.follow.live import LiveKind, LiveReader
 from controller.follow.stores import Stores
 from controller.kube.resources import CLAIMS
 from controller.model.longhorn import BackingImage
-from controller.model.parse import class_facts
 from controller.model.reader import Raw
+from controller.model.workload import class_facts
 from controller.rules.reasons import Reason
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import LATEST, TestCluster, volume

@@ -10,7 +10,7 @@ import pytest
 
 from controller.errors import ConfigError
 from controller.kube.store import Store
-from controller.model.configured import ConfigMapFacts, config_map_named, data_of
+from controller.model.workload import ConfigMapFacts, config_map_named, data_of
 from controller.settings import ENABLED, UNREAD, flag_of
 from tests.waiting import wait_until
 from webhook.cli import EXIT_CONFIG, main, webhook_settings

@@ -10,7 +10,7 @@ import pytest
 from controller.errors import ClusterError, UnavailableError
 from controller.kube import resources
 from controller.kube.store import Store
-from controller.model.configured import setting_value
+from controller.model.longhorn_settings import setting_value
 from controller.model.versions import VERSION_SETTING
 from controller.workers.support import SupportWatch
 from tests.fakes.apiserver import FakeApiServer

@@ -1,0 +1,149 @@
+"""Kubernetes' objects: what is read, what is missing, and what is refused with the field's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from controller.errors import MalformedRequestError
+from controller.model import workload
+from controller.model.workload import Pod
+from tests.fakes.builders import EPOCH
+
+GIB = 1024**3
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7"}, "spec": spec}
+
+
+def test_a_pods_claims_are_those_it_names_and_those_of_its_ephemeral_volumes() -> None:
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "cm", "configMap": {"name": "x"}},
+    ]
+    facts = workload.pod_facts(pod(volumes=volumes))
+
+    assert [("c", False), ("a-scratch", True)] == [(entry.claim, entry.is_ephemeral) for entry in facts.volumes]
+    assert 7 == facts.version
+
+
+@pytest.mark.parametrize(
+    ("gates", "is_gated"), [([{"name": "x"}], True), ([{"name": "x"}, {"name": "y"}], True), ([], False), (None, False)]
+)
+def test_a_pod_is_gated_while_it_has_scheduling_gates(gates: Any, is_gated: bool) -> None:
+    assert is_gated == workload.pod_facts(pod(**({} if gates is None else {"schedulingGates": gates}))).is_gated
+
+
+@pytest.mark.parametrize("group", ["containers", "initContainers"])
+@pytest.mark.parametrize("kind", ["requests", "limits"])
+def test_a_pod_is_opted_in_by_any_container_that_names_the_resource(group: str, kind: str) -> None:
+    container = {"name": "c", "resources": {kind: {"longhorn.io/scheduler-extender": "1"}}}
+    assert workload.pod_facts(pod(**{group: [{"name": "b"}, container]})).is_opted_in
+    assert not workload.pod_facts(pod(**{group: [{"name": "b", "resources": {kind: {"cpu": "1"}}}]})).is_opted_in
+
+
+LACKING = "0/4 nodes are available: 4 Insufficient longhorn.io/scheduler-extender."
+
+
+def pod_with(condition: dict[str, Any], opted_in: bool = True) -> Pod:
+    """Its facts, with that condition of the type PodScheduled."""
+    requests = {"longhorn.io/scheduler-extender": "1"} if opted_in else {}
+    raw = pod(containers=[{"name": "c", "resources": {"requests": requests}}], schedulerName="s")
+    raw["status"] = {"conditions": [{"type": "PodScheduled", **condition}]}
+    return workload.pod_facts(raw)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "opted_in", "lacks"),
+    [
+        ("False", LACKING, True, True),
+        ("True", LACKING, True, False),
+        ("False", LACKING, False, False),
+        ("False", "0/4 nodes are available: 4 Insufficient cpu.", True, False),
+        ("False", "4 Insufficient longhorn.io/scheduler-extender-x.", True, False),
+        ("False", "4 Insufficient longhorn.io/scheduler-extender.x.", True, False),
+    ],
+)
+def test_a_pod_lacks_the_extender_if_its_scheduler_says_so(
+    status: str, message: str, opted_in: bool, lacks: bool
+) -> None:
+    facts = pod_with({"status": status, "message": message}, opted_in)
+    assert (lacks, "s") == (facts.lacks_extender, facts.scheduler_name)
+
+
+@pytest.mark.parametrize(
+    ("condition", "since"),
+    [
+        ({"status": "False", "reason": "Unschedulable"}, EPOCH),
+        ({"status": "False", "reason": "SchedulerError"}, EPOCH),
+        ({"status": "False", "reason": "SchedulingGated"}, ""),
+        ({"status": "True"}, ""),
+        ({"status": "False", "reason": "Unschedulable", "lastTransitionTime": None}, ""),
+        ({"status": "False", "type": "Ready"}, ""),
+    ],
+)
+def test_since_when_a_pod_is_unschedulable_stands_in_its_condition(condition: dict[str, Any], since: str) -> None:
+    assert since == pod_with({"lastTransitionTime": EPOCH, **condition}).unschedulable_since_utc
+
+
+def test_a_claims_class_is_unknown_empty_or_named() -> None:
+    def class_of(**spec: Any) -> str | None:
+        return workload.claim_facts({"metadata": {"name": "c"}, "spec": spec}).class_name
+
+    assert (None, "", "x") == (class_of(), class_of(storageClassName=""), class_of(storageClassName="x"))
+
+
+def test_a_claims_signals_are_read() -> None:
+    raw = {
+        "metadata": {
+            "name": "c",
+            "namespace": "ns",
+            "uid": "u",
+            "annotations": {"volume.kubernetes.io/selected-node": "n1"},
+            "ownerReferences": [{"kind": "Pod", "uid": "p", "controller": True}],
+        },
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "dataSourceRef": {"kind": "VolumeSnapshot", "name": "s"},
+        },
+    }
+    facts = workload.claim_facts(raw)
+
+    found = facts.selected_node, facts.owner_pod_uid, facts.requested_bytes, facts.is_shared, facts.data_source
+    assert ("n1", "p", GIB, True, "VolumeSnapshot/s") == found
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("false", False), ("", False), ("True", False)])
+def test_a_kubernetes_node_may_be_closed_to_v2(value: str, expected: bool) -> None:
+    raw = {"metadata": {"name": "n", "labels": {"node.longhorn.io/disable-v2-data-engine": value}}}
+    assert expected == workload.kube_node_facts(raw).disables_v2
+
+
+ODD_REQUEST = {"resources": {"requests": {"storage": "1e3Ki"}}}
+
+
+@pytest.mark.parametrize(
+    ("read", "raw", "field"),
+    [
+        (workload.pod_facts, {"metadata": "x"}, "metadata"),
+        (workload.pod_facts, {"spec": {"volumes": {}}}, "spec.volumes"),
+        (workload.pod_facts, {"spec": {"priority": "high"}}, "spec.priority"),
+        (workload.pod_facts, {"spec": {"volumes": [{"name": 3}]}}, "spec.volumes[0].name"),
+        (workload.claim_facts, {"spec": ODD_REQUEST}, "spec.resources.requests.storage"),
+    ],
+)
+def test_a_wrong_value_is_named(read: Callable[[Any], object], raw: dict[str, Any], field: str) -> None:
+    with pytest.raises(MalformedRequestError) as caught:
+        read(raw)
+    assert field == caught.value.field
+
+
+def test_missing_parts_have_the_apis_defaults() -> None:
+    bare = {"metadata": {"name": "x"}}
+    assert not workload.class_facts(bare).is_default
+    assert 0 == workload.claim_facts(bare).requested_bytes
