@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from controller.allocator.by_name.allocate import Allocations
 from controller.allocator.by_name.find import DiskQueries
@@ -29,7 +29,17 @@ from controller.allocator.plans.shared_claims import SharedClaims
 from controller.allocator.plans.table import Table
 from controller.allocator.verbs.claimants import Claimants
 from controller.allocator.verbs.grow import Expansions
-from controller.allocator.verbs.observe import CLAIMS_AT_ONCE, MOVES_AT_ONCE, Apply, EventContext, Events
+from controller.allocator.verbs.observe import (
+    CLAIMS_AT_ONCE,
+    MOVES_AT_ONCE,
+    EventContext,
+    Events,
+    F,
+    Known,
+    Put,
+    React,
+    is_outdated,
+)
 from controller.allocator.verbs.place import PlaceDecisions
 from controller.allocator.verbs.planning import Planner
 from controller.allocator.verbs.settle import Settler
@@ -106,14 +116,16 @@ class AllocatorCore(Events):
 
     # Facts
 
-    def _observe(self, key: str, apply: Apply, is_outdated: Callable[[World], bool] | None = None) -> None:
+    def _observe(
+        self, key: str, facts: F | None, put: Put[F], react: React[F] = None, known: Known = None, gone: Any = None
+    ) -> None:
         later: Sequence[str] = ()
         with self._changed:
-            if is_outdated is not None and is_outdated(self._world):
+            if known is not None and is_outdated(known(self._world, key), facts, gone):
                 return
             with self._guarded(key):
                 context = self._context_locked()
-                later = apply(context)
+                later = context.touched(put(self._world, key, facts)) if react is None else react(context, key, facts)
                 context.settle_changes(MOVES_AT_ONCE)
             self._touch_locked()
         for first in range(0, len(later), CLAIMS_AT_ONCE):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, TypeVar
 
 from controller.allocator.plans.given import Given
 from controller.allocator.plans.quarantine import Quarantine
@@ -17,6 +17,7 @@ from controller.clock import Clock
 from controller.model.longhorn import BackingImage, Backup, EngineImage, InstanceManager, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
 
+F = TypeVar("F")
 CLAIMS_AT_ONCE: Final = 10  # that are settled before others are let in; a class may have thousands
 MOVES_AT_ONCE: Final = 5  # plans that leave a node before others are let in
 
@@ -71,7 +72,7 @@ class EventContext:
     def node(self, name: str, node: LonghornNode | None) -> Sequence[str]:
         known, old = name in self.world.nodes, self.world.nodes.get(name)
         self.world.put_node(name, node)
-        touched = self.given.move(old, node)
+        touched = self.given.move(old, self.world.nodes.get(name))
         self._settle_node(name, was_known=known)
         return self.touched(touched)
 
@@ -141,21 +142,9 @@ class EventContext:
         return self.settler.planner.check_node(name, self.clock.now_utc(), most)
 
 
-class Versioned(Protocol):
-    """Facts of which a live read may have shown a later version than the watch has delivered."""
-
-    @property
-    def version(self) -> int: ...
-
-
-class Named(Versioned, Protocol):
-    """Facts of an object whose name may be used again."""
-
-    @property
-    def uid(self) -> str: ...
-
-
-Apply = Callable[[EventContext], Sequence[str]]
+Put = Callable[[World, str, F | None], Any]  # returns the claims that it touches, where nothing reacts to it
+React = Callable[[EventContext, str, F | None], Sequence[str]] | None
+Known = Callable[[World, str], Any] | None
 
 
 class Events(ABC):
@@ -167,81 +156,57 @@ class Events(ABC):
     """
 
     @abstractmethod
-    def _observe(self, key: str, apply: Apply, is_outdated: Callable[[World], bool] | None = None) -> None:
-        """Apply one change under the lock, unless it is outdated; `key` is put into quarantine if that breaks a
-        rule."""
+    def _observe(
+        self, key: str, facts: F | None, put: Put[F], react: React[F] = None, known: Known = None, gone: Any = None
+    ) -> None:
+        """Takes one change, as a world does by `put`; a running allocator by `react`, if there is more to do. `known`
+        finds what is known of the object, where a live read may be ahead of the watch."""
 
     def observe_pod(self, key: str, facts: Pod | None, gone: Pod | None = None) -> None:
-        self._observe(
-            key,
-            lambda observing: observing.pod(key, facts),
-            lambda world: _is_another(world.pod_by_key(key), facts, gone),
-        )
+        self._observe(key, facts, World.put_pod, EventContext.pod, World.pod_by_key, gone)
 
     def observe_claim(self, key: str, facts: Claim | None, gone: Claim | None = None) -> None:
-        self._observe(
-            key,
-            lambda observing: observing.claim(key, facts),
-            lambda world: _is_another(world.claims.get(key), facts, gone),
-        )
+        self._observe(key, facts, World.put_claim, EventContext.claim, lambda world, _: world.claims.get(key), gone)
 
     def observe_pv(self, name: str, facts: PersistentVolume | None, _gone: PersistentVolume | None = None) -> None:
-        self._observe(
-            name,
-            lambda observing: observing.touched(observing.world.put_pv(name, facts)),
-            lambda world: _is_outdated(world.pvs.get(name), facts),
-        )
+        self._observe(name, facts, World.put_pv, known=World.pv)
 
     def observe_volume(self, name: str, facts: Volume | None, _gone: Volume | None = None) -> None:
-        self._observe(
-            name,
-            lambda observing: observing.touched(observing.world.put_volume(name, facts)),
-            lambda world: _is_outdated(world.volumes.get(name), facts),
-        )
+        self._observe(name, facts, World.put_volume, known=World.volume)
 
     def observe_replica(self, name: str, facts: Replica | None, _gone: Replica | None = None) -> None:
-        self._observe(
-            name,
-            lambda observing: observing.replica(name, facts),
-            lambda world: _is_outdated(world.replicas.get(name), facts),
-        )
+        self._observe(name, facts, World.put_replica, EventContext.replica, lambda world, _: world.replicas.get(name))
 
     def observe_class(self, name: str, facts: StorageClass | None, _gone: StorageClass | None = None) -> None:
-        self._observe(name, lambda observing: observing.touched(observing.world.put_class(name, facts)))
+        self._observe(name, facts, World.put_class)
 
     def observe_node(self, name: str, facts: LonghornNode | None, _gone: LonghornNode | None = None) -> None:
-        self._observe(name, lambda observing: observing.node(name, facts))
+        self._observe(name, facts, World.put_node, EventContext.node)
 
     def observe_kube_node(self, name: str, facts: KubeNode | None, _gone: KubeNode | None = None) -> None:
-        self._observe(name, lambda observing: observing.kube_node(name, facts))
+        self._observe(name, facts, World.put_kube_node, EventContext.kube_node)
 
     def observe_backing_image(self, name: str, facts: BackingImage | None, _gone: BackingImage | None = None) -> None:
-        self._observe(
-            name,
-            lambda observing: observing.backing_image(name, facts),
-            lambda world: _is_outdated(world.backing_image(name), facts),
-        )
+        self._observe(name, facts, World.put_backing_image, EventContext.backing_image, World.backing_image)
 
     def observe_backup(self, name: str, facts: Backup | None, _gone: Backup | None = None) -> None:
-        self._observe(name, lambda observing: observing.touched(observing.world.put_backup(name, facts)))
+        self._observe(name, facts, World.put_backup)
 
     def observe_engine_image(self, name: str, facts: EngineImage | None, _gone: EngineImage | None = None) -> None:
-        self._observe(name, lambda observing: observing.touched(observing.world.put_engine_image(name, facts)))
+        self._observe(name, facts, World.put_engine_image)
 
     def observe_instance_manager(
         self, name: str, facts: InstanceManager | None, _gone: InstanceManager | None = None
     ) -> None:
-        self._observe(name, lambda observing: observing.touched(observing.world.put_instance_manager(name, facts)))
+        self._observe(name, facts, World.put_instance_manager)
 
 
-def _is_outdated(known: Versioned | None, facts: Versioned | None) -> bool:
-    """Whether the stores know a later version already: watches repeat themselves, and live reads run ahead."""
-    return known is not None and facts is not None and facts.version < known.version
-
-
-def _is_another(known: Named | None, facts: Named | None, gone: Named | None) -> bool:
-    """Whether it is outdated, or about the end of an object whose name another one has by now: that one has later
-    versions than all of the former."""
+def is_outdated(known: Any, facts: Any, gone: Any) -> bool:
+    """Whether the stores know a later version already, as watches repeat themselves and live reads run ahead; or
+    whether it is about the end of an object whose name another one has by now: that one has later versions than all of
+    the former. Facts have a `version`; those that are `gone` a `uid`."""
+    if known is None:
+        return False
     if facts is None:
-        return known is not None and gone is not None and gone.uid != known.uid
-    return _is_outdated(known, facts)
+        return gone is not None and bool(gone.uid != known.uid)
+    return bool(facts.version < known.version)
