@@ -1,4 +1,4 @@
-"""The kinds of objects that the controller follows: how each becomes facts, and how the allocator is told."""
+"""The kinds of objects that decide: how each becomes facts, and who is told of them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,40 @@ from controller.kube import resources
 from controller.kube.resources import Resource
 from controller.kube.store import Change, Store
 from controller.model import parse, records, workload
-from controller.model.allocations import NodeRecord
 from controller.model.longhorn import LonghornNode
+from controller.model.longhorn_settings import setting_value
+from controller.model.names import ALLOCATION_GROUP, LONGHORN_GROUP
 from controller.model.reader import Raw
 from controller.model.workload import Pod
 
 F = TypeVar("F")
 
 
+def _kept_apart(events: Events, key: str, facts: object, gone: object) -> None:
+    """The allocator hears of it in another way, or of its own."""
+    del events, key, facts, gone
+
+
 @dataclass(frozen=True, slots=True)
 class FollowedKind(Generic[F]):
-    """One kind of objects that is watched. `observe` takes the key, the facts or None, and, without facts, what was
-    deleted."""
+    """One kind of objects. `observe` takes the key, the facts or None, and, without facts, what was deleted.
+
+    A kind that the cluster does not have (its CRD is absent) has no objects: its store is in sync, and empty.
+    """
 
     name: str
     resource: Resource
     parse: Callable[[Raw], F | None]
-    observe: Callable[[Events, str, F | None, F | None], None]
-    in_longhorn: bool = False  # lives in Longhorn's namespace, known by its name alone
+    observe: Callable[[Events, str, F | None, F | None], None] = _kept_apart
     is_live: bool = False  # often read live where the store lacks it, by a right to get it; others are listed by name
     is_followed: bool = True  # else it is read live alone, by name
+    may_open_disks: bool = False  # a change of it, whichever, may let a replica in that found no disk before
     sharing: Callable[[F, F], F] | None = None  # as a store's
+
+    @property
+    def in_longhorn(self) -> bool:
+        """Whether it lives in Longhorn's namespace, known by its name alone."""
+        return self.resource.group in (LONGHORN_GROUP, ALLOCATION_GROUP)
 
     def feed(self, store: Store[F], events: Events) -> None:
         """Hands every change of the store to the allocator, in the order of its watch: start-up, relists, live events.
@@ -59,52 +72,29 @@ def _with_record_of(old: LonghornNode, new: LonghornNode) -> LonghornNode:
     return replace(new, record=records.sharing(old.record, new.record))
 
 
-def _kept_apart(events: Events, node: str, facts: NodeRecord | None, gone: NodeRecord | None) -> None:
-    """The allocator makes the record, and decides by no other."""
-    del events, node, facts, gone
-
-
-# A kind that the cluster does not have (its CRD is absent) has no objects: its store is in sync, and empty.
 KINDS: Final[tuple[FollowedKind[Any], ...]] = (
     FollowedKind("pod", resources.PODS, interesting_pod, Events.observe_pod, is_live=True),
     FollowedKind("claim", resources.CLAIMS, workload.claim_facts, Events.observe_claim, is_live=True),
     FollowedKind("pv", resources.VOLUMES, workload.pv_facts, Events.observe_pv, is_live=True),
     FollowedKind("class", resources.STORAGE_CLASSES, workload.class_facts, Events.observe_class, is_live=True),
-    FollowedKind("kube_node", resources.NODES, workload.kube_node_facts, Events.observe_kube_node),
-    FollowedKind(
-        "node",
-        resources.LONGHORN_NODES,
-        parse.node_facts,
-        Events.observe_node,
-        in_longhorn=True,
-        sharing=_with_record_of,
-    ),
-    FollowedKind(
-        "volume", resources.LONGHORN_VOLUMES, parse.volume_facts, Events.observe_volume, is_live=True, in_longhorn=True
-    ),
-    FollowedKind("replica", resources.LONGHORN_REPLICAS, parse.replica_facts, Events.observe_replica, in_longhorn=True),
+    FollowedKind("kube_node", resources.NODES, workload.kube_node_facts, Events.observe_kube_node, may_open_disks=True),
+    FollowedKind("node", resources.LONGHORN_NODES, parse.node_facts, Events.observe_node, sharing=_with_record_of),
+    FollowedKind("volume", resources.LONGHORN_VOLUMES, parse.volume_facts, Events.observe_volume, is_live=True),
+    FollowedKind("replica", resources.LONGHORN_REPLICAS, parse.replica_facts, Events.observe_replica),
     FollowedKind(
         "backing_image",
         resources.LONGHORN_BACKING_IMAGES,
         parse.backing_image_facts,
         Events.observe_backing_image,
-        in_longhorn=True,
+        may_open_disks=True,
     ),
-    FollowedKind(
-        "record",
-        resources.NODE_DISK_ALLOCATIONS,
-        records.own_record,
-        _kept_apart,
-        in_longhorn=True,
-        sharing=records.sharing,
-    ),
+    FollowedKind("record", resources.NODE_DISK_ALLOCATIONS, records.own_record, sharing=records.sharing),
     # A cluster may have very many of them, and a few are asked about, once each.
     FollowedKind(
         "backup",
         resources.LONGHORN_BACKUPS,
         parse.backup_facts,
         Events.observe_backup,
-        in_longhorn=True,
         is_live=True,
         is_followed=False,
     ),
@@ -113,14 +103,16 @@ KINDS: Final[tuple[FollowedKind[Any], ...]] = (
         resources.LONGHORN_ENGINE_IMAGES,
         parse.engine_image_facts,
         Events.observe_engine_image,
-        in_longhorn=True,
+        may_open_disks=True,
     ),
     FollowedKind(
         "instance_manager",
         resources.LONGHORN_INSTANCE_MANAGERS,
         parse.instance_manager_facts,
         Events.observe_instance_manager,
-        in_longhorn=True,
+        may_open_disks=True,
     ),
+    FollowedKind("setting", resources.LONGHORN_SETTINGS, setting_value, is_live=True, may_open_disks=True),
 )
+"""One row for each kind; what others refer to comes after them, but for settings."""
 FOLLOWED: Final = tuple(kind for kind in KINDS if kind.is_followed)

@@ -17,7 +17,6 @@ from controller.kube.api import KubeApi
 from controller.kube.informer import STALE_SECONDS, Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
-from controller.model.longhorn_settings import setting_value
 from controller.model.reader import Raw
 from controller.model.workload import config_map_named
 from controller.process.common_metrics import StoreState
@@ -53,7 +52,7 @@ class Stores:
             self._follow(kind.name, kind.resource, kind.parse, followed, sharing=kind.sharing)
         our_settings = config_map_named(config_map)
         self.config_maps = self._follow("config_map", resources.CONFIG_MAPS, our_settings, namespace, config_map)
-        self.longhorn_settings = self._follow("setting", resources.LONGHORN_SETTINGS, setting_value, namespace)
+        self.longhorn_settings = self.by_kind["setting"]
 
     def _follow(
         self,

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from controller.allocator.outcome import Mode
 from controller.clock import Clock
 from controller.errors import NotLeaderError
+from controller.follow.kinds import FOLLOWED
 from controller.kube.api import KubeApi
 from controller.kube.store import Store
 from controller.placement.gate import PlacementGate, gate_wanted
@@ -28,8 +29,7 @@ from controller.process.version import PACKAGE
 from controller.settings import LiveSettings, ProcessSettings
 
 FLUSH_SECONDS: Final = 2.0  # of a clean stop
-# Whatever changes there may open a disk.
-OTHERS: Final = ("setting", "backing_image", "engine_image", "instance_manager", "kube_node")
+OTHERS: Final = tuple(kind.name for kind in FOLLOWED if kind.may_open_disks)
 
 
 class PlacementTerms:

@@ -169,5 +169,5 @@ def _parsed_settings(objects: Objects, given: Mapping[str, str], values: Mapping
         problem = f"{entry.problem}: {entry.value!r}"
         if entry.name in given:
             raise InputError("", f"settings.{entry.name}", problem)
-        raise InputError(objects.names["settings", entry.name], "value", problem)
+        raise InputError(objects.names["setting", entry.name], "value", problem)
     return settings

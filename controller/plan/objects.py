@@ -2,86 +2,59 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from controller.allocator.verbs.observe import Events, F, Known, Put, React
 from controller.allocator.world.world import World
 from controller.errors import MalformedRequestError
-from controller.model import parse, workload
-from controller.model.longhorn import (
-    BackingImage,
-    Backup,
-    EngineImage,
-    InstanceManager,
-    LonghornNode,
-    LonghornSettings,
-    Replica,
-    Volume,
-)
-from controller.model.longhorn_settings import LONGHORN_NAMES, setting_value
-from controller.model.reader import Raw
-from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass
+from controller.follow.kinds import KINDS
+from controller.model.longhorn import LonghornNode, LonghornSettings
+from controller.model.longhorn_settings import LONGHORN_NAMES
+from controller.model.workload import Claim, Pod, pod_facts
 from controller.plan.complaints import InputError, Notes, nearest
 from controller.plan.fields import check_fields, unknown_words
 
-LONGHORN: Final = "longhorn.io/v1beta2"
 # From which likeness to a known name on another one counts as a misspelling of it: no kind and no setting that
 # Kubernetes or Longhorn really has is as much like one that is read.
 _LIKE_KIND: Final = 0.85
 _LIKE_SETTING: Final = 0.9
+# By version and kind. The leader's own record decides nothing here; a question may be about any pod.
+_READ: Final = {
+    (kind.resource.api_version, kind.resource.kind): replace(kind, parse=pod_facts) if kind.name == "pod" else kind
+    for kind in KINDS
+    if kind.name != "record"
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """Facts by kind and name; pods and claims by `namespace/name`. `ignored` counts the objects of other kinds."""
+    """Facts by kind, as in `KINDS`, and name; pods and claims by `namespace/name`. `ignored` counts the objects of
+    other kinds; `names` has each object as complaints name it."""
 
-    nodes: dict[str, LonghornNode] = field(default_factory=dict)
-    volumes: dict[str, Volume] = field(default_factory=dict)
-    replicas: dict[str, Replica] = field(default_factory=dict)
-    backing_images: dict[str, BackingImage] = field(default_factory=dict)
-    backups: dict[str, Backup] = field(default_factory=dict)
-    engine_images: dict[str, EngineImage] = field(default_factory=dict)
-    instance_managers: dict[str, InstanceManager] = field(default_factory=dict)
-    settings: dict[str, str] = field(default_factory=dict)
-    kube_nodes: dict[str, KubeNode] = field(default_factory=dict)
-    pods: dict[str, Pod] = field(default_factory=dict)
-    claims: dict[str, Claim] = field(default_factory=dict)
-    pvs: dict[str, PersistentVolume] = field(default_factory=dict)
-    classes: dict[str, StorageClass] = field(default_factory=dict)
+    by_kind: defaultdict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
     ignored: Counter[str] = field(default_factory=Counter)
-    names: dict[tuple[str, str], str] = field(default_factory=dict)  # (table, key) -> the object as complaints name it
+    names: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The values of Setting objects."""
+        return self.by_kind["setting"]
 
 
-class _Kind(NamedTuple):
-    """A kind that is read: which table of Objects it goes to, and how; and how a world takes it, but for settings."""
+class _Saved(Events):
+    """A world that takes saved objects as a running allocator takes those of its watches."""
 
-    table: str
-    parse: Callable[[Raw], Any]
-    put: Callable[[World, str, Any], object] | None = None
+    def __init__(self, world: World) -> None:
+        self._world = world
 
-
-_KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
-    LONGHORN: {
-        "Node": _Kind("nodes", parse.node_facts, World.put_node),
-        "BackingImage": _Kind("backing_images", parse.backing_image_facts, World.put_backing_image),
-        "Backup": _Kind("backups", parse.backup_facts, World.put_backup),
-        "EngineImage": _Kind("engine_images", parse.engine_image_facts, World.put_engine_image),
-        "InstanceManager": _Kind("instance_managers", parse.instance_manager_facts, World.put_instance_manager),
-        "Volume": _Kind("volumes", parse.volume_facts, World.put_volume),
-        "Replica": _Kind("replicas", parse.replica_facts, World.put_replica),
-        "Setting": _Kind("settings", setting_value),
-    },
-    "storage.k8s.io/v1": {"StorageClass": _Kind("classes", workload.class_facts, World.put_class)},
-    "v1": {
-        "Node": _Kind("kube_nodes", workload.kube_node_facts, World.put_kube_node),
-        "PersistentVolume": _Kind("pvs", workload.pv_facts, World.put_pv),
-        "PersistentVolumeClaim": _Kind("claims", workload.claim_facts, World.put_claim),
-        "Pod": _Kind("pods", workload.pod_facts, World.put_pod),
-    },
-}
-"""By version and kind; what others refer to comes before them, so that a world takes it once."""
+    def _observe(
+        self, key: str, facts: F | None, put: Put[F], react: React[F] = None, known: Known = None, gone: Any = None
+    ) -> None:
+        del react, known, gone
+        put(self._world, key, facts)
 
 
 def world_of(objects: Objects, settings: LonghornSettings) -> World:
@@ -89,11 +62,9 @@ def world_of(objects: Objects, settings: LonghornSettings) -> World:
     promised beyond that is part of the question."""
     world = World()
     world.put_settings(settings)
-    for kinds in _KINDS.values():
-        for table, _, put in kinds.values():
-            if put is not None:
-                for key, facts in getattr(objects, table).items():
-                    put(world, key, facts)
+    for kind in reversed(KINDS):  # what others refer to comes before them, so that a world takes it once
+        for key, facts in objects.by_kind[kind.name].items():
+            kind.observe(_Saved(world), key, facts, None)
     return world
 
 
@@ -140,8 +111,8 @@ def _flat(given: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def _add(found: Objects, where: str, raw: dict[str, Any], notes: Notes) -> None:
     version, kind = raw["apiVersion"], raw["kind"]
     object_name = _named(where, raw)
-    reader = _KINDS.get(version, {}).get(kind)
-    if reader is None:
+    row = _READ.get((version, kind))
+    if row is None:
         group = version.rpartition("/")[0]
         _check_kind(object_name, version, kind, notes)
         found.ignored[f"{kind}.{group}" if group else kind] += 1
@@ -149,37 +120,37 @@ def _add(found: Objects, where: str, raw: dict[str, Any], notes: Notes) -> None:
     if object_name == where:
         raise InputError("", f"{where}.metadata.name", "is missing")
     try:
-        facts = reader.parse(raw)
+        facts = row.parse(raw)
         check_fields(raw, facts)
-        for error in unknown_words(kind, raw) if version == LONGHORN else ():
+        for error in unknown_words(kind, raw) if row.in_longhorn else ():
             notes.pass_over(InputError(object_name, error.field, error.problem))
     except MalformedRequestError as error:
         raise InputError(object_name, error.field, error.problem) from error
-    table, key, uid = getattr(found, reader.table), raw["metadata"]["name"], ""
+    table, key, uid = found.by_kind[row.name], raw["metadata"]["name"], ""
     if isinstance(facts, Pod | Claim):
         facts = replace(facts, namespace=facts.namespace or "default")
         facts = replace(facts, uid=facts.uid or facts.key)
         key, uid = facts.key, facts.uid
-    if table is found.settings:
+    if row.name == "setting":
         _check_setting_name(object_name, key, notes)
     if key in table:
         raise InputError(object_name, "metadata.name", "stands in the objects twice")
-    twin = found.names.setdefault((f"{reader.table} by uid", uid), object_name) if uid else object_name
+    twin = found.names.setdefault((f"{row.name} by uid", uid), object_name) if uid else object_name
     if twin != object_name:
         raise InputError(object_name, "metadata.uid", f"{uid} is that of {twin} as well")
     table[key] = facts
-    found.names[reader.table, key] = object_name
+    found.names[row.name, key] = object_name
 
 
 def _check_kind(object_name: str, version: str, kind: str, notes: Notes) -> None:
     """Checks a kind that is not read in that version: another version of a known kind, or a misspelt one, is
     refused."""
     group = version.rpartition("/")[0]
-    meant = [known for known, kinds in _KINDS.items() if kind in kinds]
+    meant = sorted(known for known, other in _READ if other == kind)
     for known in meant:
         if known.rpartition("/")[0] == group:
             raise InputError(object_name, "apiVersion", f"{version} is not read, {known} is")
-    near = nearest(kind, tuple(_KINDS.get(version, ())), _LIKE_KIND)
+    near = nearest(kind, tuple(other for known, other in _READ if known == version), _LIKE_KIND)
     if meant:
         problem = f"{version} is not read for a {kind}, {' or '.join(meant)} is"
         notes.pass_over(InputError(object_name, "apiVersion", problem))
@@ -205,11 +176,12 @@ def _named(where: str, raw: Mapping[str, Any]) -> str:
 def _check_disks(found: Objects) -> None:
     """A UUID is one disk's, in the whole cluster."""
     seen: dict[str, str] = {}
-    for name, node in found.nodes.items():
+    nodes: Mapping[str, LonghornNode] = found.by_kind["node"]
+    for name, node in nodes.items():
         for disk in node.disks:
             if disk.uuid in seen:
                 raise InputError(
-                    found.names["nodes", name],
+                    found.names["node", name],
                     f"status.diskStatus.{disk.name}.diskUUID",
                     f"{disk.uuid} is that of {seen[disk.uuid]} as well",
                 )

@@ -22,7 +22,6 @@ from controller.plan.input import Document
 from controller.plan.objects import world_of
 from controller.rules.candidates import PlacementView
 from controller.rules.demand import VolumeDemand, demands_of_pod
-from controller.rules.eligibility import Engines
 from controller.rules.growth import plan_expansion
 from controller.rules.preference import schedule_replicas
 
@@ -71,20 +70,16 @@ class Questions:
 
     def _schedule(self, details: Raw, path: str) -> Json:
         """Where would Longhorn place these replicas, one after the other?"""
-        document, objects, volume = self._document, self._objects, self._volume(details, path)
+        document, world, volume = self._document, self._world, self._volume(details, path)
         own = {replica.name: _sized(replica, volume) for replica in self._replicas_of(volume.name)}
         replicas = [own[name] for name in self._replica_names(details, path, volume)]
         view = PlacementView(
-            nodes=objects.nodes,
+            nodes=world.nodes,
             replicas=tuple(own.values()),
             settings=document.settings,
-            backing_image=objects.backing_images.get(volume.backing_image),
-            engines=Engines.of(
-                objects.engine_images.values() or None,
-                objects.instance_managers.values() or None,
-                document.settings.instance_manager_image,
-            ),
-            kube_nodes=objects.kube_nodes or None,
+            backing_image=world.backing_image(volume.backing_image),
+            engines=world.engines,
+            kube_nodes=world.kube_nodes or None,
             source_replicas=self._replicas_of(volume.source_volume),
             now_utc=document.now_utc,
         )
@@ -97,26 +92,26 @@ class Questions:
         if len(names) > MOST_REPLICAS:
             raise MalformedRequestError(f"{path}.replicas", f"are more than {MOST_REPLICAS}")
         for index, name in enumerate(names):
-            replica = self._objects.replicas.get(name)
+            replica = self._world.replicas.get(name)
             if replica is None or replica.volume != volume.name:
                 raise MalformedRequestError(f"{path}.replicas[{index}]", f"volume {volume.name} has no Replica {name}")
         return names
 
     def _replicas_of(self, volume: str) -> tuple[Replica, ...]:
-        return tuple(replica for replica in self._objects.replicas.values() if volume and replica.volume == volume)
+        return tuple(self._world.replicas_of(volume).values()) if volume else ()
 
     def _volume(self, details: Raw, path: str) -> Volume:
         name = _required_text(details, path, "volume")
-        volume = self._objects.volumes.get(name)
+        volume = self._world.volumes.get(name)
         if volume is None:
             raise MalformedRequestError(f"{path}.volume", f"there is no Volume {name}")
         if volume.size_bytes <= 0:
-            raise InputError(self._objects.names["volumes", name], "spec.size", "is missing or 0")
+            raise InputError(self._objects.names["volume", name], "spec.size", "is missing or 0")
         return volume
 
     def _expand(self, details: Raw, path: str) -> Json:
         """May the volume grow to that size?"""
-        objects, settings, notes = self._objects, self._document.settings, self._notes
+        settings, notes = self._document.settings, self._notes
         volume = self._volume(details, path) if details.get("claim") is None else self._volume_of_claim(details, path)
         size_bytes = volume.size_bytes if details.get("size") is None else _amount(details, path, "size")
         replicas, wanted = self._replicas_of(volume.name), volume.replica_count
@@ -127,7 +122,7 @@ class Questions:
             least, size = bytes_text(size_bytes), bytes_text(volume.size_bytes)
             notes.remark(f"{path}: {least} is less than the present {size}, so that nothing grows")
         return encode_expansion(
-            plan_expansion(objects.nodes, volume, replicas, size_bytes, settings.space, settings.behaviour)
+            plan_expansion(self._world.nodes, volume, replicas, size_bytes, settings.space, settings.behaviour)
         )
 
     def _volume_of_claim(self, details: Raw, path: str) -> Volume:
@@ -135,13 +130,13 @@ class Questions:
         if details.get("volume") is not None:
             raise MalformedRequestError(f"{path}.claim", "stands there beside volume")
         key = _required_text(details, path, "claim")
-        claim = self._objects.claims.get(key)
+        claim = self._world.claims.get(key)
         if claim is None:
             problem = f"there is no PersistentVolumeClaim {key}; it is written namespace/name"
             raise MalformedRequestError(f"{path}.claim", problem)
         if not claim.volume_name:
             raise MalformedRequestError(f"{path}.claim", f"{key} has no volume yet")
-        pv = self._objects.pvs.get(claim.volume_name)
+        pv = self._world.pv(claim.volume_name)
         if pv is None:
             raise MalformedRequestError(f"{path}.claim", f"there is no PersistentVolume {claim.volume_name} of {key}")
         if pv.driver != LONGHORN_DRIVER:
@@ -151,7 +146,7 @@ class Questions:
     def _fit(self, details: Raw, path: str) -> Json:
         """On which of these nodes is there room for the pod's volumes? As a filter call decides."""
         key = _required_text(details, path, "pod")
-        pod = self._objects.pods.get(key)
+        pod: Pod | None = self._objects.by_kind["pod"].get(key)
         if pod is None:
             raise MalformedRequestError(f"{path}.pod", f"there is no Pod {key}; it is written namespace/name")
         if details.get("nodes") is None:
@@ -170,7 +165,7 @@ class Questions:
         return encode_fit(fit_pod(self._world, demands, sorted(set(nodes)), promises, self._document.now_utc))
 
     def _check_node(self, name: str, path: str) -> None:
-        if name not in self._objects.nodes and name not in self._objects.kube_nodes:
+        if name not in self._world.nodes and name not in self._world.kube_nodes:
             raise MalformedRequestError(path, f"there is no node {name}, neither Longhorn's nor Kubernetes'")
 
     def _promise(self, raw: object, path: str) -> GivenPromise:
@@ -194,7 +189,7 @@ class Questions:
         for claim in world.claims_of(pod):
             if claim.class_name is None and not claim.volume_name and world.storage_class(None) is None:
                 problem = "is missing, and no StorageClass in objects is the default one"
-                error = InputError(self._objects.names["claims", claim.key], "spec.storageClassName", problem)
+                error = InputError(self._objects.names["claim", claim.key], "spec.storageClassName", problem)
                 notes.pass_over(error, "which counts as nothing")
         for demand in demands:
             self._check_image(demand)
@@ -206,13 +201,13 @@ class Questions:
         name = demand.facts.backing_image
         if not name or demand.image is not None:
             return
-        owner, field = self._objects.names.get(("volumes", demand.volume), ""), "spec.backingImage"
+        owner, field = self._objects.names.get(("volume", demand.volume), ""), "spec.backingImage"
         if not demand.exists:
-            claim = self._objects.claims[demand.claim]
+            claim = self._world.claims[demand.claim]
             found = self._world.storage_class(claim.class_name)
             if found is None or found.parameters.get("backingImageDataSourceType") in _MADE_IMAGES:
                 return
-            owner, field = self._objects.names["classes", found.name], "parameters.backingImage"
+            owner, field = self._objects.names["class", found.name], "parameters.backingImage"
         problem = f"there is no BackingImage {name} in objects"
         self._notes.pass_over(InputError(owner, field, problem), "which is taken for one without selectors")
 

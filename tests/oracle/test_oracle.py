@@ -48,9 +48,9 @@ def test_a_larger_volume_object_is_judged_as_by_longhorns_webhook_for_volumes_al
         if "expand" not in document["question"] or BAD_INPUT in ask_product(document):
             continue
         question, decoded = read(document), decode_document(document, NOW, Notes(is_lenient=True))
-        size, volume = question.details["size"], decoded.objects.volumes[VOLUME]
-        own = [replica for replica in decoded.objects.replicas.values() if replica.volume == VOLUME]
-        settings, nodes = decoded.settings, decoded.objects.nodes
+        size, volume = question.details["size"], decoded.objects.by_kind["volume"][VOLUME]
+        own = [replica for replica in decoded.objects.by_kind["replica"].values() if replica.volume == VOLUME]
+        settings, nodes = decoded.settings, decoded.objects.by_kind["node"]
         plan = plan_expansion(nodes, volume, own, size, settings.space, settings.behaviour, Route.VOLUME)
         expected = expansion.check_expansion(question.state, question.volume, size, by_webhook=True)
         assert expansion.verdict(expected) == plan.prospect, index

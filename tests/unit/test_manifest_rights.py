@@ -16,7 +16,6 @@ from controller.follow.kinds import KINDS, FollowedKind
 from controller.kube.resources import (
     FORMER_CONFIGURATIONS,
     LONGHORN_REPLICAS,
-    LONGHORN_SETTINGS,
     OUR_CONFIGURATIONS,
     POLICIES,
     POLICY_BINDINGS,
@@ -50,12 +49,9 @@ def granted(
 
 
 IS_OURS = 'request.userInfo.username == "system:serviceaccount:longhorn-system:longhorn-scheduler-extender"'
-SETTINGS: FollowedKind[Any] = FollowedKind(
-    "setting", LONGHORN_SETTINGS, lambda raw: raw, lambda *_: None, in_longhorn=True, is_live=True
-)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, SETTINGS], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_the_controller_can_follow_what_it_follows_and_read_what_it_reads_and_no_more(kind: FollowedKind[Any]) -> None:
     role = "Role" if kind.in_longhorn else "ClusterRole"
     found = granted("install.yaml", kind.resource.group, kind.resource.plural, roles=(role,))

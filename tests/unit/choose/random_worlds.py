@@ -41,7 +41,7 @@ def worlds(seed: int, count: int) -> Iterator[tuple[random.Random, World, Volume
             decoded = decode_document(document, NOW, Notes(is_lenient=True))
         except InputError:
             continue
-        volume = decoded.objects.volumes.get(VOLUME)
+        volume = decoded.objects.by_kind["volume"].get(VOLUME)
         if volume is not None:
             yield random.Random(index), world_of(decoded.objects, decoded.settings), volume
 

@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry
 
 from controller.allocator.outcome import Mode
 from controller.kube.resources import SERVICE_ACCOUNTS
-from controller.kube.store import Store
 from controller.model.names import GATE
 from controller.placement.build import build_placement
 from controller.settings import LiveSettings, ProcessSettings
@@ -20,7 +19,6 @@ class WholeLeader(InformedLeader):
     def __init__(self, cell: ReplicaCell) -> None:
         super().__init__(cell, LiveSettings(enabled=True))
         self.holds_lease = True
-        self.stores["setting"] = Store("setting", lambda raw: raw)
         self.registry = CollectorRegistry()
         self.parts = build_placement(
             cell.api,
