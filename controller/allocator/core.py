@@ -125,7 +125,7 @@ class AllocatorCore(Events):
                 return
             with self._guarded(key):
                 context = self._context_locked()
-                later = context.touched(put(self._world, key, facts)) if react is None else react(context, key, facts)
+                later = react(context, key, facts) if react else context.settle_first(put(self._world, key, facts))
                 context.settle_changes(MOVES_AT_ONCE)
             self._touch_locked()
         for first in range(0, len(later), CLAIMS_AT_ONCE):

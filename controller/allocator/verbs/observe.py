@@ -1,4 +1,4 @@
-"""The events of the cluster: into the world, and what they mean for plans, holds and refused pods."""
+"""Events of the cluster: each is put into the world, and plans, holds and refused pods are brought in line with it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MOVES_AT_ONCE: Final = 5  # plans that leave a node before others are let in
 
 @dataclass(slots=True)
 class EventContext:
-    """The state of one change. The table is settled only if this process `settles`: it leads, and decides. Threads:
-    none of its own; the allocator's lock guards all that it touches."""
+    """Applies one event. The table is settled only if this process `settles`: it leads, and decides. Threads: none of
+    its own; the allocator's lock guards all that it touches."""
 
     world: World
     settler: Settler
@@ -36,8 +36,7 @@ class EventContext:
     clock: Clock
     settles: bool
 
-    # One method an event. Each returns the claims that it touches and that are settled as if their own events came
-    # later.
+    # One method for each kind of event. It returns the keys of the affected claims that are still to be settled.
 
     def pod(self, key: str, pod: Pod | None) -> Sequence[str]:
         gone = self.world.put_pod(key, pod)
@@ -62,7 +61,7 @@ class EventContext:
         return ()
 
     def _former_owners(self, claim: Claim | None) -> list[str]:
-        """The claim that the volume was made for, where this one has it now: a populator's, which asks for it no
+        """Keys of other claims of the claim's volume: of the populator's, for which it was made and which needs it no
         more."""
         if claim is None or not claim.volume_name:
             return []
@@ -74,7 +73,7 @@ class EventContext:
         self.world.put_node(name, node)
         touched = self.given.move(old, self.world.nodes.get(name))
         self._settle_node(name, was_known=known)
-        return self.touched(touched)
+        return self.settle_first(touched)
 
     def kube_node(self, name: str, node: KubeNode | None) -> Sequence[str]:
         known = name in self.world.kube_nodes
@@ -84,7 +83,7 @@ class EventContext:
 
     def replica(self, name: str, replica: Replica | None) -> Sequence[str]:
         shown = self.given.show_replica(name, self.places.show_locked(name, replica))
-        return self.touched(self.world.put_replica(name, shown))
+        return self.settle_first(self.world.put_replica(name, shown))
 
     def backing_image(self, name: str, image: BackingImage | None) -> Sequence[str]:
         before = self.world.backing_image(name)
@@ -92,13 +91,13 @@ class EventContext:
         if self.settles and self.world.backing_image(name) != before:
             for node in self.settler.planner.image_changed(name):
                 self._check_node(node)  # the latest plans leave, before any of them is looked at by itself
-        return self.touched(touched)
+        return self.settle_first(touched)
 
-    def touched(self, keys: Iterable[str]) -> Sequence[str]:
-        """An object that these claims depend on has changed."""
-        touched = list(keys)
-        self.settle_claims(touched[:CLAIMS_AT_ONCE])
-        return touched[CLAIMS_AT_ONCE:]
+    def settle_first(self, keys: Iterable[str]) -> Sequence[str]:
+        """Settle the first `CLAIMS_AT_ONCE` of the claims; the keys of the others."""
+        affected = list(keys)
+        self.settle_claims(affected[:CLAIMS_AT_ONCE])
+        return affected[CLAIMS_AT_ONCE:]
 
     def _settle_node(self, name: str, *, was_known: bool) -> None:
         if not self.settles:
@@ -113,8 +112,8 @@ class EventContext:
             self.settler.settle_claim(key)
 
     def settle_changes(self, most: int | None = None) -> None:
-        """What other objects' changes mean for volumes and nodes. `most`: plans that move for each node; if more have
-        to, it counts as changed once more."""
+        """Settle the volumes and check the nodes that changed since the last call. `most`: plans that may leave each
+        node; a node that more have to leave counts as changed again."""
         volumes, nodes, candidates = self.world.take_changes()
         if not self.settles:
             return
@@ -131,7 +130,7 @@ class EventContext:
             self.settler.settle_volume(volume)
 
     def _settle_growing(self, name: str) -> None:
-        """A growth on that node's disks may be possible that was not, or no more."""
+        """Settle the growing volumes on that node's disks: one may have become possible, or impossible."""
         node, growing = self.world.nodes.get(name), self.world.growing
         if node is not None and growing:
             here = {one.volume for disk in node.disks for one in self.world.replicas_on(disk.uuid)}
@@ -142,25 +141,25 @@ class EventContext:
         return self.settler.planner.check_node(name, self.clock.now_utc(), most)
 
 
-Put = Callable[[World, str, F | None], Any]  # returns the claims that it touches, where nothing reacts to it
+Put = Callable[[World, str, F | None], Any]  # returns the keys of the affected claims, unless there is a React
 React = Callable[[EventContext, str, F | None], Sequence[str]] | None
 Known = Callable[[World, str], Any] | None
 
 
 class Events(ABC):
-    """What the allocator is told. `facts` None: the object is gone, and `gone` tells which one it was.
+    """The allocator's methods for events. `facts` None: the object is gone, and `gone` is what it was.
 
-    What a live read has shown is not undone by an older event that the watch delivers later. Costs: the plans and holds
-    of what an event touches, for a class those of 10 unbound claims at a time; for a new node a look at all claims and
-    pods; as `begin_term` where an invariant broke.
+    An event that is older than what a live read has shown changes nothing. Costs: the plans and holds of what an event
+    touches, for a class those of 10 unbound claims at a time; for a new node a look at all claims and pods; as
+    `begin_term` where an invariant broke.
     """
 
     @abstractmethod
     def _observe(
         self, key: str, facts: F | None, put: Put[F], react: React[F] = None, known: Known = None, gone: Any = None
     ) -> None:
-        """Takes one change, as a world does by `put`; a running allocator by `react`, if there is more to do. `known`
-        finds what is known of the object, where a live read may be ahead of the watch."""
+        """Apply one event: a world does so by `put`, an allocator by `react` if there is one. `known` finds the facts
+        that a live read may have shown; an older event changes nothing."""
 
     def observe_pod(self, key: str, facts: Pod | None, gone: Pod | None = None) -> None:
         self._observe(key, facts, World.put_pod, EventContext.pod, World.pod_by_key, gone)
@@ -202,9 +201,9 @@ class Events(ABC):
 
 
 def is_outdated(known: Any, facts: Any, gone: Any) -> bool:
-    """Whether the stores know a later version already, as watches repeat themselves and live reads run ahead; or
-    whether it is about the end of an object whose name another one has by now: that one has later versions than all of
-    the former. Facts have a `version`; those that are `gone` a `uid`."""
+    """Whether an event is older than what is `known` of its object: the facts have an earlier `version`, or an object
+    is `gone` that had the name before, by its `uid`; the one that has it now has later versions than all of the former.
+    """
     if known is None:
         return False
     if facts is None:
