@@ -29,7 +29,7 @@ from controller.process.version import PACKAGE
 from controller.settings import LiveSettings, ProcessSettings
 
 FLUSH_SECONDS: Final = 2.0  # of a clean stop
-OTHERS: Final = tuple(kind.name for kind in FOLLOWED if kind.may_open_disks)
+DISK_OPENERS: Final = tuple(kind.name for kind in FOLLOWED if kind.may_open_disks)
 
 
 class PlacementTerms:
@@ -147,5 +147,5 @@ def _feed(unplaced: Unplaced, stores: Mapping[str, Store[Any]]) -> None:
     stores["replica"].subscribe(unplaced.replicas_changed)
     stores["volume"].subscribe(unplaced.volumes_changed)
     stores["node"].subscribe(unplaced.nodes_changed)
-    for kind in OTHERS:
+    for kind in DISK_OPENERS:
         stores[kind].subscribe(unplaced.room_came)

@@ -11,7 +11,7 @@ from controller.errors import NotLeaderError, UnavailableError
 from controller.kube.resources import CONFIG_MAPS, LONGHORN_REPLICAS, SERVICE_ACCOUNTS
 from controller.model.names import GATE, RENEWED_ANNOTATION, SINCE_ANNOTATION, TERM_ANNOTATION
 from controller.model.places import Place
-from controller.placement.build import OTHERS
+from controller.placement.build import DISK_OPENERS
 from controller.placement.plan_objects import Loaded
 from controller.process.common_metrics import PREFIX
 from tests.fakes.builders import GIB
@@ -155,7 +155,7 @@ def test_what_waits_for_room_is_placed_as_soon_as_some_appears(
     assert cell.node_of(name)
 
 
-@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("kind", DISK_OPENERS)
 def test_whatever_else_may_open_a_disk_has_it_looked_at_again(cell: ReplicaCell, kind: str) -> None:
     leader = WholeLeader(cell)
     leader.placer.unplaced.take()
