@@ -14,6 +14,7 @@ from controller.admission.reconciler import LABELS
 from controller.canary.pod import NAME_PREFIX, canary_body
 from controller.follow.kinds import KINDS, FollowedKind
 from controller.kube.resources import (
+    CRDS,
     FORMER_CONFIGURATIONS,
     LONGHORN_REPLICAS,
     OUR_CONFIGURATIONS,
@@ -29,7 +30,9 @@ from controller.model.names import (
     WAKE_ANNOTATION,
     WAKE_CONDITION,
 )
+from controller.model.versions import OWN_SCHEDULER_CRDS
 from controller.placement.plan_entries import SHARDS, shard_name
+from controller.record.backends import NODE_CRD
 from controller.settings import ProcessSettings
 from tests.helm.chart import EXAMPLES
 from tests.helm.rights import rights_of
@@ -59,6 +62,11 @@ def test_the_controller_can_follow_what_it_follows_and_read_what_it_reads_and_no
     if kind.resource == LONGHORN_REPLICAS:
         wanted += ["get", "patch"]  # it places them
     assert {(verb, "") for verb in wanted} == found
+
+
+def test_the_leader_reads_the_crds_that_tell_longhorns_releases_apart_and_no_more() -> None:
+    crds = {("get", name) for name in (*OWN_SCHEDULER_CRDS, NODE_CRD)}
+    assert crds == granted("install.yaml", CRDS.group, CRDS.plural)
 
 
 def policy_of(manifest: str, about: str) -> tuple[dict[str, Any], str]:

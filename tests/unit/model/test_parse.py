@@ -98,14 +98,10 @@ def test_the_largest_sizes_are_read_exactly_and_a_negative_one_that_was_written_
 
 
 def test_the_other_kinds() -> None:
+    files = {"u1": {}, "u2": {"evictionRequested": True}}
     image = {
         "metadata": {"name": "bi"},
-        "spec": {
-            "nodeSelector": ["a"],
-            "diskSelector": ["b"],
-            "dataEngine": "v2",
-            "diskFileSpecMap": {"u1": {}, "u2": {"evictionRequested": True}},
-        },
+        "spec": {"nodeSelector": ["a"], "diskSelector": ["b"], "dataEngine": "v2", "diskFileSpecMap": files},
         "status": {"realSize": 7, "size": 8, "diskFileStatusMap": {"u2": {}, "u3": {"state": "ready"}}},
     }
     found = parse.backing_image_facts(image)

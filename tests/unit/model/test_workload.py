@@ -98,22 +98,14 @@ def test_a_claims_class_is_unknown_empty_or_named() -> None:
 
 
 def test_a_claims_signals_are_read() -> None:
-    raw = {
-        "metadata": {
-            "name": "c",
-            "namespace": "ns",
-            "uid": "u",
-            "annotations": {"volume.kubernetes.io/selected-node": "n1"},
-            "ownerReferences": [{"kind": "Pod", "uid": "p", "controller": True}],
-        },
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "resources": {"requests": {"storage": "1Gi"}},
-            "dataSourceRef": {"kind": "VolumeSnapshot", "name": "s"},
-        },
+    owner = {"kind": "Pod", "uid": "p", "controller": True}
+    meta = {"name": "c", "annotations": {"volume.kubernetes.io/selected-node": "n1"}, "ownerReferences": [owner]}
+    spec = {
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "dataSourceRef": {"kind": "VolumeSnapshot", "name": "s"},
     }
-    facts = workload.claim_facts(raw)
-
+    facts = workload.claim_facts({"metadata": meta, "spec": spec})
     found = facts.selected_node, facts.owner_pod_uid, facts.requested_bytes, facts.is_shared, facts.data_source
     assert ("n1", "p", GIB, True, "VolumeSnapshot/s") == found
 
