@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from controller.allocator.verbs.observe import Events
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError
 from controller.follow.kinds import FollowedKind
-from controller.kube.resources import version_number
+from controller.model.reader import version_number
 
 _ROUNDS: Final = 100
 

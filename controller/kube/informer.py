@@ -18,8 +18,9 @@ import msgspec
 from controller.clock import Clock
 from controller.errors import ClusterError, GoneError, MalformedRequestError, NotFoundError, UnavailableError
 from controller.kube.api import KubeApi, Page, WatchStream, pages
-from controller.kube.resources import Resource, version_number
+from controller.kube.resources import Resource
 from controller.kube.store import Store
+from controller.model.reader import version_number
 from controller.process.common_metrics import StoreState
 from controller.process.worker import Part, Worker, backoff_seconds
 

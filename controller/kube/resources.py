@@ -19,11 +19,6 @@ from controller.model.names import (
 )
 
 
-def version_number(version: object) -> int:
-    """A resourceVersion: of one kind they are ordered numbers. One that is missing or odd is older than all."""
-    return int(version) if isinstance(version, str) and version.isascii() and version.isdigit() else 0
-
-
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One kind of objects; `group` is "" for the core group."""

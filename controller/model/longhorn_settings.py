@@ -41,6 +41,7 @@ class SettingProblem:
 
 
 def setting_value(raw: Raw) -> str:
+    """The value of a Setting object."""
     return text_at(raw, "", "value")
 
 

@@ -50,10 +50,14 @@ def text_at(raw: Raw, path: str, name: str, default: str = "") -> str:
     return value
 
 
+def version_number(version: object) -> int:
+    """The number of a resourceVersion, by which what live reads and watches show of one kind is put in order. One that
+    is missing or odd is older than all."""
+    return int(version) if isinstance(version, str) and version.isascii() and version.isdigit() else 0
+
+
 def version_of(meta: Raw) -> int:
-    """The resource version as a number, by which a live read and a watch of the same object are put in order."""
-    text = text_at(meta, "metadata", "resourceVersion")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return version_number(text_at(meta, "metadata", "resourceVersion"))
 
 
 def choice_at(raw: Raw, path: str, name: str, choices: Collection[str], default: str) -> str:

@@ -23,8 +23,8 @@ from controller.errors import (
     RefusedWriteError,
     UnavailableError,
 )
-from controller.kube.resources import version_number
 from controller.model.allocations import Allocation, NodeRecord, largest
+from controller.model.reader import version_number
 from controller.record.backends import RecordBackend, StoredRecord
 
 PAUSE_SECONDS: Final = 0.05
