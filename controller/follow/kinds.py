@@ -21,13 +21,14 @@ F = TypeVar("F")
 
 
 def _kept_apart(events: Events, key: str, facts: object, gone: object) -> None:
-    """The allocator hears of it in another way, or of its own."""
+    """Tells nothing: the allocator makes the record itself, and is configured with Longhorn's settings."""
     del events, key, facts, gone
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedKind(Generic[F]):
-    """One kind of objects. `observe` takes the key, the facts or None, and, without facts, what was deleted.
+    """A kind of objects that is watched or read live. `observe` tells the allocator the key, the facts or None, and,
+    without facts, those of what was deleted.
 
     A kind that the cluster does not have (its CRD is absent) has no objects: its store is in sync, and empty.
     """
@@ -38,7 +39,7 @@ class FollowedKind(Generic[F]):
     observe: Callable[[Events, str, F | None, F | None], None] = _kept_apart
     is_live: bool = False  # often read live where the store lacks it, by a right to get it; others are listed by name
     is_followed: bool = True  # else it is read live alone, by name
-    may_open_disks: bool = False  # a change of it, whichever, may let a replica in that found no disk before
+    may_open_disks: bool = False  # any change of an object may open a disk to a replica that found none
     sharing: Callable[[F, F], F] | None = None  # as a store's
 
     @property
@@ -114,5 +115,5 @@ KINDS: Final[tuple[FollowedKind[Any], ...]] = (
     ),
     FollowedKind("setting", resources.LONGHORN_SETTINGS, setting_value, is_live=True, may_open_disks=True),
 )
-"""One row for each kind; what others refer to comes after them, but for settings."""
+"""One row for each kind; what an object refers to comes after it."""
 FOLLOWED: Final = tuple(kind for kind in KINDS if kind.is_followed)

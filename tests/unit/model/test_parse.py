@@ -107,7 +107,7 @@ def test_the_other_kinds() -> None:
     found = parse.backing_image_facts(image)
     maps = (frozenset({"u1", "u2"}), frozenset({"u2", "u3"}))
     assert BackingImage("bi", ("a",), ("b",), "v2", 7, 8, maps[0], maps[1]) == found
-    assert {"u1", "u2", "u3"} == found.copy_disk_uuids
+    assert {"u1", "u2", "u3"} == found.copy_disk_uuids == set(filter(found.names_disk, ("u0", "u1", "u2", "u3")))
     assert ImageNeeds(("a",), ("b",), "bi") == found.needs
     engine = {
         "metadata": {"name": "ei"},

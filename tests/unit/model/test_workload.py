@@ -139,3 +139,5 @@ def test_missing_parts_have_the_apis_defaults() -> None:
     bare = {"metadata": {"name": "x"}}
     assert not workload.class_facts(bare).is_default
     assert 0 == workload.claim_facts(bare).requested_bytes
+    assert "" == workload.pv_facts(bare).claim_key
+    assert "ns/c" == workload.pv_facts({**bare, "spec": {"claimRef": {"namespace": "ns", "name": "c"}}}).claim_key
