@@ -126,6 +126,21 @@ def test_the_allocator_takes_the_loss_of_an_object_of_every_kind(kind: FollowedK
     assert is_told is (allocator.version != version)
 
 
+@pytest.mark.parametrize("name", ["pod", "claim", "pv", "volume", "replica", "backing_image"])
+def test_an_older_event_does_not_undo_what_was_read_live_and_a_deletion_does(name: str) -> None:
+    (kind,) = (one for one in KINDS if one.name == name)
+    allocator, spec = TestCluster().allocator, {"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}
+    old, new = (
+        kind.parse({"metadata": {"name": "o", "namespace": "ns", "resourceVersion": version}, "spec": spec})
+        for version in ("8", "9")
+    )
+    versions = list[int]()
+    for facts, gone in ((new, None), (old, None), (None, new)):
+        kind.observe(allocator, "ns/o", facts, gone)
+        versions.append(allocator.version)
+    assert versions[0] == versions[1] < versions[2]
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_every_kind_can_be_read_live_by_its_name(kind: FollowedKind[Any]) -> None:
     api, told = FakeApiServer(), list[str]()

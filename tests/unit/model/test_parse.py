@@ -141,31 +141,17 @@ def test_uuids_that_several_disks_claim() -> None:
     assert {"n1-a"} == shared_disk_uuids([one, builders.node("n1", builders.disk("a"))])
 
 
-def longhorn_node() -> dict[str, Any]:
-    def disk(**fields: Any) -> dict[str, Any]:
-        return {"conditions": [{"type": "Schedulable", "status": "True"}], "storageMaximum": 10, **fields}
-
-    return {
-        "metadata": {"name": "n1"},
-        "spec": {
-            "allowScheduling": True,
-            "disks": {"a": {"allowScheduling": True, "storageReserved": 3, "tags": ["ssd"]}, "spec-only": {}},
-        },
-        "status": {
-            "conditions": [{"type": "Ready", "status": "True"}, {"type": "Schedulable", "status": "Unknown"}],
-            "diskStatus": {"a": disk(diskUUID="u-a", scheduledReplica={"r": 5}), "status-only": disk()},
-        },
-    }
-
-
 def test_a_disk_counts_only_in_spec_and_status_together() -> None:
-    facts = parse.node_facts(longhorn_node())
+    wanted = {"allowScheduling": True, "storageReserved": 3, "tags": ["ssd"]}
+    conditions = [{"type": "Ready", "status": "True"}, {"type": "Schedulable", "status": "Unknown"}]
+    figures = {"diskUUID": "u-a", "storageMaximum": 10, "scheduledReplica": {"r": 5}, "conditions": conditions}
+    spec = {"disks": {"a": wanted, "spec-only": {}}}
+    status = {"conditions": conditions, "diskStatus": {"a": figures, "status-only": {}}}
+    facts = parse.node_facts({"metadata": {"name": "n1"}, "spec": spec, "status": status})
     (disk,) = facts.disks
-
-    assert (True, False) == (facts.ready, facts.schedulable)
-    found = disk.name, disk.uuid, disk.reserved_bytes, disk.maximum_bytes, disk.available_bytes
-    assert ("a", "u-a", 3, 10, 0) == found
-    assert {"r": 5} == disk.scheduled_replicas
+    assert (True, False, True, False) == (facts.ready, facts.schedulable, disk.ready, disk.schedulable)
+    assert ("a", "u-a", {"r": 5}) == (disk.name, disk.uuid, disk.scheduled_replicas)
+    assert (3, 10, 0) == (disk.reserved_bytes, disk.maximum_bytes, disk.available_bytes)
 
 
 def test_missing_parts_have_the_apis_defaults() -> None:
@@ -185,14 +171,12 @@ def disk_status(**status: Any) -> dict[str, Any]:
     ("read", "raw", "field"),
     [
         (parse.volume_facts, volume(accessMode="rwz"), "spec.accessMode"),
-        (parse.volume_facts, volume(replicaDiskSoftAntiAffinity="Enabled"), "spec.replicaDiskSoftAntiAffinity"),
         (parse.volume_facts, volume(cloneMode="deep"), "spec.cloneMode"),
         (parse.volume_facts, volume(dataLayout={"type": "striped"}), "spec.dataLayout.type"),
         (parse.volume_facts, volume(migratable=""), "spec.migratable"),
         (parse.volume_facts, volume({"actualSize": 2**63}), "status.actualSize"),
         (parse.volume_facts, volume(topologyRequirement=[{}, "z"]), "spec.topologyRequirement[1]"),
         (parse.volume_facts, volume(topologyRequirement=[{"zone": 1}]), "spec.topologyRequirement[0].zone"),
-        (parse.replica_facts, volume(evictionRequested=""), "spec.evictionRequested"),
         (parse.replica_facts, volume(failedAt="2026-13-01T00:00:00Z"), "spec.failedAt"),
         (parse.replica_facts, volume(healthyAt="2026-01-01 00:00:00"), "spec.healthyAt"),
         (parse.replica_facts, volume(volumeSize="-1"), "spec.volumeSize"),
