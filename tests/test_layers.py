@@ -94,7 +94,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("webhook/app.py", "from controller.scheduler_config import command", "The webhook asks"),
         ("certs/rotation.py", "from controller.settings import ProcessSettings", "Certificates know"),
         ("certs/secret.py", "from controller.allocator.outcome import Mode", "Certificates know"),
-        ("controller/model/quantity.py", "from controller.model.parse import node_facts", "No two modules"),
+        ("controller/model/quantity.py", "from controller.model.workload import pod_facts", "No two modules"),
         ("controller/rules/reuse.py", "import logging", "The core does no I/O"),
         ("extender/wire.py", "from kubernetes import client", "One package knows"),
         ("controller/clock.py", "import tests.fakes.clock", "The product stands alone"),
