@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from controller.plan import command, questions
 from controller.plan.complaints import Notes
-from controller.rules.reuse import find_reusable
+from controller.rules.placing import find_reusable
 from tests.longhorn import reuse
 from tests.longhorn.plan import read
 from tests.oracle import disk_changes, scenes, volume_changes

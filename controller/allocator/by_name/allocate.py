@@ -41,9 +41,9 @@ from controller.model.places import Place
 from controller.model.records import MAX_ENTRIES, no_place
 from controller.rules.expandable import Route
 from controller.rules.locality import Reach, bound_to, locality_of
+from controller.rules.placing import find_reusable
 from controller.rules.provisioning import rounded_volume_bytes
 from controller.rules.reasons import Rejection
-from controller.rules.reuse import find_reusable
 
 LONGHORN_DECIDES: Final = "allocation-authority is longhorn: Longhorn places replicas by itself"
 NEAREST: Final = 40  # disks that are looked at for reasons: more than are told, since what is taken changes the order
