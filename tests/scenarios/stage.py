@@ -37,6 +37,13 @@ The scheduler, provisioning and Longhorn:
     refuse C N                attached to the node, and Longhorn says that it cannot place the replica
     grow C S [dry] [volume]   -> what a growth is answered, where the volume's own review asks and not the claim's
 
+The leader, where it places Replicas:
+
+    stray C S [COPIES]        a claim of no pod, with its volume and replicas, which may lie anywhere
+    put C [NUMBER [T]]        -> the disk that it decides on, and which plans go for it, or what it does with the copy
+                              instead, and why; asked every second, T long. The place is written from then on
+    fail C [NUMBER]           its write fails
+
 Whoever places asks, while `allocation_authority` is disk-scheduler:
 
     schedule C [NUMBER]       -> the node and disk that the replica is given, on record at once, or why not
@@ -59,9 +66,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from controller.allocator.outcome import Decision, FilterOutcome, Mode
+from controller.allocator.outcome import Decision, FilterOutcome, How, Mode, ReplicaTurn
 from controller.allocator.plans.ends import GROWTH
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotSyncedError, PreconditionError
@@ -73,6 +81,7 @@ from tests.fakes.builders import EPOCH, GIB, LATER, LATEST, TestCluster, observe
 
 _PLAIN: Final = (Decision.OFFERED, Decision.REFUSED, Decision.CONTENDED)  # what the nodes say of themselves
 PATIENCE_SECONDS: Final = 5.0  # of one who asks for a disk
+NOW_UTC: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)  # when the leader decides on replicas
 _LIVE: Final = {field.name for field in fields(LiveSettings)}
 _SPACE: Final = {field.name for field in fields(SpacePolicy)}
 
@@ -90,6 +99,7 @@ class Stage:
         self.chosen: dict[str, str] = {}  # nodes by claim
         self.placed: dict[tuple[str, str], str] = {}  # nodes by claim and number of the replica
         self.heirs: dict[str, str] = {}  # claims that were handed another one's volume, by that one
+        self.turns: dict[str, ReplicaTurn] = {}  # by replica, the leader's last decision
 
     def play(self, line: str) -> str:
         """Do what the line says; what came of it, as the transcript would write it."""
@@ -300,6 +310,31 @@ class Stage:
         ]
         so_far = "not yet" if outcome.verdict is GrowthVerdict.ADMITTED else f"at most {outcome.largest_bytes // GIB}"
         return f"{outcome.verdict}, {so_far}: {'; '.join(told)}"
+
+    # The leader, where it places Replicas
+
+    def do_stray(self, claim: str, size: str, copies: str = "1") -> None:
+        self.do_class(f"stray-{copies}", "disabled", copies)
+        self.do_claim(claim, size, f"stray-{copies}")
+        self.do_provision(claim)
+
+    def do_put(self, claim: str, number: str = "1", seconds: str = "0") -> str:
+        name, places = self.key("replica", f"{claim}/{number}"), self.cluster.allocator.places
+        turn = places.turn_of(name, NOW_UTC)
+        for _ in range(int(seconds)):
+            self.cluster.clock.advance(1)
+            turn = places.turn_of(name, NOW_UTC)
+        self.turns[name] = turn
+        if turn.write is None:
+            return f"{turn.step} {turn.reason}".rstrip()
+        plans = f" {turn.write.how}" if turn.write.how in (How.MOVED, How.DISPLACED) else ""
+        return turn.write.place.disk_uuid + plans
+
+    def do_fail(self, claim: str, number: str = "1") -> None:
+        name = self.key("replica", f"{claim}/{number}")
+        turn = self.turns[name]
+        if turn.write is not None:
+            self.cluster.allocator.places.failed(turn.write, builders.replica(name, turn.volume, self.size(claim)))
 
     # Whoever places asks
 
