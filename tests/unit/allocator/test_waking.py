@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.allocator.outcome import Decision
 from controller.settings import LiveSettings
-from tests.fakes.builders import LATER, LATEST, TestCluster, disk, node
+from tests.fakes.builders import LATER, TestCluster, node
 
 
 def waiting(count: int, *, gib: float = 100, free_gib: float = 50) -> TestCluster:
@@ -18,13 +17,6 @@ def waiting(count: int, *, gib: float = 100, free_gib: float = 50) -> TestCluste
         cluster.add_pod(f"w{number}", gib=gib, created=f"2026-01-01T00:{number:02}:00Z")
         assert not cluster.offered(f"w{number}", "n1")
     return cluster
-
-
-def test_priority_goes_before_age() -> None:
-    cluster = waiting(3)
-    cluster.change_pod("w2", priority=5)
-    cluster.put_node(node("n1", free_gib=200))
-    assert ["w2", "w0"] == cluster.woken()
 
 
 def test_every_pod_is_reached_however_many_there_are() -> None:
@@ -72,53 +64,6 @@ def test_the_lock_is_free_between_slices() -> None:
     for _ in cluster.allocator.wake_slices():
         assert cluster.allocator._changed.acquire(blocking=False)
         cluster.allocator._changed.release()
-
-
-def test_volumes_that_may_lie_anywhere_count_against_the_whole_cluster() -> None:
-    cluster = TestCluster()
-    for name in ("compute-1", "compute-2", "compute-3"):
-        cluster.add_node(name, free_gib=10)
-    for number in range(3):
-        cluster.add_pod(f"w{number}", (f"w{number}", 100, "roaming"), created=f"2026-01-01T00:0{number}:00Z")
-        assert Decision.REFUSED is cluster.filter(f"w{number}", "compute-1", "compute-2", "compute-3").decision
-
-    cluster.add_node("storage", free_gib=200)
-
-    assert ["w0", "w1"] == cluster.woken()
-
-
-def test_a_pod_that_needs_room_for_its_other_volume_beside_its_data_is_woken_for_that_node() -> None:
-    cluster = TestCluster().add_nodes(n1=100, n2=50)
-    cluster.add_pod("p", "data", gib=20)
-    cluster.run("p", "data", "n2", gib=20)
-    cluster.drop_pod("p")
-    cluster.add_pod("again", "data", ("more", 60), created=LATEST)
-    assert not cluster.offered("again", "n2")
-    assert [] == cluster.woken()
-
-    cluster.put_node(node("n2", disk("d1", 50), disk("d2", 60)))
-
-    assert ["again"] == cluster.woken()
-    assert {"n2"} == cluster.offered("again", "n2")
-
-
-def test_a_pod_whose_local_volume_needs_the_disk_that_its_other_one_would_get_is_woken() -> None:
-    """Alone, the volume that goes anywhere would lie on the larger disk."""
-    cluster = TestCluster().add_nodes(n1=10)
-    cluster.add_pod("p", ("local", 395), ("roams", 100, "roaming"))
-    assert not cluster.offered("p", "n1")
-
-    cluster.put_node(node("n1", disk("d1", 400), disk("d2", 390)))
-
-    assert ["p"] == cluster.woken()
-    assert {"n1"} == cluster.offered("p", "n1")
-
-
-def test_a_smaller_pod_is_woken_where_a_larger_one_found_nothing() -> None:
-    cluster = waiting(2)
-    cluster.set_claim(replace(cluster.claims["w1"], requested_bytes=cluster.claims["w1"].requested_bytes * 4 // 5))
-    cluster.put_node(node("n1", free_gib=80))
-    assert ["w1"] == cluster.woken()
 
 
 @pytest.mark.parametrize(("priority", "expected"), [(0, ["w1"]), (1, ["w0"])])
@@ -185,24 +130,6 @@ def test_a_pod_that_waits_in_the_schedulers_queue_is_not_woken_again_and_keeps_i
     assert ["w0"] == cluster.woken()
 
 
-def test_a_pod_with_data_takes_room_beside_it_even_where_more_is_taken() -> None:
-    cluster = TestCluster().add_nodes(n1=50, n2=50)
-    cluster.add_pod("p", "data", gib=20)
-    cluster.run("p", "data", "n2", gib=20)
-    cluster.drop_pod("p")
-    cluster.add_pod("small", gib=5)
-    assert {"n2"} == cluster.offered("small", "n2")
-    cluster.add_pod("again", "data", ("more", 60), created=LATER)
-    cluster.add_pod("q", created=LATEST)
-    for name in ("again", "q"):
-        assert not cluster.offered(name, "n1", "n2")
-
-    cluster.put_node(node("n1", free_gib=100))
-    cluster.put_node(node("n2", free_gib=110))
-
-    assert ["again", "q"] == cluster.woken()
-
-
 def test_a_search_among_many_nodes_goes_on_where_the_last_slice_ended() -> None:
     cluster = TestCluster()
     names = [f"n{number}" for number in range(200)]
@@ -218,25 +145,3 @@ def test_a_search_among_many_nodes_goes_on_where_the_last_slice_ended() -> None:
         found += [wakeup.name for wakeup in wakeups]
 
     assert ["w0"] == found
-
-
-def test_a_new_leader_wakes_pods_that_the_one_before_refused_and_none_that_it_answered() -> None:
-    cluster = waiting(2)
-    cluster.put_node(node("n1", free_gib=200))
-    assert cluster.offered("w1", "n1")
-    cluster.change_leader()
-
-    assert ["w0"] == cluster.woken()
-
-
-def test_a_pod_whose_volume_has_its_place_by_another_pod_is_woken_where_its_likes_find_no_room() -> None:
-    cluster = TestCluster().add_nodes(n1=50)
-    cluster.add_pod("like", ("like", 100, "roaming"))
-    cluster.add_pod("second", ("shared", 100, "roaming"), created=LATER)
-    for name in ("like", "second"):
-        assert not cluster.offered(name, "n1")
-    cluster.put_node(node("n1", free_gib=100))
-    cluster.add_pod("first", "shared")
-    assert {"n1"} == cluster.offered("first", "n1")
-
-    assert ["second"] == cluster.woken()
