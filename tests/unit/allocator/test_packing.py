@@ -12,46 +12,16 @@ from controller.allocator.choose.packing import PACK_STEPS, Budget, Item, Packed
 from tests.fakes.clock import VirtualClock
 
 
-def packed(sizes: list[int], free: list[int], limits: list[int] | None = None) -> tuple[int, ...] | None:
-    """Items that any disk takes."""
-    items = [Item(size, tuple(range(len(free)))) for size in sizes]
-    found = pack(items, free, Steps(PACK_STEPS), limits or ())
-    return found.disks if found is not None else None
-
-
 @pytest.mark.parametrize(
-    ("sizes", "free", "disks"),
+    ("free", "limits", "disk"),
     [
-        ([10], [10], (0,)),
-        ([10], [9], None),
-        ([10], [30, 20], (1,)),  # the one that it fills best
-        ([60, 40], [100, 50], (0, 0)),  # the small one leaves 50 whole, as it happens
-        ([60, 60], [100, 70], (1, 0)),
-        ([50, 50, 30], [80, 50], (1, 0, 0)),
-        ([40, 40, 40], [80, 39], None),
-        ([5, 5, 4, 4], [9, 9], (0, 1, 0, 1)),  # large ones first would put both fives on one disk
-        ([], [1], ()),
-        ([0], [0], (0,)),
+        pytest.param([90, 80], [100, 100], 0, id="the emptiest, with ample room"),
+        pytest.param([90, 80], [1000, 1000], 1, id="the one that it fills best, near full"),
+        pytest.param([30, 20], [], 1, id="the same where nothing is known of limits"),
     ],
 )
-def test_near_full_disks(sizes: list[int], free: list[int], disks: tuple[int, ...] | None) -> None:
-    found = packed(sizes, free)
-    assert (found is None) is (disks is None)
-    if found is not None:
-        assert _fits([Item(size, tuple(range(len(free)))) for size in sizes], free, found)
-    if disks is not None and len(sizes) == 1:
-        assert disks == found
-
-
-def test_on_a_node_with_ample_room_the_emptiest_disk_comes_first() -> None:
-    assert (0,) == packed([10], [90, 80], [100, 100])
-    assert (1,) == packed([10], [90, 80], [1000, 1000])  # these are nearly full
-
-
-def test_ample_room_hides_no_packing() -> None:
-    """The emptiest disk first finds none here: both small ones would go to the large disk."""
-    found = packed([30, 30, 70], [100, 61], [100, 61])
-    assert found is not None
+def test_which_disk_one_volume_gets(free: list[int], limits: list[int], disk: int) -> None:
+    assert Packed((disk,), (10,)) == pack([Item(10, (0, 1))], free, Steps(PACK_STEPS), limits)
 
 
 def test_a_disk_with_another_copy_serves_where_no_other_does() -> None:
@@ -68,19 +38,12 @@ def test_a_backing_image_comes_with_the_first_copy_on_a_disk() -> None:
     assert Packed((0, 0), (10, 10)) == pack([here, here], [20, 14], Steps(PACK_STEPS))
 
 
-def test_a_search_that_stops_at_its_limit_says_so() -> None:
-    items = [Item(size, tuple(range(8))) for size in range(51, 60)]
-    steps = Steps(5)
-    assert pack(items, [100] * 8, steps) is None
-    assert steps.exhausted
-
-
-def test_a_search_stops_when_the_question_s_time_is_up() -> None:
+@pytest.mark.parametrize("stopped_by", ["its limit", "the time of the question"])
+def test_a_search_that_stops_says_so(stopped_by: str) -> None:
     clock = VirtualClock()
-    budget = Budget(clock, clock.now() - 1)
-    items = [Item(size, tuple(range(8))) for size in range(51, 60)]
-    steps = Steps(PACK_STEPS - PACK_STEPS % 64, budget)
-    assert pack(items, [100] * 8, steps) is None
+    over = Budget(clock, clock.now() - 1)
+    steps = Steps(5) if stopped_by == "its limit" else Steps(PACK_STEPS - PACK_STEPS % 64, over)
+    assert pack([Item(size, tuple(range(8))) for size in range(51, 60)], [100] * 8, steps) is None
     assert steps.exhausted
 
 

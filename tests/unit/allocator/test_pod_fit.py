@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -13,11 +13,11 @@ from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit
 from controller.allocator.choose.verdict import BACKING_IMAGE, CONTENDED, FULL, GAVE_UP, KEPT, LATE, NO_ROOM, Verdict
 from controller.allocator.choose.wanted import NothingTaken, Plus, Taken
 from controller.allocator.world.world import World
-from controller.model.longhorn import BackingImage, DiskNeeds
+from controller.model.longhorn import BackingImage
 from controller.model.places import Place
 from controller.rules.demand import VolumeDemand
 from controller.rules.reasons import Reason
-from tests.fakes.builders import EPOCH, node, replica
+from tests.fakes.builders import node
 from tests.fakes.clock import VirtualClock
 from tests.fakes.rooms import OPEN, local, roaming, room
 
@@ -150,46 +150,6 @@ def test_a_pod_goes_back_to_the_nodes_with_all_of_its_data_and_room_for_the_rest
 # Volumes that are bound to no node
 
 
-def test_copies_go_to_different_nodes_and_count_for_the_pods_other_volumes() -> None:
-    world = world_of(60, 50, 50)
-    asked = fit(world, local(30), roaming(30, "r", 2))
-
-    assert (["n0", "n1", "n2"], {}) == asked.open_among(["n0", "n1", "n2"])
-    (places,) = asked.anywhere.values()
-    assert [30, 30] == [one.size_bytes for one in places]
-    assert 2 == len({one.node for one in places})
-    there = {name for name in ("n0", "n1", "n2") if asked.judge(name).is_sure}
-    assert there == {"n0", "n1", "n2"} - {one.node for one in places} | {"n0"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "copies", "expected"),
-    [({}, 3, 2), ({}, 2, 2), ({"degraded_availability": False}, 2, 2), ({"degraded_availability": False}, 3, None)],
-)
-def test_as_many_copies_are_planned_as_find_a_disk_and_at_least_one_or_all(
-    settings: dict[str, Any], copies: int, expected: int | None
-) -> None:
-    world = world_of(50, 50, 49, **settings)
-    asked = fit(world, roaming(50, "r", copies))
-
-    names, closed = asked.open_among(["n2"])
-    assert (["n2"] if expected else [], {} if expected else {"n2": NO_ROOM}) == (names, closed)
-    assert ([expected] if expected else []) == [len(one) for one in asked.anywhere.values()]
-
-
-def test_no_copy_finds_a_disk_is_told_apart_from_disks_that_others_have() -> None:
-    world = world_of(50)
-    assert ([], {"n0": NO_ROOM}) == fit(world, roaming(51)).open_among(["n0"])
-    assert ([], {"n0": CONTENDED}) == fit(world, roaming(50), taken=taken_of(n0d0=1)).open_among(["n0"])
-
-
-@pytest.mark.parametrize(("second", "expected"), [(2, None), (6, None), (7, CONTENDED), (11, NO_ROOM)])
-def test_two_such_volumes_of_one_pod_go_beside_each_other(second: int, expected: object) -> None:
-    world = world_of((10, 6))
-    _, closed = fit(world, roaming(4, "a"), roaming(second, "b"), taken=taken_of(n0d0=4)).open_among(["n0"])
-    assert ({"n0": expected} if expected else {}) == closed
-
-
 def test_of_a_volume_that_has_a_copy_no_further_one_is_waited_for() -> None:
     more = replace(roaming(50), placed_nodes=frozenset({"n0"}))
 
@@ -204,59 +164,6 @@ def test_what_longhorn_never_makes_is_refused_everywhere() -> None:
 
 
 # Where their copies may lie
-
-ZONES: Final[dict[str, Any]] = {"zones": "aabb", "zone_soft_anti_affinity": False, "degraded_availability": False}
-SHARED: Final[dict[str, Any]] = {"soft_anti_affinity": True, "degraded_availability": False}
-
-
-@pytest.mark.parametrize(
-    ("free", "copies", "settings", "expected"),
-    [
-        pytest.param((10,) * 4, 2, ZONES, True, id="a zone for each copy"),
-        pytest.param((10,) * 4, 3, ZONES, False, id="too few zones"),
-        pytest.param((10,) * 4, 3, {**ZONES, "zone_soft_anti_affinity": True}, True, id="zones are soft"),
-        pytest.param((10, 10, 9, 9), 2, ZONES, False, id="a zone is full"),
-        pytest.param(((20, 10),), 3, SHARED, True, id="several copies share a disk"),
-        pytest.param(((20, 10),), 4, SHARED, False, id="as far as there is room"),
-        pytest.param(((20, 10),), 3, {**SHARED, "disk_soft_anti_affinity": False}, False, id="disks are hard"),
-        pytest.param(((20, 10),), 2, {**SHARED, "disk_soft_anti_affinity": False}, True, id="a disk for each copy"),
-        pytest.param(((20, 10),), 2, {**SHARED, "soft_anti_affinity": False}, False, id="nodes are hard"),
-    ],
-)
-def test_each_copy_needs_a_place_of_its_own_as_far_as_anti_affinity_is_hard(
-    free: tuple[int | tuple[int, ...], ...], copies: int, settings: dict[str, Any], expected: bool
-) -> None:
-    asked = fit(world_of(*free, **settings), roaming(10, "r", copies))
-    names, _ = asked.open_among(["n0"])
-    assert expected is bool(names)
-    assert not expected or copies == len(asked.anywhere["r"])
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({}, False),
-        ({"eviction_requested": True}, True),
-        ({"deleting": True}, True),
-        ({"failed_at": EPOCH}, False),
-        ({"failed_at": EPOCH, "rebuild_retry_count": 5}, True),
-    ],
-)
-def test_a_node_with_a_replica_takes_another_one_only_when_that_goes(fields: dict[str, Any], expected: bool) -> None:
-    world = world_of((10, 10))
-    world.put_replica("r1", replace(replica("r1", "r", on="n0", disk_name="d0", **fields), size_bytes=0))
-    assert expected is bool(fit(world, roaming(10)).open_among(["n0"])[0])
-
-
-def test_a_used_node_needs_no_tags_where_nodes_are_shared() -> None:
-    tagged = roaming(10)
-    needs = DiskNeeds(node_selector=("ssd",))
-    tagged = replace(tagged, needs=needs, facts=replace(tagged.facts, needs=needs))
-    world = world_of((10, 10), soft_anti_affinity=True)
-    assert [] == fit(world, tagged).open_among(["n0"])[0]
-    world.put_replica("r1", replace(replica("r1", "r", on="n0", disk_name="d0"), size_bytes=0))
-    assert ["n0"] == fit(world, tagged).open_among(["n0"])[0]
-
 
 # Those that are made for the zone or region of the pod's node
 

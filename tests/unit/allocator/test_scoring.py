@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.packing import Budget
-from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.outcome import Mode
 from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.allocator.plans.table import Table
@@ -72,16 +70,6 @@ def test_the_strategy_prefers_the_emptier_or_the_fuller_node(strategy: str, expe
     cluster.add_pod("a")
 
     assert expected == tuple(scores(cluster, "a", "n1", "n2").values())
-
-
-def test_the_best_node_has_ten_points() -> None:
-    cluster = made("spread", n1=100_000)
-    cluster.add_class("two", dataLocality="best-effort", numberOfReplicas="2")
-    cluster.add_pod("a", "local", ("preferring", 100, "two"))
-    cluster.place(cluster.provision("local"), "n1")
-    cluster.filter("a", "n1")
-
-    assert {"n1": 10} == scores(cluster, "a", "n1")
 
 
 def test_bypass_has_no_opinion_and_nothing_is_ever_held() -> None:
@@ -217,16 +205,6 @@ def test_the_points_are_those_of_the_plain_computation(data: st.DataObject) -> N
     for strategy in Strategy:
         found = score_nodes(world, table, "pod", demands, names, strategy, Budget())
         assert {name: score_plainly(world, table, demands, name, strategy) for name in names} == found
-
-
-@settings(max_examples=400, deadline=None)
-@given(worlds(), tables(), st.lists(st.integers(1, 20), min_size=1, max_size=4))
-def test_many_nodes_are_judged_as_each_of_them_alone(world: World, table: Table, sizes: list[int]) -> None:
-    fit = PodFit(world, Chooser(world), [local(size, f"p{index}") for index, size in enumerate(sizes)], table)
-
-    expected = {name: fit.judge(name) for name in NODES}
-
-    assert expected == fit.judge_all(NODES)
 
 
 # The budget

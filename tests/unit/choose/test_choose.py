@@ -250,13 +250,6 @@ def test_where_the_emptiest_disk_is_85_percent_in_use_or_taken_it_is_packed(more
     assert node == node_of(Chooser(world).choose(wanted_in(world), taken))
 
 
-def test_it_spreads_beside_what_is_taken_as_beside_what_is_there() -> None:
-    world = world_with(900, 800)
-    wanted = wanted_in(world)
-    assert "n0" == node_of(Chooser(world).choose(wanted, NOTHING))
-    assert "n1" == node_of(Chooser(world).choose(wanted, TakenOf({("n0", "n0-d1"): 101 * GIB})))
-
-
 def test_where_longhorn_leaves_it_to_chance_it_spreads_all_the_same() -> None:
     """More is promised than there is, so that nothing counts as usable."""
     over = replace(OPEN, space=replace(OPEN.space, over_provisioning_pct=300))
@@ -287,14 +280,6 @@ def test_what_is_taken_counts_to_the_byte(missing: int) -> None:
     world = world_with(100)
     found = Chooser(world).choose(wanted_in(world, 40), TakenOf({("n0", "n0-d1"): 60 * GIB + missing}))
     assert (None if missing else Place("n0", "n0-d1", 40 * GIB)) == found.place
-
-
-def test_a_planned_sibling_counts_as_one_that_is_placed() -> None:
-    world = world_with(500, 600, 700)
-    wanted = replace(wanted_in(world), planned=(Place("n2", "n2-d1", 10 * GIB),))
-    assert "n1" == node_of(Chooser(world).choose(wanted, NOTHING))
-    both = replace(wanted, planned=(*wanted.planned, Place("n1", "n1-d1", 10 * GIB), Place("n0", "n0-d1", 10 * GIB)))
-    assert Chosen() == Chooser(world).choose(both, NOTHING)
 
 
 def test_a_planned_sibling_that_is_stored_meanwhile_counts_once() -> None:
@@ -328,48 +313,12 @@ def test_a_copy_that_brings_the_image_is_planned_there_already() -> None:
     assert Place("n0", "n0-d1", 30 * GIB) == Chooser(world).choose(wanted, taken).place
 
 
-def test_near_full_a_best_effort_volume_still_goes_where_it_runs() -> None:
-    world = world_with(100, 20)
-    wanted = wanted_in(world, locality="best-effort", attached_to="n0")
-    assert "n0" == node_of(Chooser(world).choose(wanted, NOTHING))
-    full = TakenOf({("n0", "n0-d1"): 95 * GIB})
-    assert "n1" == node_of(Chooser(world).choose(wanted, full))
-
-
-def test_a_strict_local_volume_goes_where_it_runs_or_nowhere() -> None:
-    world = world_with(100, 900)
-    wanted = wanted_in(world, locality="strict-local", attached_to="n0")
-    assert "n0" == node_of(Chooser(world).choose(wanted, NOTHING))
-    assert Chosen() == Chooser(world).choose(wanted, TakenOf({("n0", "n0-d1"): 95 * GIB}))
-
-
-def test_copies_on_nodes_that_may_not_be_chosen_count_all_the_same() -> None:
-    world = World()
-    world.put_settings(OPEN)
-    for name, zone in (("n0", "a"), ("n1", "a"), ("n2", "b")):
-        world.put_node(name, node(name, disk("d1", 100, node=name), zone=zone))
-    wanted = wanted_in(world)
-    world.put_replica("v-r-2", replica("v-r-2", "v", 10, on="n0"))
-    found = Chooser(world).choose(replace(wanted, only=frozenset({"n0", "n1"})), NOTHING)
-    assert ("n1", Try.NEW_NODE) == (node_of(found), found.tried)
-
-
 def test_what_would_fit_but_for_what_is_taken_says_so() -> None:
     world = world_with(100)
     told = explain(wanted_in(world, 40), world, TakenOf({("n0", "n0-d1"): 70 * GIB}))
     (refusal,) = told.found.refusals
     assert ("Contended", "d1") == (refusal.rejection.reason, refusal.disk)
     assert "70 GiB are promised to other volumes; 30 GiB are neither used nor promised" in refusal.rejection.message
-
-
-def test_a_disk_that_changes_is_looked_at_anew() -> None:
-    world = world_with(100, 50)
-    chooser, wanted = Chooser(world), wanted_in(world)
-    assert "n0" == node_of(chooser.choose(wanted, TakenOf({("n1", "n1-d1"): 45 * GIB})))
-    world.put_node("n0", None)
-    assert "n1" == node_of(chooser.choose(wanted, NOTHING))
-    world.put_node("n1", node("n1", disk("d1", 5, node="n1")))
-    assert Chosen() == chooser.choose(wanted, NOTHING)
 
 
 @pytest.mark.parametrize("kinds", [1, 40])
@@ -384,8 +333,3 @@ def test_a_kind_of_need_that_was_not_asked_for_lately_is_up_to_date_all_the_same
         current = world.volumes[one.name]
         wanted = Wanted(current, world.replicas_of(one.name)[asked_for.name])
         assert Chooser(world).choose(wanted, NOTHING, NOW) == chooser.choose(wanted, NOTHING, NOW)
-
-
-def test_the_random_worlds_are_the_same_each_time() -> None:
-    first, second = (next(worlds(41, 1)) for _ in range(2))
-    assert first[1].nodes == second[1].nodes and isinstance(first[0], random.Random)

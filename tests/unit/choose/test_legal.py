@@ -47,12 +47,8 @@ class Case:
         volume, replica, planned = self.wanted.volume, self.wanted.replica, self.wanted.planned
         return legal(volume, replica, self.place, planned, self.world, self.free_bytes, NOW)
 
-    @contextmanager
-    def with_node(self, **fields: Any) -> Iterator[None]:
-        before = self.node
-        self.world.put_node(before.name, replace(before, **fields))
-        yield
-        self.world.put_node(before.name, before)
+    def with_node(self, **fields: Any) -> Any:
+        return instead(self.world.put_node, self.node, replace(self.node, **fields))
 
     def with_disk(self, **fields: Any) -> Any:
         spoiled = replace(self.disk, **fields)
@@ -62,11 +58,15 @@ class Case:
         return self.with_node(disks=disks)
 
     @contextmanager
-    def with_volume(self, **fields: Any) -> Iterator[None]:
-        before = self.wanted
-        self.wanted = replace(before, volume=replace(before.volume, **fields))
+    def but(self, **fields: Any) -> Iterator[None]:
+        """With other fields of the case itself."""
+        before = {name: getattr(self, name) for name in fields}
+        vars(self).update(fields)
         yield
-        self.wanted = before
+        vars(self).update(before)
+
+    def with_volume(self, **fields: Any) -> Any:
+        return self.but(wanted=replace(self.wanted, volume=replace(self.wanted.volume, **fields)))
 
     def with_needs(self, **fields: Any) -> Any:
         return self.with_volume(needs=replace(self.wanted.volume.needs, **fields))
@@ -75,17 +75,24 @@ class Case:
     def with_sibling(self, disk_uuid: str, *, planned: bool, **flags: Any) -> Iterator[None]:
         """Another copy on the node of the place, of a volume with these flags."""
         volume = replace(self.wanted.volume, auto_balance="disabled", **flags)
-        before = self.wanted
         if planned:
-            self.wanted = replace(before, volume=volume, planned=(Place(self.place.node, disk_uuid, 1),))
+            place = Place(self.place.node, disk_uuid, 1)
+            with self.but(wanted=replace(self.wanted, volume=volume, planned=(place,))):
+                yield
+            return
+        there = replace(replica_to_come(volume), name="moved", node=self.place.node, disk_uuid=disk_uuid)
+        self.world.put_replica("moved", replace(there, healthy_at=LATER))
+        with self.but(wanted=replace(self.wanted, volume=volume)):
             yield
-        else:
-            there = replace(replica_to_come(volume), name="moved", node=self.place.node, disk_uuid=disk_uuid)
-            self.wanted = replace(before, volume=volume)
-            self.world.put_replica("moved", replace(there, healthy_at=LATER))
-            yield
-            self.world.put_replica("moved", None)
-        self.wanted = before
+        self.world.put_replica("moved", None)
+
+
+@contextmanager
+def instead(put: Callable[[str, Any], object], before: Any, now: Any) -> Iterator[None]:
+    """Another object in place of that one, or none."""
+    put(before.name, now)
+    yield
+    put(before.name, before)
 
 
 Break = Callable[[Case], Any]
@@ -106,29 +113,6 @@ def on_the_disk(planned: bool) -> Break:
     return lambda case: case.with_sibling(
         case.place.disk_uuid, planned=planned, disk_soft_anti_affinity="disabled", **flags
     )
-
-
-@contextmanager
-def without_node(case: Case) -> Iterator[None]:
-    before = case.node
-    case.world.put_node(before.name, None)
-    yield
-    case.world.put_node(before.name, before)
-
-
-@contextmanager
-def without_room(case: Case) -> Iterator[None]:
-    before, case.free_bytes = case.free_bytes, case.place.size_bytes - 1
-    yield
-    case.free_bytes = before
-
-
-@contextmanager
-def too_few_bytes_taken(case: Case) -> Iterator[None]:
-    before = case.place
-    case.place = replace(before, size_bytes=before.size_bytes - 1)
-    yield
-    case.place = before
 
 
 @contextmanager
@@ -163,29 +147,18 @@ def without_manager(case: Case) -> Iterator[None]:
         case.world.put_instance_manager(one.name, one)
 
 
-@contextmanager
-def bound_elsewhere(case: Case) -> Iterator[None]:
-    before = case.wanted
-    case.wanted = replace(before, replica=replace(before.replica, hard_node_affinity="another-node"))
-    yield
-    case.wanted = before
+def bound_elsewhere(case: Case) -> Any:
+    bound = replace(case.wanted.replica, hard_node_affinity="another-node")
+    return case.but(wanted=replace(case.wanted, replica=bound))
 
 
-@contextmanager
-def without_image(case: Case) -> Iterator[None]:
-    name = case.wanted.volume.backing_image
-    image = case.world.backing_images[name]
-    case.world.put_backing_image(name, None)
-    yield
-    case.world.put_backing_image(name, image)
+def without_image(case: Case) -> Any:
+    return instead(case.world.put_backing_image, case.world.backing_images[case.wanted.volume.backing_image], None)
 
 
-@contextmanager
-def v2_switched_off(case: Case) -> Iterator[None]:
+def v2_switched_off(case: Case) -> Any:
     before = case.world.kube_nodes[case.place.node]
-    case.world.put_kube_node(before.name, replace(before, disables_v2=True))
-    yield
-    case.world.put_kube_node(before.name, before)
+    return instead(case.world.put_kube_node, before, replace(before, disables_v2=True))
 
 
 def most_that_is_too_little(case: Case) -> int:
@@ -209,7 +182,7 @@ def shares_nodes(case: Case) -> bool:
 
 # How to break a rule, and where there is such a rule to break.
 BREAKS: Final[dict[str, tuple[Break, Callable[[Case], bool]]]] = {
-    "node gone": (without_node, always),
+    "node gone": (lambda case: instead(case.world.put_node, case.node, None), always),
     "node going": (lambda case: case.with_node(deleting=True), always),
     "node not ready": (lambda case: case.with_node(ready=False), always),
     "node not schedulable": (lambda case: case.with_node(schedulable=False), always),
@@ -241,8 +214,11 @@ BREAKS: Final[dict[str, tuple[Break, Callable[[Case], bool]]]] = {
         lambda case: has_v1(case) and case.disk.filesystem == "ext4",
     ),
     "too little available": (lambda case: case.with_disk(available_bytes=most_that_is_too_little(case)), always),
-    "bytes short by one": (without_room, always),
-    "a byte too few taken": (too_few_bytes_taken, always),
+    "bytes short by one": (lambda case: case.but(free_bytes=case.place.size_bytes - 1), always),
+    "a byte too few taken": (
+        lambda case: case.but(place=replace(case.place, size_bytes=case.place.size_bytes - 1)),
+        always,
+    ),
     "backing image gone": (without_image, lambda case: bool(case.wanted.volume.backing_image)),
     "sibling on the node": (on_the_node(planned=False), always),
     "sibling planned on the node": (on_the_node(planned=True), always),
