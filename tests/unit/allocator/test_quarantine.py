@@ -45,8 +45,10 @@ class BrokenOnce(Allocator):
 
 @pytest.fixture
 def cluster() -> TestCluster:
-    cluster = TestCluster(make_allocator=BrokenOnce)
-    cluster.add_node("n1", free_gib=300)
+    """A node with room, and the pods a and b."""
+    cluster = TestCluster(make_allocator=BrokenOnce).add_nodes(n1=300)
+    for name in ("a", "b"):
+        cluster.add_pod(name)
     return cluster
 
 
@@ -58,8 +60,6 @@ def breaks(cluster: TestCluster, pod: str) -> None:
 
 
 def test_a_pod_that_broke_a_rule_gets_errors_and_others_answers(cluster: TestCluster) -> None:
-    cluster.add_pod("a")
-    cluster.add_pod("b")
     breaks(cluster, "a")
 
     with pytest.raises(BugError, match="ns/a is in quarantine after a fault: a place of nobody"):
@@ -69,7 +69,7 @@ def test_a_pod_that_broke_a_rule_gets_errors_and_others_answers(cluster: TestClu
 
 
 def test_the_table_is_made_anew_with_all_that_others_have(cluster: TestCluster) -> None:
-    cluster.add_node("n2", free_gib=300)
+    cluster.add_nodes(n2=300)
     for name in ("chosen", "answered", "refused"):
         cluster.add_pod(name, gib=120)
     assert cluster.offered("chosen", "n1") == {"n1"}
@@ -89,17 +89,16 @@ def test_the_pods_of_a_volume_that_cannot_be_planned_hear_of_it(
     def fail(*_: object) -> None:
         raise KeyError("odd")
 
-    assert {"n1"} == cluster.ask("a", 60, "n1")
+    assert {"n1"} == cluster.offered("a", "n1")
     monkeypatch.setattr(Planner, "_settle", fail)
     cluster.select_node("a", "n1")
     monkeypatch.undo()
     with pytest.raises(BugError, match=r"ns/a is in quarantine after a fault: .*odd"):
         cluster.filter("a", "n1")
-    assert {"n1"} == cluster.ask("b", 60, "n1")
+    assert {"n1"} == cluster.offered("b", "n1")
 
 
 def test_quarantine_ends_with_the_pod(cluster: TestCluster) -> None:
-    cluster.add_pod("a")
     breaks(cluster, "a")
     cluster.drop_pod("a")
 
@@ -107,7 +106,6 @@ def test_quarantine_ends_with_the_pod(cluster: TestCluster) -> None:
 
 
 def test_quarantine_ends_after_a_while(cluster: TestCluster) -> None:
-    cluster.add_pod("a")
     breaks(cluster, "a")
 
     cluster.clock.advance(quarantine.SECONDS - 1)
@@ -121,8 +119,6 @@ def test_quarantine_ends_after_a_while(cluster: TestCluster) -> None:
 def test_when_the_table_cannot_be_made_anew_nothing_is_offered_any_more(cluster: TestCluster) -> None:
     """An empty one would offer everything again."""
     assert isinstance(cluster.allocator, BrokenOnce)
-    cluster.add_pod("a")
-    cluster.add_pod("b")
     volume = cluster.run("b", "b", "n1")
     assert "" == cluster.allocator.failure
     cluster.allocator.break_next, cluster.allocator.breaks_rebuild = BugError("a place of nobody"), True
@@ -144,10 +140,8 @@ def test_when_the_table_cannot_be_made_anew_nothing_is_offered_any_more(cluster:
 def test_any_fault_of_ours_costs_its_own_key_alone(cluster: TestCluster, place: str) -> None:
     allocator = cluster.allocator
     assert isinstance(allocator, BrokenOnce)
-    cluster.add_pod("b")
     assert cluster.offered("b", "n1") == {"n1"}
     cluster.select_node("b", "n1")
-    cluster.add_pod("a")
     if place == "question":
         allocator.break_next = KeyError("volume")
         with pytest.raises(BugError, match="KeyError"):

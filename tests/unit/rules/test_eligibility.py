@@ -25,7 +25,6 @@ from controller.rules.eligibility import (
     check_disk_space,
     check_node_for,
     disk_takes,
-    is_under_balancing_pressure,
     minimal_available,
     observed_scheduled,
     provisioning_limit,
@@ -234,19 +233,6 @@ def manager(engine: str = "v1", image: str = "im:1", state: str = "running", **o
 def test_engines(needs: DiskNeeds, engines: Engines, is_ready: bool) -> None:
     expected = None if is_ready else Reason.ENGINE_NOT_READY
     assert expected == reason_of(check_node_for(builders.node("n1"), needs, DEFAULT, engines=engines))
-
-
-@pytest.mark.parametrize(
-    ("facts", "percentage"),
-    [
-        pytest.param(disk(100, 0), 1, id="all is used"),
-        pytest.param(disk(99, 98), 1, id="98.98 % free count as 98"),
-        pytest.param(disk(100, 0, reserved=50), 99, id="a negative rest is none"),
-        pytest.param(disk(0, 0), 99, id="nothing at all"),
-    ],
-)
-def test_a_disk_with_less_free_than_is_wanted_is_under_pressure(facts: Disk, percentage: int) -> None:
-    assert is_under_balancing_pressure(facts, percentage)
 
 
 def test_a_replica_is_copied_to_a_disk_only_where_a_byte_more_is_left() -> None:
