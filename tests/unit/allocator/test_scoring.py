@@ -196,7 +196,7 @@ def pods(draw: st.DrawFn, world: World) -> list[VolumeDemand]:
     return demands
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_the_points_are_those_of_the_plain_computation(data: st.DataObject) -> None:
     world, table = data.draw(worlds()), data.draw(tables())

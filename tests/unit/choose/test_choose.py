@@ -39,7 +39,7 @@ from tests.unit.choose.random_worlds import (
 )
 
 SEED: Final = 20261126
-WORLDS: Final = 2000
+WORLDS: Final = 1200
 TRY_OF_LONGHORN: Final = {
     "1": Try.NEW_ZONE,
     "2a": Try.EVICTING_ZONE,
