@@ -1,1 +1,1 @@
-"""Which disk, and whether that one may be it."""
+"""Which disk a replica goes to, and whether it may lie there."""

@@ -1,13 +1,12 @@
-"""The one function that places: the disk for a replica, found among thousands while the allocator's lock is held.
+"""The one function that places: it finds the disk for a replica among thousands while the allocator's lock is held.
 
-Candidates and their order are Longhorn's own: groups of nodes are tried one after the other, and the first that yields
-a disk decides. A disk's figure is what lies on it by every object, and what is taken beside that. Among the disks of
-the deciding group the replica goes where Longhorn prefers it, so that replicas spread. Where even that disk is nearly
-full, it goes to the one that it fills best, so that large ones find room as well.
+Candidates and their order are Longhorn's own: it tries one group of nodes after the other, and the first group with a
+disk that takes the replica decides. Bytes of a disk are free that neither an object shows as used nor anybody is
+promised. Within the deciding group the replica goes where Longhorn prefers it, so that replicas spread; once even that
+disk is nearly full, it goes to the disk that it fills best, so that large replicas find room as well.
 
-Nodes are looked at in the order of what is usable there at most, until none can be preferred to the one that was found,
-or enough were compared; what is taken is asked of few disks. No reasons are worked out: `explain` tells them, at a far
-higher price.
+Nodes are visited in the order of the most that may be usable there, until no further one can be preferred, or enough
+were compared; so few disks are asked for what is promised there. Reasons are left to `explain`, at a far higher price.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ MOST_LOOKS: Final = 64  # nodes, or disks, that take the replica, and are compar
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The place, and its disk's name; None and "" where no disk takes the replica. `tried`: the group of nodes that
-    decided."""
+    """The place of a replica, its disk's name, and the group of nodes that decided (`tried`); None and "" where no disk
+    takes the replica."""
 
     place: Place | None = None
     disk: str = ""
@@ -43,8 +42,8 @@ class Chosen:
 
 
 class _Fit(NamedTuple):
-    """A disk that takes the replica. `free_bytes`: what is neither in use nor taken; of the `need_bytes`,
-    `image_bytes` come along."""
+    """A disk that takes the replica. `free_bytes` are neither in use nor taken; `need_bytes` include the `image_bytes`
+    of a backing image that comes along."""
 
     disk: SuitableDisk
     free_bytes: int
@@ -53,12 +52,12 @@ class _Fit(NamedTuple):
 
     @property
     def usable_bytes(self) -> int:
-        """What Longhorn's balancing goes by, with what is taken counted as in use."""
+        """The bytes that Longhorn's balancing compares, with what is taken counted as in use."""
         return max(0, self.disk.beyond_bytes + self.free_bytes)
 
     @property
     def spare_bytes(self) -> int:
-        """What older releases go by, which pass over what is scheduled; but what is taken is known to come."""
+        """The bytes that older releases compare: they ignore what is scheduled. What is taken counts: it will come."""
         return self.disk.beyond_bytes + self.disk.limit_bytes - self.disk.free_bytes + self.free_bytes
 
     @property
@@ -67,18 +66,18 @@ class _Fit(NamedTuple):
 
 
 class Chooser:
-    """Threads: none of its own; the allocator's lock guards it."""
+    """Chooses disks for replicas. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(self, world: World) -> None:
         self._world, self._shelves = world, Shelves(world)
 
     def renew(self) -> bool:
-        """What is known of some nodes' disks is brought up to date, for one kind of need that was asked for lately, so
-        that no question has to; whether there were any. Costs: a look at fifty nodes at most."""
+        """Bring up to date what is remembered of some nodes, for one kind of need, so that no question has to; return
+        whether anything was out of date. Costs: a look at fifty nodes at most."""
         return self._shelves.renew()
 
     def choose(self, wanted: Wanted, taken: Taken, now_utc: datetime | None = None) -> Chosen:
-        """The disk for the wanted replica beside what is `taken`. `now_utc`: as for `PlacementView`.
+        """Return the disk for the wanted replica beside what is `taken`. `now_utc`: as for `PlacementView`.
 
         Costs: a look at each node that changed since the last call; a short step for each that suits; and longer ones
         until some disks are found that take it."""
@@ -117,13 +116,13 @@ class _Search:
     def groups(self) -> Iterable[tuple[Try, Mapping[str, LonghornNode]]]:
         """The tries in their order, each with its nodes, whether they may be chosen or not."""
         view, volume = self._view, self._wanted.volume
-        nodes, tagged = self._bound(self._shelf.nodes), self._bound(self._shelf.tagged)
+        nodes, tagged = self._allowed(self._shelf.nodes), self._allowed(self._shelf.tagged)
         usage = Usage.of(volume, view.replicas, nodes, view.settings, view.now_utc)
         reopened = reopened_nodes(usage, nodes, self._affinity, view.settings)
         return groups_of_nodes(nodes, tagged, usage, self._affinity, reopened)
 
-    def _bound(self, nodes: dict[str, LonghornNode]) -> dict[str, LonghornNode]:
-        """Those that are left by what binds the replica to some of them."""
+    def _allowed(self, nodes: dict[str, LonghornNode]) -> dict[str, LonghornNode]:
+        """Those of the nodes to which a linked clone's sources and a hard node affinity bind the replica."""
         hard = self._asked.hard_node_affinity
         for bound in (self._source_nodes, {hard} if hard else None):
             if bound is not None:
@@ -131,42 +130,41 @@ class _Search:
         return nodes
 
     def best_of(self, nodes: Mapping[str, LonghornNode]) -> _Fit | None:
-        """The disk for the replica, of those of a try; one on the attach node comes before all others."""
+        """The best disk of one try's nodes; one on the attach node comes before all others."""
         only = self._wanted.only
         names: Set[str] = nodes.keys() if only is None else only & nodes.keys()
         near = names & {self._near} if self._near else frozenset[str]()
-        return (
-            self._best(near, is_clean=True) or self._best(names, is_clean=True) or self._held(near) or self._held(names)
-        )
+        clean = self._best(near, is_clean=True) or self._best(names, is_clean=True)
+        return clean or self._best_with_copy(near) or self._best_with_copy(names)
 
-    def _held(self, names: Set[str]) -> _Fit | None:
-        """The best of the disks with a copy of the volume, which serve where no other one does."""
+    def _best_with_copy(self, names: Set[str]) -> _Fit | None:
+        """The best of the disks that hold a copy of the volume already: they serve where no other disk does."""
         names = names & self._holding_nodes if self._affinity.disk_soft else frozenset[str]()
         return self._best(names, is_clean=False)
 
     def _best(self, names: Set[str], *, is_clean: bool) -> _Fit | None:
-        """The best disk of those nodes; of disks with a copy of the volume unless `is_clean`."""
+        """The best disk of those nodes: of the disks without a copy of the volume if `is_clean`, else of the others."""
         best, best_rank, looks = list[_Fit](), None, 0
         for most in self._shelf.ranked(names):
             if best_rank is not None and self._balances and (best_rank < most or looks >= MOST_LOOKS):
                 break
-            likely = self._likely(self._shelf.disks[most[2]], is_clean)
-            looks += bool(likely)
-            rank = self._rank(likely) if likely else None
+            fits = self._fits(self._shelf.disks[most[2]], is_clean)
+            looks += bool(fits)
+            rank = self._rank(fits) if fits else None
             if rank is not None and (best_rank is None or rank < best_rank):
-                best, best_rank = likely, rank
+                best, best_rank = fits, rank
         preferred = max(best, key=self._score, default=None)
         return self._tightest(names, is_clean) if preferred is not None and preferred.is_nearly_full else preferred
 
     def _tightest(self, names: Set[str], is_clean: bool) -> _Fit:
-        """The disk with the least bytes left that still takes the replica; of those there is one."""
-        likely = (fit for disk in self._shelf.with_free(names, self._size) for fit in self._likely((disk,), is_clean))
-        found = ((fit.free_bytes - fit.need_bytes, fit.disk.node, fit.disk.disk, fit) for fit in likely)
+        """The disk that has the fewest bytes left beside the replica. At least one takes it."""
+        fits = (fit for disk in self._shelf.with_free(names, self._size) for fit in self._fits((disk,), is_clean))
+        found = ((fit.free_bytes - fit.need_bytes, fit.disk.node, fit.disk.disk, fit) for fit in fits)
         return min(islice(found, MOST_LOOKS))[-1]
 
     def _rank(self, fits: list[_Fit]) -> Rank:
-        """Of a node with those disks, as Longhorn prefers nodes. Where none is preferred it leaves the choice to
-        chance; here the most free bytes decide."""
+        """The rank of a node with those disks, as Longhorn prefers nodes. Of equal ones Longhorn takes any; here the
+        most free bytes decide."""
         name = fits[0].disk.node
         if not self._balances:
             return -max(fit.spare_bytes for fit in fits), 0, name
@@ -177,11 +175,11 @@ class _Search:
         return -usable, -free, name
 
     def _score(self, fit: _Fit) -> tuple[int, int]:
-        """As it prefers the disks of a node."""
+        """The disk's score among the disks of its node, as Longhorn prefers them: the highest wins."""
         return (fit.usable_bytes, fit.free_bytes) if self._balances else (fit.spare_bytes, 0)
 
-    def _likely(self, disks: Iterable[SuitableDisk], is_clean: bool) -> list[_Fit]:
-        """Those of the disks that take the replica beside what is taken."""
+    def _fits(self, disks: Iterable[SuitableDisk], is_clean: bool) -> list[_Fit]:
+        """The disks that take the replica beside what is taken; `is_clean` as for `_best`."""
         found, size, image, more = list[_Fit](), self._size, self._view.backing_image, 0
         for disk in disks:
             if size > disk.free_bytes or self._required >= disk.written_limit_bytes or size >= disk.most_bytes:
@@ -199,8 +197,8 @@ class _Search:
         return found
 
     def _fresh_bytes(self, disk: SuitableDisk) -> int:
-        """What older releases burden a disk with: the volume's replicas on other disks of the node, until this disk's
-        figures list them."""
+        """The bytes that older releases count on the disk although they lie on the node's other ones: those of the
+        volume's replicas that this disk's figures do not list."""
         known = next(one for one in self._view.nodes[disk.node].disks if one.name == disk.disk)
         own = (one for one in self._view.replicas if one.node == disk.node and one.disk_uuid != disk.uuid)
         return unlisted_bytes(known, own)

@@ -1,7 +1,7 @@
-"""All disks that would take a replica, and why each of the others does not: `Chooser.choose` told at length.
+"""Which disks would take a replica, and why each of the others does not: the reasons for what `Chooser.choose` finds.
 
-It is Longhorn's whole search (controller/rules/candidates.py) on disks whose figures are joined with what is taken: a
-text for each disk of thousands takes long, so nobody holds the allocator's lock for it.
+It is Longhorn's whole search (controller/rules/candidates.py), with what is taken added to the disks' figures. Writing
+a text for each of thousands of disks takes long, so nobody holds the allocator's lock for it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from controller.rules.reasons import Reason, Refusal, Rejection
 
 @dataclass(frozen=True, slots=True)
 class DiskFigures:
-    """What one disk's figure is made of. `room_bytes`: by over-provisioning and by what objects show; `image_bytes`
-    would come along."""
+    """How many bytes of one disk are free, and why. `room_bytes`: left by over-provisioning beside what objects show.
+    `image_bytes`: of a backing image that would come along."""
 
     limit_bytes: int
     room_bytes: int
@@ -53,8 +53,8 @@ def explain(
     now_utc: datetime | None = None,
     among: Collection[str] | None = None,
 ) -> Explained:
-    """Every disk of the try that decides, and why not the others of the nodes that may be chosen. `among`: the nodes
-    that are looked at, those with copies of the volume among them; None: all.
+    """Return every disk of the try that decides, and why the others of the nodes that may be chosen do not do. `among`:
+    the nodes that are looked at, those with copies of the volume among them; None: all.
 
     Costs: a look at each of their disks, with a text for most."""
     world.refresh()
@@ -72,12 +72,12 @@ def explain(
     found = find_candidates(replace(view, nodes=nodes), wanted.volume, asked_of(view, wanted), among)
     only = wanted.only
     asked_about = (one for one in found.refusals if only is None or not one.node or one.node in only)
-    refusals = tuple(_told(wanted, one, figures.get((one.node, one.disk))) for one in asked_about)
+    refusals = tuple(_reworded(wanted, one, figures.get((one.node, one.disk))) for one in asked_about)
     return Explained(replace(found, refusals=refusals), figures)
 
 
 def _figures(world: World, wanted: Wanted, taken: Taken, name: str) -> dict[tuple[str, str], DiskFigures]:
-    """Of that node's disks that take replicas."""
+    """The figures of that node's disks that take replicas, by node and disk."""
     room, image = world.room(name), world.backing_image(wanted.volume.backing_image)
     return {
         (name, disk.name): DiskFigures(
@@ -96,8 +96,8 @@ def _joined(
     figures: dict[tuple[str, str], DiskFigures],
     own: dict[str, dict[str, int]],
 ) -> LonghornNode:
-    """The node, with all that is spoken for in its disks' figures. One that may not be chosen has no open disk, so
-    that the volume's copies there still count."""
+    """The node, with what is taken added to its disks' figures. The disks of a node that may not be chosen are closed:
+    the volume's copies there still count."""
     if wanted.only is not None and node.name not in wanted.only:
         return replace(node, disks=tuple(replace(disk, schedulable=False) for disk in node.disks))
     known = {disk.name: figures.get((node.name, disk.name)) for disk in node.disks}
@@ -111,8 +111,8 @@ def _with(disk: Disk, known: DiskFigures | None, own: dict[str, int]) -> Disk:
     return replace(disk, scheduled_bytes=known.scheduled_bytes, scheduled_replicas=listed)
 
 
-def _told(wanted: Wanted, refusal: Refusal, known: DiskFigures | None) -> Refusal:
-    """The same; what would fit but for what is taken, or for the image, says so."""
+def _reworded(wanted: Wanted, refusal: Refusal, known: DiskFigures | None) -> Refusal:
+    """The refusal, which says so where only what is taken, or the backing image, stands in the way."""
     node, disk, size = refusal.node, refusal.disk, wanted.volume.size_bytes
     if known is None or refusal.rejection.reason is not Reason.INSUFFICIENT_STORAGE:
         return refusal

@@ -1,14 +1,14 @@
-"""Whether a volume may grow beside all that others have: on every disk that holds it or will hold it, or on none.
+"""Whether a volume may grow beside all that others have: on every disk that holds it or will hold it, or not at all.
 
-Longhorn checks a growth with the disks' figures of that moment (controller/rules/growth.py). Here a disk's figure is
-what its copies may become by growths that were granted already. Beside that, the growth of the copies on a disk, and
-the larger copies that are to come there, have to fit in what plans and holds of other volumes leave.
+Longhorn checks a growth against the disks' figures of that moment (controller/rules/growth.py). Here the figures also
+have the growths that were granted and have not happened yet. Besides, the growth of the copies on a disk, and the
+larger copies that are to come there, have to fit into what plans and holds of other volumes leave.
 
 A volume that lies nowhere, and has no place planned, may have any size that some disk of the cluster takes: the leader
 will place it, wherever Longhorn attaches it to grow.
 
-What is refused is refused at every larger size too, so the largest size is looked for by bisection. The allocator's
-lock is held meanwhile, so time is bounded: the largest size may then be the largest one that was proved.
+A size that is refused is refused at any larger size, too, so the largest one is found by bisection. The allocator's
+lock is held meanwhile, so that time is bounded; then it is the largest size that was proved to fit.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _LACKS_BYTES: Final = (Reason.INSUFFICIENT_STORAGE, Reason.PHYSICAL_SPACE)
 
 
 class GrantedGrowths(Protocol):
-    """What was granted so far."""
+    """The growths that were granted so far."""
 
-    def granted(self, name: str) -> int: ...  # the size that the volume may grow to at any moment
-    def growing_by(self, disk_uuid: str) -> Iterable[tuple[str, int]]: ...  # volumes, with bytes on that disk
+    def granted(self, name: str) -> int: ...  # the size to which the volume may grow at any moment
+    def growing_by(self, disk_uuid: str) -> Iterable[tuple[str, int]]: ...  # volumes, and by how many bytes there
 
 
 @dataclass(frozen=True, slots=True)
 class GrowthQuestion:
-    """Whether the volume of that name, which is there, may have `new_bytes`, a multiple of 2 MiB above what it was
-    granted. `taken`: by plans and holds of other volumes. `planned`: places for its own copies that no object shows
-    yet, as many on a disk as copies may come there."""
+    """Whether the volume of that name, which exists, may have `new_bytes`: a multiple of 2 MiB, more than it was
+    granted. `taken`: what plans and holds of other volumes take. `planned`: places for its own copies that no object
+    shows yet, one for each copy that may come to a disk."""
 
     name: str
     new_bytes: int
@@ -59,9 +59,9 @@ class GrowthQuestion:
 
 @dataclass(frozen=True, slots=True)
 class GrowthPlan:
-    """`obstacles` empty: the volume may grow, once everything that is `not_yet` in order has passed. `largest_bytes`:
-    the largest size that would be granted now, at least what was granted already. `is_largest` False: the largest one
-    that was proved in time; more may fit."""
+    """The verdict on a growth. Without `obstacles` the volume may grow, as soon as what stands in `not_yet` has passed.
+    `largest_bytes`: the largest size that would be granted now, at least what was granted already; more may fit if
+    `is_largest` is false, since time was up."""
 
     obstacles: tuple[Obstacle, ...]
     largest_bytes: int
@@ -77,11 +77,11 @@ def plan_growth(
     clock: Clock,
     now_utc: datetime | None = None,
 ) -> GrowthPlan:
-    """The verdict. Nothing changes.
+    """Return the verdict; nothing changes.
 
     Costs: a look at each disk of the volume; without any, as `Chooser.choose`. For a refusal as often as sizes are
     tried, within `SEARCH_MILLISECONDS`, which one try may overrun."""
-    growing, new = _Growing(world, chooser, growths, question, now_utc), question.new_bytes
+    growing, new = _GrowthCheck(world, chooser, growths, question, now_utc), question.new_bytes
     plan = growing.by_longhorn(new)
     obstacles = growing.obstacles(plan, new)
     if not obstacles:
@@ -93,8 +93,8 @@ def plan_growth(
 
 @dataclass(frozen=True, slots=True)
 class _OwnDisk:
-    """A disk on which as many copies of the volume are `placed` and `planned`. `free_bytes` without this volume's
-    growth; `image_bytes`, of its backing image, come along; a copy stays below `limit_bytes` there."""
+    """A disk with so many `placed` and `planned` copies of the volume. `free_bytes` do not count this volume's growth;
+    `image_bytes` of its backing image come along; a copy there has to stay below `limit_bytes`."""
 
     node: str
     name: str
@@ -106,7 +106,7 @@ class _OwnDisk:
     limit_bytes: int | None
 
     def check(self, old_bytes: int, new_bytes: int) -> Obstacle | None:
-        """Why the copies there cannot have that size beside what others have."""
+        """Return why the copies there cannot have `new_bytes` each beside what others have, or None."""
         if self.limit_bytes is not None and new_bytes >= self.limit_bytes:
             text = f"{bytes_text(new_bytes)} is not below {bytes_text(self.limit_bytes)}, the limit of its file system"
             return Obstacle(self.node, self.name, 0, Rejection(Reason.INCOMPATIBLE_SIZE, f"{self.name}: {text}"))
@@ -121,8 +121,8 @@ class _OwnDisk:
         return Obstacle(self.node, self.name, missing, Rejection(reason, text))
 
 
-class _Growing:
-    """One volume's growth in one state of the world; made anew for each question."""
+class _GrowthCheck:
+    """One question about one volume's growth, in one state of the world."""
 
     def __init__(
         self, world: World, chooser: Chooser, growths: GrantedGrowths, asked: GrowthQuestion, now_utc: datetime | None
@@ -141,7 +141,7 @@ class _Growing:
         self._lies_nowhere = not self._placed and not self._disks and self._volume.data_layout != SHARDED
 
     def obstacles(self, plan: ExpansionPlan, new_bytes: int) -> list[Obstacle]:
-        """Why the volume may not have that size, for which Longhorn would do as in `plan`; empty: it may, if only
+        """Return why the volume may not have that size, where Longhorn would do as in `plan`; nothing if it may, now or
         later."""
         if plan.never:
             return [_space_aside(entry) for entry in plan.never]
@@ -153,7 +153,7 @@ class _Growing:
         return found or list(self._in_the_way(new_bytes))
 
     def largest(self, most_bytes: int, budget: Budget) -> int:
-        """The largest size that would be granted, up to `most_bytes`; once the budget is over, that was proved."""
+        """Return the largest size up to `most_bytes` that would be granted, or was proved when the budget was over."""
         granted = self._growths.granted(self._asked.name)
         low, high = granted // GRANULE_BYTES, most_bytes // GRANULE_BYTES
         if high > low and self._fits(high * GRANULE_BYTES):  # usual: nobody else is in the way
@@ -164,7 +164,7 @@ class _Growing:
         return max(granted, low * GRANULE_BYTES)
 
     def _fits(self, new_bytes: int) -> bool:
-        """As `obstacles`, up to the first."""
+        """Whether there are no obstacles to that size; stops at the first."""
         plan = self.by_longhorn(new_bytes)
         is_refused = plan.never or any(entry.rejection is not None for entry in plan.disks)
         return not is_refused and next(self._in_the_way(new_bytes), None) is None
@@ -172,20 +172,20 @@ class _Growing:
     # Longhorn's rule
 
     def by_longhorn(self, new_bytes: int) -> ExpansionPlan:
-        """With the disks as full as growths that were granted make them."""
+        """Return what Longhorn would do once all granted growths of other volumes have happened."""
         space, behaviour = self._world.settings.space, self._world.settings.behaviour
         volume = replace(self._volume, size_bytes=self._base_bytes)
         return plan_expansion(self._nodes, volume, self._replicas, new_bytes, space, behaviour, self._asked.route)
 
     def _missing(self, growth: DiskGrowth) -> int:
-        """Bytes that the disk lacks by Longhorn's rule; 0 if more room would not help."""
+        """The bytes that the disk lacks by Longhorn's rule; 0 if more room would not help."""
         if growth.rejection is None or growth.rejection.reason not in _LACKS_BYTES:
             return 0
         disk, settings = self._figures[growth.node, growth.uuid], self._world.settings
         return growth.growth_bytes - largest_growth(disk, settings.space, settings.behaviour)
 
     def _explained(self, growth: DiskGrowth, rejection: Rejection) -> Rejection:
-        """With the part of what is scheduled that Longhorn does not show yet."""
+        """The rejection, which also names granted growths: Longhorn's figures do not show them yet."""
         granted = sum(more for name, more in self._growths.growing_by(growth.uuid) if name != self._asked.name)
         if rejection.reason is not Reason.INSUFFICIENT_STORAGE or not granted:
             return rejection
@@ -193,8 +193,8 @@ class _Growing:
         return replace(rejection, message=text)
 
     def _without_growth(self, node: LonghornNode) -> LonghornNode:
-        """The node, with all that was granted to other volumes in its disks' figures. A disk that shares its UUID is
-        left out."""
+        """The node with the granted growths of other volumes added to its disks' figures, and without this volume's. A
+        disk that shares its UUID is left out."""
         disks = (self._figure_of(disk) for disk in node.disks if not self._world.is_shared_disk(disk.uuid))
         return replace(node, disks=tuple(disks))
 
@@ -211,7 +211,7 @@ class _Growing:
     # What others have
 
     def _own_disks(self) -> Iterator[_OwnDisk]:
-        """A disk that takes nothing now is left out: nothing stays planned there."""
+        """The disks that hold copies of the volume or will. One that takes nothing now is left out: plans leave it."""
         world, planned = self._world, Counter((place.node, place.disk_uuid) for place in self._asked.planned)
         engine, image = self._volume.needs.data_engine, world.backing_image(self._volume.backing_image)
         for node, uuid in sorted(self._placed.keys() | planned.keys()):
@@ -224,7 +224,7 @@ class _Growing:
             yield _OwnDisk(node, disk.name, *counts, free, taken, more, limit)
 
     def _in_the_way(self, new_bytes: int) -> Iterator[Obstacle]:
-        """What others have."""
+        """Obstacles by what others have."""
         for disk in self._disks:
             obstacle = disk.check(self._base_bytes, new_bytes)
             if obstacle is not None:
@@ -244,6 +244,6 @@ def _space_aside(entry: Unexpandable) -> Obstacle:
 
 
 def _filled_in(obstacle: Obstacle, growth_bytes: int) -> Obstacle:
-    """With the missing bytes: where no disk takes the volume, all that is more than the largest size."""
+    """The obstacle with its missing bytes: where no disk takes the volume, all beyond the largest size."""
     is_nowhere = obstacle.rejection.reason is Reason.NO_ROOM_IN_CLUSTER
     return replace(obstacle, missing_bytes=growth_bytes) if is_nowhere else obstacle

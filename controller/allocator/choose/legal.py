@@ -1,7 +1,7 @@
-"""Whether a replica may lie at a place: asked again right before the place is written, whoever chose it and when.
+"""Whether a replica may lie at a place: checked again right before the place is written, whoever chose it and when.
 
-These are Longhorn's hard rules once more, written down apart from the ones that choose, so that a mistake there is
-found here. They know no order among places, and no preference.
+These are Longhorn's hard rules a second time, written apart from those that choose, so that a mistake in either is
+noticed. They order no places and prefer none.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def legal(
     free_bytes: int,
     now_utc: datetime,
 ) -> Rejection | None:
-    """Why `replica`, which has no disk yet, may not lie there, or None. `planned`: places of the volume's other copies
-    that no object shows yet. `free_bytes`: of that disk, what nobody else has or is to get.
+    """Return why `replica`, which has no disk yet, may not lie at `place`, or None. `planned`: places of the volume's
+    other copies that no object shows yet. `free_bytes`: the bytes of that disk that nobody else has or was promised.
 
     Costs: a look at the place, and at the volume's copies."""
     node, disk = world.nodes.get(place.node), world.disk(place.node, place.disk_uuid)
@@ -54,6 +54,8 @@ def legal(
 
 
 class _Check:
+    """One replica of one volume against a node and a disk; each method returns the first rule that is broken."""
+
     def __init__(
         self, world: World, volume: Volume, replica: Replica, planned: tuple[Place, ...], now_utc: datetime
     ) -> None:
@@ -70,7 +72,7 @@ class _Check:
         self._used = self._lasting.union(one.node for one in counted)
 
     def _counts(self, other: Replica, now_utc: datetime) -> bool:
-        """A failed copy does as long as it may come back, and no other is due in its place."""
+        """Whether that copy uses its node: a failed one does while it may come back and no other one is due instead."""
         if not other.failed_at or other.name in self._world.reused:
             return True
         since, wait = self._volume.last_degraded_at, timedelta(seconds=self._settings.replenishment_wait_seconds)
@@ -78,7 +80,7 @@ class _Check:
         return other.is_potentially_reusable and not is_due
 
     def node(self, node: LonghornNode) -> Reason | None:
-        """Of the place, or of a sibling: copies count only where a further one might lie."""
+        """Check a node, that of the place or of a sibling: siblings count only on nodes where a copy might lie."""
         needs, world = self._volume.needs, self._world
         kube_node = world.kube_nodes.get(node.name)
         if node.deleting:
@@ -115,7 +117,7 @@ class _Check:
 
     @property
     def _sources(self) -> list[Replica] | None:
-        """What a linked clone has to lie beside; None for any other volume."""
+        """The source replicas beside which a linked clone has to lie; None for any other volume."""
         behaviour, named = self._settings.behaviour, self._replica.linked_clone_source
         if self._volume.clone_mode != LINKED_CLONE or not behaviour.has_linked_clones:
             return None
@@ -126,7 +128,7 @@ class _Check:
         return found
 
     def tags(self, node: LonghornNode, disk: Disk, image: BackingImage | None) -> Reason | None:
-        """A node with a copy is taken whatever its tags, where copies may share nodes: Longhorn's last try."""
+        """Check tags. Where copies may share nodes, Longhorn's last try takes a node with a copy whatever its tags."""
         space, needs = self._settings.space, self._volume.needs
         wanted: list[DiskNeeds | BackingImage] = [needs] if image is None else [needs, image]
         if not (self._shares_nodes and node.name in self._used) and not all(
@@ -160,7 +162,7 @@ class _Check:
         return Reason.INSUFFICIENT_STORAGE if place.size_bytes > free_bytes else None
 
     def siblings(self, node: LonghornNode, disk: Disk) -> Reason | None:
-        """By the hard kinds of anti-affinity. What is being evicted gives way to the copy in its place."""
+        """Check hard anti-affinity. A copy that is being evicted gives way to the one in its place."""
         volume, settings, nodes = self._volume, self._settings, self._world.nodes
         if disk.uuid in self._holding and not _flag(volume.disk_soft_anti_affinity, settings.disk_soft_anti_affinity):
             return Reason.DISK_ANTI_AFFINITY

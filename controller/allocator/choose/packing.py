@@ -1,8 +1,8 @@
-"""A disk of one node for each of a pod's volumes: a bounded search, past which the answer is the cautious one.
+"""Packs a pod's volumes on the disks of one node: a bounded search, whose answer is "no" once its limit is reached.
 
-Backing images come along with the first copy that lies on a disk without them. On a node with ample room each volume
-goes to the disk with most room, as Longhorn prefers it; where that finds nothing, and near full, to the one that it
-fills best.
+A backing image comes along with the first copy on a disk that lacks it. On a node with ample room each volume goes to
+the disk with the most room, as Longhorn prefers it; on a node that is nearly full, or where that finds nothing, to the
+disk that it fills best.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from controller.clock import Clock
 
 PACK_STEPS: Final = 5_000
 STEPS_A_LOOK: Final = 64  # steps between two looks at the clock
-AMPLE_PCT: Final = 85  # of the disks' limits in use once all volumes lie there, at most
+AMPLE_PCT: Final = 85  # room is ample if at most so much of the disks' limits is in use once all volumes lie there
 _NO_IMAGE: Final[Mapping[int, int]] = {}
 _Image = tuple[int, str]  # a disk, and the image that comes to it
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One copy to place: its bytes, and the indices of the disks whose rules, room aside, it passes. `spare` are disks
-    that hold another copy of the same volume, and serve only when none of `disks` has room. `image_bytes`: of the
-    `image`, by the disks that have none."""
+    """One copy to place: its bytes, and the indices of the disks that suit it, room aside. `spare` disks hold another
+    copy of the same volume, and serve only if none of `disks` has room. `image_bytes`: the bytes of `image` on the
+    disks that lack it."""
 
     size_bytes: int
     disks: tuple[int, ...]
@@ -41,10 +41,8 @@ class Item:
 
 @dataclass(slots=True)
 class Budget:
-    """Says when a call's time is up. Without a clock: never.
-
-    `is_spent` stays true once it is: a search that stopped early must not go on later.
-    """
+    """The time of a call; without a clock it is never up. Once spent it stays so: a search that stopped early must not
+    go on later."""
 
     clock: Clock | None = None
     end: float = math.inf
@@ -62,8 +60,8 @@ class Budget:
 
 @dataclass(slots=True)
 class Steps:
-    """A limit of a search, by steps and by the time that the whole question has; `exhausted` says that it was reached,
-    so that the outcome can be counted and named."""
+    """The limit of a search, by steps and by the time of the whole question. `exhausted`: it was reached, so that "no"
+    does not mean "full"."""
 
     left: int
     budget: Budget | None = None
@@ -79,17 +77,17 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A disk's index for each item, in their order, and the bytes that it takes there."""
+    """The disk's index and the bytes taken there, for each item in the order of the question."""
 
     disks: tuple[int, ...]
     size_bytes: tuple[int, ...]
 
 
 def pack(items: Sequence[Item], free: Sequence[int], steps: Steps, limits: Sequence[int] = ()) -> Packed | None:
-    """A disk for every item so that no disk's `free` bytes are exceeded; None when there is none.
+    """Return a disk for every item so that no disk's `free` bytes are exceeded, or None.
 
-    `limits`: of the disks, where room may be ample; by none of them the fullest disks come first. Exact while `steps`
-    lasts; after that None with `steps.exhausted`, which a caller must not read as "full".
+    `limits`: the disks' limits in bytes, which tell whether room is ample; without them the fullest disks come first.
+    Exact while `steps` last; after that None with `steps.exhausted`, which does not mean that the disks are full.
     """
     is_ample = bool(limits) and _is_ample(items, free, limits)
     found = _Packing(items, free, steps, is_ample=is_ample).solve()
@@ -105,7 +103,7 @@ def _is_ample(items: Sequence[Item], free: Sequence[int], limits: Sequence[int])
 
 
 class _Packing:
-    """One search: large items first; whole branches that cannot hold the rest are cut."""
+    """One search by backtracking: large items first; branches that cannot hold the rest, or failed before, are cut."""
 
     def __init__(self, items: Sequence[Item], free: Sequence[int], steps: Steps, *, is_ample: bool) -> None:
         self._steps, self._is_ample = steps, is_ample
@@ -175,7 +173,7 @@ class _Packing:
         return False
 
     def _may_hold(self, number: int) -> bool:
-        """Whether the bytes suffice; what is left of a disk below the smallest item is lost."""
+        """Whether the bytes left suffice for the items from `number` on; less than the smallest item serves nobody."""
         least, need, left = self._least, self._rest[number], self._left
         for disk in self._used:
             room = left[disk]

@@ -1,7 +1,7 @@
-"""Where all volumes of a pod find disks: those that follow it on each node, the others once, wherever the pod goes.
+"""Where all volumes of a pod find disks: those that lie next to the pod, node by node; the others once for all nodes.
 
-*Sure*: its volumes fit beside all that is taken. *Contended*: they would if nothing were. A sure node comes with a disk
-for each volume.
+A node is *sure* if the volumes fit beside all that is taken, and *contended* if they would fit were nothing taken. A
+sure node comes with a disk for each volume.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ PlacesByVolume = Mapping[str, tuple[Place, ...]]  # by volume
 
 
 class PodFit:
-    """One question about one pod's demands in one state of world and table; make a new one for each.
+    """One question about one pod's demands, in one state of world and table; each question makes its own.
 
-    `taken`: what others have. `without_kept`: the same without room that is kept for single pods. `known`: places that
-    volumes of the pod have already, as others claim them; they are part of what is taken. When the `budget` is spent,
-    what is asked from then on is not evaluated. `now_utc` is for Longhorn's rules that compare timestamps.
+    `taken`: what others have. `without_kept`: the same without the room that is kept for pods that have waited for
+    long. `known`: places that volumes of the pod have already because other pods claim them; they are part of `taken`.
+    Once the `budget` is spent, nodes are not evaluated any more. `now_utc`: as for `PlacementView`.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class PodFit:
     # Volumes that are bound to no node
 
     def open_among(self, names: Sequence[str]) -> tuple[Sequence[str], dict[str, Judgement]]:
-        """Those of `names` that the pod's other volumes allow, and the verdict on the others; `anywhere` has places for
-        those volumes then. To be asked once, before the nodes are judged."""
+        """Return those of `names` that the volumes bound to no node allow, and the verdicts on the others. Afterwards
+        `anywhere` has places for these volumes. To be called once, before nodes are judged."""
         if any(demand.never for demand in self.demands):
             return [], dict.fromkeys(names, unsuitable(Reason.NEVER_PLACED))
-        judged = self.judged()
+        judged = self.needing_disks()
         if not judged:
             return names, {}
         closed = dict[str, Judgement]()
@@ -104,8 +104,8 @@ class PodFit:
             return left, closed
         return [], closed
 
-    def judged(self) -> list[VolumeDemand]:
-        """The volumes that are bound to no node and of which a copy has to find a disk before the pod may start."""
+    def needing_disks(self) -> list[VolumeDemand]:
+        """The volumes bound to no node of which a copy has to find a disk before the pod may start."""
         return [demand for demand in self.demands if needs_disk(self.world, demand)]
 
     def _use(self, places: PlacesByVolume) -> None:
@@ -114,13 +114,13 @@ class PodFit:
         self._beside = Plus(self.taken, new) if new else self.taken
 
     def _new_places(self) -> list[Place]:
-        """Of the volumes that are bound to no node, as found by this call."""
+        """The places that this question found for volumes bound to no node."""
         return [place for volume, of in self.anywhere.items() if volume not in self._known for place in of]
 
     def _by_topology(
         self, names: Sequence[str], judged: Iterable[VolumeDemand]
     ) -> list[tuple[str, str, Sequence[str]]]:
-        """Groups of `names` for which a new volume is made alike; the largest first."""
+        """Zone, region and names of the nodes for which a new volume would get the same topology; the largest first."""
         follows = {demand.follows for demand in judged if demand.follows}
         if not follows:
             return [("", "", names)]
@@ -133,7 +133,7 @@ class PodFit:
         return sorted(rows, key=lambda row: -len(row[2]))
 
     def _plan(self, demands: Sequence[VolumeDemand], names: Sequence[str], taken: Taken) -> PlacesByVolume | Judgement:
-        """A place for each copy that these volumes need, large ones first; or why there is none."""
+        """Places for the copies that these volumes need, found for large volumes first; or why there are none."""
         names_of = {demand.volume for demand in demands}
         found = {volume: places for volume, places in self._known.items() if volume in names_of}
         for demand in sorted(demands, key=lambda one: (-one.size_bytes, one.volume)):
@@ -152,8 +152,8 @@ class PodFit:
         return found
 
     def copies_of(self, demand: VolumeDemand, names: Sequence[str], taken: Taken) -> tuple[Place, ...]:
-        """Places for as many of the volume's missing copies as find one; of a volume that likes to lie next to its
-        engine the first on one of `names`, if any of these takes it."""
+        """Places for as many of the volume's missing copies as find one. The first copy of a volume that prefers its
+        engine's node lies on one of `names`, if any of these takes it."""
         volume, found = demand.facts, tuple[Place, ...]()
         near = frozenset(names) if demand.prefers_local and not demand.placed_nodes else None
         for _ in range(demand.copies):
@@ -171,8 +171,8 @@ class PodFit:
     def _next_to_engine(
         self, judged: Iterable[VolumeDemand], names: Sequence[str], places: PlacesByVolume
     ) -> Sequence[str]:
-        """The nodes that may be offered: those of the places, for volumes that like to lie next to their engine; all
-        where none of them is in question."""
+        """The nodes that may be offered: those with a place, for volumes that prefer their engine's node; all of them
+        if none has one."""
         left = list(names)
         for demand in judged:
             if demand.prefers_local and not demand.placed_nodes and not self.local:
@@ -183,8 +183,7 @@ class PodFit:
     # Nodes
 
     def restart_among(self, names: Iterable[str]) -> dict[str, Judgement]:
-        """Those of `names` that hold usable replicas of all the pod's placed local volumes and have room for the
-        rest."""
+        """Return the sure ones of `names` that hold usable replicas of all the pod's placed local volumes."""
         placed = [demand.usable_nodes for demand in self.local if demand.usable_nodes]
         if not placed:
             return {}
@@ -193,7 +192,7 @@ class PodFit:
         return {name: judgement for name, judgement in judged if judgement.is_sure}
 
     def judge_all(self, names: Iterable[str]) -> dict[str, Judgement]:
-        """The verdict on each."""
+        """Return the verdict on each of `names`."""
         alone = self._alone
         if alone is None:
             return {name: FULL if self._is_too_small(name) else self.judge(name) for name in dict.fromkeys(names)}
@@ -206,15 +205,15 @@ class PodFit:
         return found
 
     def _only_new(self) -> VolumeDemand | None:
-        """The only local volume, all of which ask for nothing but room, if nothing is planned for it: the usual pod's,
-        for which nodes are quickly told."""
+        """The local volume of the usual pod, which has one that needs nothing but room and has no place yet: nodes are
+        judged quickly for it. None for any other pod."""
         if len(self.local) != 1:
             return None
         (demand,) = self.local
         return None if demand.volume in self._known or is_left_to_longhorn(demand.facts) else demand
 
     def _judge_new(self, name: str, demand: VolumeDemand) -> Judgement | None:
-        """As `judge`, by the node's room alone; None where that does not tell."""
+        """The verdict on the node by its room alone; None where that does not decide."""
         room, size = self.world.room(name), demand.size_bytes
         if room is None or room.rejection is not None or name in self._gaps or not self.world.has_node(name):
             return None
@@ -234,12 +233,12 @@ class PodFit:
         return FULL if is_full else CONTENDED
 
     def _is_too_small(self, name: str) -> bool:
-        """Whether a summary says that no disk there has room for the pod's largest local volume. That is so on most
-        nodes of a full cluster, and every pod that waits for room asks about all of them again."""
+        """Whether no disk there has room for the pod's largest local volume, by the world's summary: so it is on most
+        nodes of a full cluster, and every pod that waits asks about all of them again."""
         return self.world.best.get(name, self._largest_plain) < self._largest_plain and name not in self._gaps
 
     def judge(self, name: str) -> Judgement:
-        """The verdict on node `name` for all local volumes of the pod together."""
+        """Return the verdict on that node for all local volumes of the pod together."""
         return LATE if self.budget.is_spent() else self._judge(name)
 
     def _judge(self, name: str) -> Judgement:
@@ -254,17 +253,17 @@ class PodFit:
         return replace(found, places={**known, **found.places}) if known and found.is_sure else found
 
     def _known_on(self, name: str, volume: str) -> Place | None:
-        """The place on that node that the volume has already."""
+        """The known place of the volume on that node."""
         places = self._known.get(volume)
         return next((place for place in places if place.node == name), None) if places else None
 
     def taken_on(self, name: str) -> int:
-        """Bytes that others have on that node's disks beside what lies there."""
+        """Return the bytes that others were promised on that node's disks."""
         room = self.world.room(name)
         return sum(self.taken.taken_bytes(name, disk.uuid) for disk in room.disks) if room is not None else 0
 
     def wanted_on(self, name: str) -> list[VolumeDemand] | Judgement:
-        """The local volumes that need room on that node; a judgement when one of them is bound to another."""
+        """Return the local volumes that need room on that node; a judgement if one is bound to another node."""
         wanted = []
         for demand in self.local:
             if name in demand.home_nodes or self._known_on(name, demand.volume) is not None:
@@ -275,7 +274,7 @@ class PodFit:
         return wanted
 
     def shape_on(self, name: str) -> Shape | Judgement | None:
-        """What the local volumes that need room mean on that node's disks; None when none does."""
+        """Return the local volumes that need room as items for that node's disks; None if none does."""
         wanted = self.wanted_on(name)
         if isinstance(wanted, Judgement):
             return wanted
@@ -299,8 +298,8 @@ class PodFit:
         return FULL
 
     def _fits_alone(self, shape: Shape, steps: Steps) -> bool:
-        """Whether the pod would fit there if nobody else took anything: what is planned for its other volumes stays;
-        what is held, or found in this call, may lie elsewhere then."""
+        """Whether the pod would fit there if nobody else took anything. What is planned for its other volumes stays
+        where it is; what is held, or found by this question, might lie elsewhere then."""
         own = Plus(NothingTaken(), [place for volume in self._planned for place in self._known[volume]])
         packed = self._packed(shape, own, steps)
         if packed is None or not self.anywhere:
@@ -315,10 +314,10 @@ class PodFit:
         free = [disk.free_bytes - taken.taken_bytes(room.name, disk.uuid) for disk in room.disks]
         return pack(shape.items, free, steps, shape.limits)
 
-    def together(self, names: Iterable[str]) -> tuple[str, Judgement] | None:
-        """The first of `names` that is sure when its local volumes are packed before the others are planned: those may
-        have been given the very disk. `anywhere` has the places of the others then."""
-        judged = self.judged()
+    def pack_first(self, names: Iterable[str]) -> tuple[str, Judgement] | None:
+        """Return the first of `names` that is sure when the local volumes are packed there before the others are
+        planned: those may have been given the very disk. Afterwards `anywhere` has the places of the others."""
+        judged = self.needing_disks()
         for name in islice(names, MOST_TOGETHER) if judged and self.local else ():
             if self.budget.is_spent():
                 break
@@ -341,17 +340,17 @@ def needs_disk(world: World, demand: VolumeDemand) -> bool:
 
 
 def suffice(world: World, demand: VolumeDemand, places: Sequence[Place]) -> bool:
-    """Whether those places are enough for such a volume."""
+    """Whether those places are enough for such a volume: one, or all where the setting wants that."""
     return len(places) >= (1 if world.settings.degraded_availability else demand.copies)
 
 
 def _places_of(shape: Shape, found: Packed) -> dict[str, Place]:
-    """By volume. What is Longhorn's alone to place has room there, and no place."""
+    """The places by volume. What only Longhorn may place has room there, and no place."""
     return {demand.volume: place for demand, place in shape.places(found) if not is_left_to_longhorn(demand.facts)}
 
 
 def _bind(demand: VolumeDemand, zone: str, region: str) -> VolumeDemand:
-    """The volume as it will be made when the pod's node lies in that zone and region."""
+    """The volume as it would be made for a node of that zone and region."""
     if demand.follows == "zone" and zone:
         term = TopologyTerm(zone, region)
     elif demand.follows and region:

@@ -1,9 +1,9 @@
-"""The one loop over nodes: in which order they are looked at, in which lots, and within which budget.
+"""The one loop over nodes: in which order they are judged, in which lots, and within which budget.
 
-Filter, preempt and the wake-up look at nodes in this way. What is likely to serve and cheap to judge comes first: nodes
-with data of the pod, nodes that an earlier question of the pod did not reach, nodes on which nothing is taken, then the
-others, the least taken first. Prioritize, which has points for each node, takes lots in the caller's order; the account
-of a refusal looks at the first nodes of the refusal, on a copy and without a budget.
+Filter, preempt and the wake-up judge nodes in this way. Nodes that are likely to serve and cheap to judge come first:
+those with data of the pod, those that an earlier question of the pod did not reach, those on which nothing is taken,
+then the others, the least taken first. Prioritize, which scores every node, takes lots in the caller's order; the
+account of a refusal judges the first nodes of the refusal, on a copy and without a budget.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def in_order(
     *,
     unreached: Collection[str] = (),
 ) -> Sequence[str]:
-    """`taken`: bytes by node. `unreached`: what a budget kept from an earlier question of the same pod."""
+    """Return `names` in the order in which they are judged. `taken`: bytes by node. `unreached`: by an earlier call."""
     near = frozenset[str]().union(*(demand.home_nodes for demand in demands if demand.is_local))
     first = [name for name in names if name in near] if near else []
     late = [name for name in names if name in unreached and name not in near] if unreached else []
@@ -43,7 +43,7 @@ def in_order(
 
 @dataclass(slots=True)
 class NodeSearch:
-    """How far the loop has come; it goes on where it stopped, in another slice of time with another `PodFit`."""
+    """How far the loop has come, and what it found. It goes on where it stopped, with another `PodFit`."""
 
     names: Sequence[str]
     rest: Sequence[str] = ()
@@ -59,8 +59,8 @@ class NodeSearch:
         is_enough: Callable[[Collection[str]], bool],
         is_over: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Whether it is complete: enough was found (asked after each lot, with what is sure of it), or every node was
-        looked at. False: `is_over` said so before. At least one lot is looked at."""
+        """Judge lot after lot, at least one. Return whether the search is complete: `is_enough` said so of a lot's sure
+        nodes, or every node was judged; False if `is_over` stopped it before."""
         begin = 0
         while begin < len(self.rest):
             if begin and is_over():
@@ -77,21 +77,21 @@ class NodeSearch:
         return True
 
     def unreached(self) -> list[str]:
-        """Nodes that the question's budget kept from being looked at."""
+        """Return the nodes that were not judged because the budget was spent."""
         return [name for name, judgement in self.refused.items() if judgement is LATE]
 
 
 def look(
     fit: PodFit, names: Sequence[str], is_enough: Callable[[Collection[str]], bool] = lambda _sure: False
 ) -> NodeSearch:
-    """A whole search."""
+    """Return a search that is complete."""
     search = NodeSearch(names)
     search.go_on(fit, is_enough)
     return search
 
 
 def within(budget: Budget, names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    """Lots of `names`, as long as the budget lasts."""
+    """Yield lots of `names` as long as the budget lasts."""
     for begin in range(0, len(names), size):
         if budget.is_spent():
             return

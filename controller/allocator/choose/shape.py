@@ -1,4 +1,4 @@
-"""What volumes mean on the disks of one node: Longhorn's rules turned into items for the packing."""
+"""A pod's volumes on the disks of one node: Longhorn's rules, room aside, turned into items for the packing."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from controller.rules.eligibility import (
 from controller.rules.reasons import Reason
 
 _NO_DISKS: frozenset[str] = frozenset()
-Kinds = dict[tuple[str, Hashable], Reason | None]  # of one question, by volume and kind of disk: why none takes it
+Kinds = dict[tuple[str, Hashable], Reason | None]  # by volume and kind of disk: why no such disk takes the volume
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The volumes as items over the room's disks, in the same order."""
+    """The volumes, and the same as items for the room's disks, in the same order."""
 
     room: NodeRoom
     wanted: tuple[VolumeDemand, ...]
     items: tuple[Item, ...]
 
     def places(self, found: Packed) -> Iterator[tuple[VolumeDemand, Place]]:
-        """What was found for its items, by volume."""
+        """Yield each volume with the place that was found for its item."""
         for demand, disk, size in zip(self.wanted, found.disks, found.size_bytes, strict=True):
             yield demand, Place(self.room.name, self.room.disks[disk].uuid, size)
 
@@ -50,7 +50,7 @@ class Shape:
 def shape_of(
     world: World, name: str, wanted: Sequence[VolumeDemand], now_utc: datetime | None, kinds: Kinds
 ) -> Shape | Judgement:
-    """What `wanted` mean on node `name`; a judgement when a rule other than room, or no disk at all, decides."""
+    """Return the volumes as items for that node's disks; a judgement if a rule other than room refuses one of them."""
     room = world.room(name)
     if room is None or not world.has_node(name):
         return unsuitable(Reason.NO_LONGHORN_NODE)
@@ -73,8 +73,8 @@ def shape_of(
 
 
 def _item_of(world: World, room: NodeRoom, demand: VolumeDemand, kinds: Kinds) -> Item | Reason:
-    """The volume's copy on that room's disks; a reason when no disk takes it whatever its room. An item without disks:
-    they are below their minimal available space."""
+    """The volume as an item; a reason if no disk takes it whatever its room. The item has no disks if all that suit are
+    below their minimal available space."""
     found = _disks_of(world, room, demand, kinds)
     if isinstance(found, Reason):
         return found
@@ -89,7 +89,7 @@ def _item_of(world: World, room: NodeRoom, demand: VolumeDemand, kinds: Kinds) -
 
 
 def check_node_of(world: World, room: NodeRoom, demand: VolumeDemand, now_utc: datetime | None = None) -> Reason | None:
-    """Why that node, which is there and takes replicas, takes none of the volume that is bound to it, disks aside."""
+    """Return why that node, which takes replicas, takes none of a volume that is bound to it, disks aside; or None."""
     name, needs = room.name, demand.needs
     if check_v2(name, needs, world.kube_nodes or None) is not None:
         return Reason.V2_DISABLED
@@ -107,9 +107,9 @@ def check_node_of(world: World, room: NodeRoom, demand: VolumeDemand, now_utc: d
 def _try_on(
     world: World, node: LonghornNode, demand: VolumeDemand, has_tags: bool, now_utc: datetime | None
 ) -> Try | None:
-    """By which of its tries Longhorn would take that node for a replica bound to it; None: it never does.
+    """The try of Longhorn's that takes that node for a replica bound to it, or None.
 
-    With a hard affinity the node is the only candidate, so that replicas elsewhere make nothing used.
+    The node is the only candidate then, so that replicas elsewhere use neither nodes nor zones.
     """
     replicas = [replica for replica in world.replicas_of(demand.volume).values() if replica.node == node.name]
     if not replicas:
@@ -129,9 +129,9 @@ def _try_on(
 def _disks_of(
     world: World, room: NodeRoom, demand: VolumeDemand, kinds: Kinds
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | Reason:
-    """The disks of that room that may take a replica of the volume, room aside, by index: those without another one of
-    it, and those with one, which Longhorn takes as a last resort. A reason when no disk ever takes it; both empty when
-    they are all below their minimal available space."""
+    """The indices of the disks that may take a replica of the volume, room aside: those without another one of it, and
+    those with one, Longhorn's last resort. A reason if no disk ever takes it; nothing if all that suit are below their
+    minimal available space."""
     holding = _holding(world, demand)
     reasons = [_check_disk(world, disk, demand, holding, kinds) for disk in room.disks]
     suited = [index for index, reason in enumerate(reasons) if reason is None]
@@ -148,32 +148,32 @@ def _disks_of(
 def _check_disk(
     world: World, disk: DiskRoom, demand: VolumeDemand, holding: frozenset[str], kinds: Kinds
 ) -> Reason | None:
-    """Why that disk never takes this volume, whatever its room."""
+    """The reason why that disk never takes the volume, whatever its room; or None."""
     if demand.clone_disks is not None and disk.uuid not in demand.clone_disks:
         return Reason.LINKED_CLONE
     key = demand.volume, disk.kind
     if key not in kinds:
         kinds[key] = check_disk_kind(disk, demand.needs, demand.size_bytes, world.settings.space)
     reason = kinds[key]
-    return Reason.DISK_ANTI_AFFINITY if reason is None and is_kept_off(world, disk.uuid, demand, holding) else reason
+    return Reason.DISK_ANTI_AFFINITY if reason is None and bars_copy(world, disk.uuid, demand, holding) else reason
 
 
-def is_kept_off(world: World, disk_uuid: str, demand: VolumeDemand, holding: frozenset[str] | None = None) -> bool:
-    """Whether another replica of the volume is on that disk and Longhorn never puts a second one there. `holding`: the
-    disks with one, where that is known."""
+def bars_copy(world: World, disk_uuid: str, demand: VolumeDemand, holding: frozenset[str] | None = None) -> bool:
+    """Whether that disk has a replica of the volume and hard disk anti-affinity keeps a second one off. `holding`: the
+    UUIDs of the disks with one, if the caller knows them."""
     held = _holding(world, demand) if holding is None else holding
     return disk_uuid in held and not Affinity.of(demand.facts, world.settings).disk_soft
 
 
 def _holding(world: World, demand: VolumeDemand) -> frozenset[str]:
-    """Disks that hold replicas of the volume already."""
+    """The UUIDs of the disks with replicas of the volume."""
     replicas = world.replicas_of(demand.volume)
     return disks_with_replicas(replicas.values(), ignore_failed=False) if replicas else _NO_DISKS
 
 
 def is_plain_demand(world: World, demand: VolumeDemand) -> bool:
-    """Whether the volume is new and every disk with room for it that takes plain volumes takes it. The engine image is
-    a matter of nodes, not of disks."""
+    """Whether the volume is new and asks nothing of a disk but room, so that every disk for plain volumes suits it. The
+    engine image is asked of nodes, not of disks."""
     needs = demand.needs
     is_plain = needs is DEFAULT_NEEDS or (
         needs.data_engine == "v1" and not (needs.node_selector or needs.disk_selector or needs.topology or needs.image)

@@ -1,6 +1,6 @@
-"""Which nodes and disks suit a kind of need, worked out once and again where something changed.
+"""Which nodes and disks suit a kind of need: remembered, and looked at again only where something changed.
 
-Rooms, affinity and what is taken are left to the one who asks. So a question about thousands of disks looks at a few
+Room, affinity and what is taken are left to the caller, so that a question about thousands of disks reads only a few
 numbers of each.
 """
 
@@ -25,13 +25,11 @@ _MOST_KINDS: Final = 16  # of needs that are remembered
 _AT_ONCE: Final = 50  # nodes, before others are let in
 _SORTED_AT: Final = 16  # times as many nodes: a few are sorted faster than found among the others
 _NO_LIMIT: Final = 2**63
-Rank = tuple[int, int, str]  # of a node among others: the one that is preferred comes first
+Rank = tuple[int, int, str]  # of a node among others, with its name last; the preferred node has the lowest rank
 
 
 class SuitableDisk(NamedTuple):
-    """A disk that suits, room aside. `free_bytes` by over-provisioning and by what objects show; `beyond_bytes`:
-    by how much what is available and not reserved exceeds the limit; volumes have to stay below `most_bytes`, what is
-    copied below `written_limit_bytes`."""
+    """A disk that suits, room aside; the figures are those of `DiskRoom`. Volumes have to stay below `most_bytes`."""
 
     node: str
     disk: str
@@ -45,9 +43,9 @@ class SuitableDisk(NamedTuple):
 
 @dataclass(slots=True)
 class Shelf:
-    """The nodes that suit a kind of need, replicas and disks aside; those with the tags; and their disks by name.
-    `ranks`: of the nodes with disks, sorted, as if all of a node's disks took the replica and nothing was taken;
-    `by_free`: the disks, by what is free there then, and their node and place among its disks."""
+    """The `nodes` that suit a kind of need, replicas, tags and disks aside; those whose tags match; and their disks.
+    `ranks`: the nodes with disks by the highest rank that they may have, if nothing is taken there and each disk takes
+    the replica, sorted. `by_free`: free bytes, node and index of each disk, sorted. `stale`: nodes to look at again."""
 
     needs: DiskNeeds
     nodes: dict[str, LonghornNode] = field(default_factory=dict)
@@ -58,7 +56,7 @@ class Shelf:
     stale: set[str] = field(default_factory=set)
 
     def renew(self, world: World, most: int | None = None) -> None:
-        """Look anew at the nodes that are stale, `most` of them. Of many the lists are sorted once."""
+        """Look again at `most` of the stale nodes. For many of them the lists are sorted anew, once."""
         kinds: dict[Hashable, int] = {}
         names = list(islice(self.stale, most))
         are_many = len(names) * _SORTED_AT > len(self.ranks)
@@ -98,13 +96,13 @@ class Shelf:
                 del self.by_free[bisect_left(self.by_free, (disk.free_bytes, name, place))]
 
     def ranked(self, names: Collection[str]) -> Iterator[Rank]:
-        """Of the nodes in `names`, sorted."""
+        """The ranks of the nodes in `names`, sorted."""
         if len(names) * _SORTED_AT < len(self.ranks):
             return iter(sorted(_rank(name, self.disks[name]) for name in names if name in self.disks))
         return (rank for rank in self.ranks if rank[2] in names)
 
     def with_free(self, names: Collection[str], least_bytes: int) -> Iterator[SuitableDisk]:
-        """The disks of the nodes in `names` with so much free, the fullest first."""
+        """Yield the disks of the nodes in `names` with at least so many bytes free, the fullest first."""
         if len(names) * _SORTED_AT < len(self.disks):
             few = (disk for name in names for disk in self.disks.get(name, ()) if disk.free_bytes >= least_bytes)
             yield from sorted(few, key=lambda disk: disk.free_bytes)
@@ -116,7 +114,7 @@ class Shelf:
 
 
 class Shelves:
-    """Shelves of the kinds of need that were asked for lately, each up to date when it is asked for.
+    """The shelves of the kinds of need that were asked for lately.
 
     Threads: none of its own; the allocator's lock guards it.
     """
@@ -128,7 +126,7 @@ class Shelves:
         self._renewed = world.listen_to_rooms()
 
     def renew(self) -> bool:
-        """Look anew at some nodes for one that is not up to date, so that no question has to; whether there was one."""
+        """Look again at some stale nodes of one shelf, so that no question has to; return whether there were any."""
         self._follow()
         stale = next((shelf for shelf in self._shelves.values() if shelf.stale), None)
         if stale is not None:
@@ -136,7 +134,8 @@ class Shelves:
         return stale is not None
 
     def of(self, needs: DiskNeeds) -> Shelf:
-        """Costs: a look at each node that changed since, and at all for a kind that was not asked for lately."""
+        """Return the shelf for those needs, up to date. Costs: a look at each node that changed since the last call,
+        and at all nodes for needs that were not asked for lately."""
         self._follow()
         world = self._world
         shelf = self._shelves.pop(needs, None)
@@ -169,8 +168,8 @@ def _rank(name: str, disks: tuple[SuitableDisk, ...]) -> Rank:
 def _suitable(
     world: World, node: LonghornNode, needs: DiskNeeds, kinds: dict[Hashable, int]
 ) -> tuple[SuitableDisk, ...]:
-    """`kinds`: below how many bytes volumes have to stay on that kind of disk, 0 where none suits, as far as that is
-    known; many are alike."""
+    """The node's disks that suit those needs. `kinds` remembers below how many bytes volumes have to stay on a kind of
+    disk, 0 if it does not suit: most disks are alike."""
     name, room, found = node.name, world.room(node.name), list[SuitableDisk]()
     for one in room.disks if room is not None else ():
         most = kinds.get(one.kind, -1)

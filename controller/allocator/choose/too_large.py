@@ -1,4 +1,4 @@
-"""Whether a pod's volume is larger than any disk that suits it could ever take, so that waiting does not help."""
+"""Whether a pod's volume is larger than any disk that suits it could ever take, so that waiting never helps."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from controller.rules.growth import most_if_empty
 
 
 class TooLarge(NamedTuple):
-    """A volume, and what the largest disk that suits it could take if it were empty."""
+    """A volume, and the bytes that the largest disk that suits it could take if it were empty."""
 
     demand: VolumeDemand
     largest_bytes: int
 
 
 def too_large(world: World, demands: Iterable[VolumeDemand]) -> TooLarge | None:
-    """The first volume without any replica that fits on no disk, were they all empty; None also where that cannot be
-    told, since the figures of a disk are missing or no disk suits it at all."""
+    """Return the first volume without a placed replica that would fit on no disk even if all were empty. None also
+    where that cannot be told: a disk's figures are missing, or no disk suits the volume at all."""
     for demand in demands:
         largest = 0 if demand.placed_nodes or not (demand.is_local or demand.is_roaming) else _largest(world, demand)
         if 0 < largest < demand.size_bytes:
@@ -29,6 +29,7 @@ def too_large(world: World, demands: Iterable[VolumeDemand]) -> TooLarge | None:
 
 
 def _largest(world: World, demand: VolumeDemand) -> int:
+    """The most bytes that a disk for the volume could take if it were empty; 0 if that is not known."""
     largest, needs, space = 0, demand.needs, world.settings.space
     for node in world.nodes.values():
         if not check_node_tags(node.tags, needs, space):

@@ -1,4 +1,4 @@
-"""What is said of one node: the verdict, why, and the places that a yes names."""
+"""The verdict on one node: whether the pod's volumes fit there, why not, and at which places."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NO_PLACE: Final[Mapping[str, Place]] = {}
 
 
 class Verdict(Enum):
-    """SURE: the pod's volumes fit beside all that is taken; CONTENDED: they would, were nothing taken; FULL: not even
-    then; UNSUITABLE: a rule other than room."""
+    """SURE: the pod's volumes fit beside all that is taken. CONTENDED: they would fit if nothing were taken. FULL: not
+    even then. UNSUITABLE: a rule other than room refuses them."""
 
     SURE = auto()
     CONTENDED = auto()
@@ -25,7 +25,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`is_bounded`: a search stopped at its limit. `places`: of a sure node, by the volumes that need room there."""
+    """A verdict with its reason. `is_bounded`: the search stopped at its limit. `places`: by volume, on a sure node."""
 
     verdict: Verdict
     reason: Reason | None = None

@@ -1,4 +1,4 @@
-"""What is asked of `Chooser`, and what Longhorn's rules look at to answer it."""
+"""The questions that `Chooser` answers, and the facts that Longhorn's rules need for that."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from controller.rules.locality import bound_to
 
 
 class Taken(Protocol):
-    """What is spoken for beside what objects show, as one question sees it: places of other volumes, and of the wanted
-    volume's other copies."""
+    """What is promised beside what objects show, as one question sees it: to other volumes, and to other copies of the
+    wanted one."""
 
     def taken_bytes(self, node: str, disk_uuid: str) -> int: ...
 
 
 class NothingTaken:
-    """Only what objects show takes room."""
+    """Nothing is promised to anybody."""
 
     def taken_bytes(self, node: str, disk_uuid: str) -> int:
         del node, disk_uuid
@@ -32,7 +32,7 @@ class NothingTaken:
 
 
 class Plus:
-    """What is `taken`, and these places beside it."""
+    """What is `taken`, and these places as well."""
 
     def __init__(self, taken: Taken, places: Iterable[Place]) -> None:
         self._taken = taken
@@ -47,8 +47,8 @@ class Plus:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A disk for `replica`, which has none, and may not exist yet. `volume.node_id` says where the volume runs, or will
-    run. `planned`: where its other copies will lie that no object shows yet. `only`: the nodes that may be chosen;
+    """A disk is wanted for `replica`, which has none and may not exist yet. `volume.node_id`: where the volume runs or
+    will run. `planned`: places of its other copies that no object shows yet. `only`: the nodes that may be chosen;
     None: all."""
 
     volume: Volume
@@ -58,7 +58,7 @@ class Wanted:
 
 
 def replica_to_come(volume: Volume, hard_node_affinity: str = "") -> Replica:
-    """A further replica of the volume; no object has its name."""
+    """Return a further replica of the volume, under a name that no object has."""
     return Replica(
         name=f"{volume.name}-new-",
         volume=volume.name,
@@ -71,7 +71,7 @@ def replica_to_come(volume: Volume, hard_node_affinity: str = "") -> Replica:
 
 
 def view_of(world: World, wanted: Wanted, now_utc: datetime | None, engines: Engines = NO_ENGINES) -> PlacementView:
-    """The facts of the volume, where planned copies are replicas with a place."""
+    """Return what Longhorn's rules look at for that question, with planned copies as placed replicas."""
     volume, asked = wanted.volume, wanted.replica
     if bound_to(volume):
         asked = replace(asked, hard_node_affinity=bound_to(volume))  # as Longhorn has it when it places it
@@ -98,17 +98,18 @@ def view_of(world: World, wanted: Wanted, now_utc: datetime | None, engines: Eng
 
 
 def asked_of(view: PlacementView, wanted: Wanted) -> Replica:
-    """The wanted replica, as the view has it."""
+    """Return the wanted replica as the view has it."""
     return next(one for one in view.replicas if one.name == wanted.replica.name)
 
 
 def copy_bytes(world: World, volume: Volume, planned: Iterable[Place], disk_uuid: str) -> int:
-    """What a further copy takes on that disk, with its backing image where that comes along."""
+    """Return the bytes that a further copy takes on that disk, with its backing image if that comes along."""
     return volume.size_bytes + image_bytes(world, world.backing_image(volume.backing_image), planned, disk_uuid)
 
 
 def image_bytes(world: World, image: BackingImage | None, planned: Iterable[Place], disk_uuid: str) -> int:
-    """Of the volume's backing image, where it would come to that disk with the replica, and with none `planned`."""
+    """Return the bytes of the image that come to that disk with a replica: 0 if it is there, or comes with a copy that
+    is `planned` there."""
     if image is None or any(place.disk_uuid == disk_uuid for place in planned):
         return 0
     return image.real_size_bytes if world.lacks_image(image, disk_uuid) else 0

@@ -1,7 +1,7 @@
-"""Which pods were given a yes that is not chosen yet, and how far choices have come in.
+"""Which pods were answered yes and have no chosen node yet, and when such an answer may end by time.
 
-A yes is a hold in the table. Here stands what tells when it may end by time: choices follow answers with a lag that
-nobody knows, so that ours should have come once those of pods answered later have.
+The answer itself is a hold in the table. kube-scheduler's choice shows some time after the answer, nobody knows how
+long; but once choices show of pods that were answered later, that of this pod should have shown as well.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-LAG_SECONDS: Final = 1.0  # a choice of a pod answered this much later proves that ours should have come
-YOUNG_SECONDS: Final = 1.0
-QUIET_SECONDS: Final = 2.0  # no choice of anybody for so long: nothing is under way
-UNCHOSEN_SECONDS: Final = 60.0  # that answers are remembered which nobody acted on
-MOST_UNCHOSEN: Final = 3  # of a namespace in that time, until its pods are offered one node each
+LAG_SECONDS: Final = 1.0  # once a pod that was answered so much later has its choice, this one's should have shown
+YOUNG_SECONDS: Final = 1.0  # after an answer, in which its choice is likely to show
+QUIET_SECONDS: Final = 2.0  # without any pod's choice, after which none is under way
+UNCHOSEN_SECONDS: Final = 60.0  # for which an answer without a choice is remembered
+MOST_UNCHOSEN: Final = 3  # such answers of a namespace in that time, from which on its pods are offered one node each
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A yes at that time, in monotonic seconds. `first_at`: the first one, where answers add up. `serial`: the call
-    that made the hold. `is_ours` False: the leader before gave it."""
+    """An answer given `at` that time, in monotonic seconds. `first_at`: when the first one was given, where answers add
+    up. `serial`: the call that made the hold. `is_ours` False: the leader before gave the answer."""
 
     namespace: str
     at: float
@@ -30,7 +30,7 @@ class Answered:
 
 
 class Answers:
-    """By the pods' uids. Threads: none of its own; the allocator's lock guards it."""
+    """The answers without a choice, by the pods' UIDs. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(self) -> None:
         self._answers: dict[str, Answered] = {}
@@ -39,7 +39,7 @@ class Answers:
         self._last_choice = float("-inf")
 
     def __len__(self) -> int:
-        """Pods whose choice has not been seen."""
+        """Return the number of pods whose choice has not been seen."""
         return len(self._answers)
 
     def __contains__(self, pod_uid: object) -> bool:
@@ -51,22 +51,22 @@ class Answers:
         self._front = self._last_choice = float("-inf")
 
     def answered(self, pod_uid: str, namespace: str, now: float, serial: int, *, adds_up: bool = False) -> None:
-        """`adds_up`: a choice that is seen may be due to any answer since the first."""
+        """Note that the pod was answered yes. `adds_up`: its choice may follow from any answer since the first."""
         old = self._answers.get(pod_uid)
         first = old.first_at if adds_up and old is not None else now
         self._answers[pod_uid] = Answered(namespace, now, first, serial=serial)
 
     def inherited(self, pod_uid: str, namespace: str, now: float) -> None:
-        """The leader before gave it. Its durations are not ours to tell."""
+        """Note an answer of the leader before, whose duration this one cannot tell."""
         self._answers[pod_uid] = Answered(namespace, now, now, is_ours=False)
 
     def is_of_call(self, pod_uid: str, serial: int) -> bool:
-        """Whether that call made what the pod holds, so that it may take it back."""
+        """Whether that call made the pod's hold, and so may take it back."""
         found = self._answers.get(pod_uid)
         return found is not None and found.is_ours and found.serial == serial
 
     def chosen(self, pod_uid: str, now: float) -> float | None:
-        """A choice was seen: the seconds since the answer, or None when there was none of ours."""
+        """Note that the pod's choice was seen; return the seconds since the answer, or None if it was none of ours."""
         found = self._answers.pop(pod_uid, None)
         if found is None:
             return None
@@ -77,7 +77,7 @@ class Answers:
         return now - found.first_at
 
     def ended(self, pod_uid: str, now: float) -> float | None:
-        """Nothing came of it: the seconds since the answer, or None when there was none of ours."""
+        """Note that the answer ends without a choice; return the seconds since, or None if it was none of ours."""
         found = self._answers.pop(pod_uid, None)
         if found is None or not found.is_ours:
             return None
@@ -86,20 +86,21 @@ class Answers:
         return now - found.at
 
     def is_young(self, now: float) -> bool:
-        """Whether a yes was given just now, whose choice may show soon and free room."""
+        """Whether an answer was given just now: its choice may show in a moment, and free room on other nodes."""
         return any(now - one.at < YOUNG_SECONDS for one in self._answers.values())
 
     def come_to_nothing(self, namespace: str, now: float) -> bool:
-        """Whether the last answers to pods of that namespace led to no choice, not long ago."""
+        """Whether the last `MOST_UNCHOSEN` answers to pods of that namespace ended without a choice, not long ago."""
         ends = self._unchosen.get(namespace)
         return ends is not None and len(ends) == MOST_UNCHOSEN and now - ends[0] < UNCHOSEN_SECONDS
 
     def due(self, now: float, timeout: float, cap: float) -> list[tuple[str, bool]]:
-        """Pods whose holds may end by time, and whether the cap says so."""
+        """Return the pods whose holds may end by time, each with whether it has reached the `cap`, in seconds."""
         answers = self._answers.items()
         return [(uid, now - one.at >= cap) for uid, one in answers if self._is_due(one, now, timeout, cap)]
 
     def is_due(self, pod_uid: str, now: float, timeout: float, cap: float) -> bool:
+        """Whether that pod's hold may end by time."""
         found = self._answers.get(pod_uid)
         return found is not None and self._is_due(found, now, timeout, cap)
 

@@ -1,4 +1,4 @@
-"""What others have, as one question sees it."""
+"""The bytes that are taken on each disk, as one question sees them: without its own, and by who asks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controller.allocator.plans.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """Who asks, as far as holds that do not keep out everybody go. `serial` orders approvals of preemption;
+    """The pod that asks, for holds that keep out some pods alone. `serial` orders approvals of preemption;
     `is_planning`: the wake-up plans several pods together."""
 
     pod_uid: str
@@ -21,8 +21,8 @@ class Newcomer:
     serial: float = math.inf
     is_planning: bool = False
 
-    def meets(self, hold: Hold, *, is_local: bool) -> bool:
-        """Whether that hold limits this newcomer."""
+    def yields_to(self, hold: Hold, *, is_local: bool) -> bool:
+        """Whether the bytes of that hold are taken for this pod. `is_local`: it has volumes that need a node's room."""
         against = hold.against
         if against is None:
             return True
@@ -36,9 +36,9 @@ class Newcomer:
 
 
 class Beside:
-    """What plans and holds take but for the volumes `own`, with what stands in this newcomer's way alone.
+    """What plans and holds take, without the volumes `own`, and with the holds that keep out this newcomer.
 
-    `leaving`: by disk UUID, bytes that go soon, as far as room is kept there: it is kept on those first.
+    `leaving`: bytes by disk UUID that will be free soon: kept room is made of those first.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Beside:
         leaving: Callable[[str], int] = lambda _disk: 0,
         keeps_room: bool = True,
     ) -> None:
-        """`newcomer` None: nobody in particular asks, and what does not keep out everybody keeps out nobody.
-        `keeps_room` False: room that is kept for pods that have waited for long counts as free."""
+        """`newcomer` None: only holds that keep out everybody count. `keeps_room` False: room that is kept for pods
+        that have waited for long counts as free."""
         self._table = table
         self._own = tuple(own)
         self._more = Counter[tuple[str, str]]()
-        met = [one for one in table.limited() if newcomer is not None and newcomer.meets(one, is_local=is_local)]
+        met = [one for one in table.limited() if newcomer is not None and newcomer.yields_to(one, is_local=is_local)]
         kept = [one for one in met if one.source is Source.KEPT_ROOM]
         self.keeps_room = keeps_room and bool(kept)
         others = self._rooms(one for one in met if one.source is not Source.KEPT_ROOM)
@@ -67,7 +67,7 @@ class Beside:
             self._more[disk] += max(0, size - leaving(disk[1]))
 
     def _rooms(self, holds: Iterable[Hold]) -> Mapping[tuple[str, str], Mapping[str, int]]:
-        """Bytes by disk and volume that these take beside the table; each volume once, however many hold it."""
+        """The bytes by disk and volume that these holds take beside the table's; each volume once."""
         found: dict[tuple[str, str], dict[str, int]] = {}
         for hold in holds:
             for volume, place in hold.places():

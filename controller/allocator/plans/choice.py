@@ -1,10 +1,9 @@
-"""Has the cluster chosen a node for this pod? One pure function, asked on every event, on every filter call and by a
-new leader.
+"""Which node kube-scheduler has chosen for a pod, by what the objects show: one pure function for every event, for
+every filter call and for a new leader.
 
-Signals of kube-scheduler, the surest first: `spec.nodeName`; the annotation `volume.kubernetes.io/selected-node` of a
-claim; `status.nominatedNodeName`. The annotation stays on claims for ever, and anybody who may edit the claim can write
-it; so the last two count only for a pod that we have answered, where they name a node that was offered, and say
-something else than they did before the answer.
+It reads `spec.nodeName`; else the annotation `volume.kubernetes.io/selected-node` of the pod's claims; else
+`status.nominatedNodeName`. The annotation stays on a claim for ever, and whoever may edit the claim can write it. So
+the last two count only for a pod that was answered yes, if they name an offered node and changed since the answer.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ def choice_of(
     *,
     is_used_by_others: Callable[[Claim], bool] = lambda _claim: False,
 ) -> str:
-    """The node that is chosen for `pod` now; "" for none. `claims` are the pod's own; of one that another pod was
-    answered about the annotation may speak of that pod, and says nothing.
+    """Return the node that is chosen for `pod` now, or "". `claims` are the pod's own. The annotation of a claim that
+    is used by others, too, does not count: it may be meant for another pod.
 
-    An annotation of a bound claim speaks only for a pod that is older than the volume, in whole seconds, as timestamps
-    have them, since that pod must have caused it; until its volume is seen, what was chosen before stands. If claims
-    name several nodes, unbound ones decide, else the volume that was made last.
+    The annotation of a bound claim counts only if the pod is older than the volume, by timestamps in whole seconds:
+    only then did this pod cause it. While that PV is not seen, the former choice stands. If claims name several nodes,
+    unbound claims decide, else the volume that was made last.
     """
     if pod.node_name:
         return pod.node_name
@@ -54,7 +53,7 @@ def choice_of(
 
 
 def said_before(pod: Pod, claims: Iterable[Claim]) -> frozenset[tuple[str, str]]:
-    """What an answer that is given now is later than."""
+    """Return the nodes that claims (by UID) and the nomination ("") name already: no news after an answer given now."""
     said = {(claim.uid, claim.selected_node) for claim in claims if claim.selected_node}
     return frozenset(said | ({("", pod.nominated_node)} if pod.nominated_node else set()))
 

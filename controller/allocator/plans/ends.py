@@ -1,7 +1,7 @@
-"""What time ends.
+"""Which holds, plans and growths end by time.
 
-A hold ends when its pod was answered long ago and choices of pods answered later have been seen; a plan, when its pods
-were not bound for long. Whoever asks looks at the API server once more before. What is kept for a pod carries its end.
+A pod's hold ends when its answer is old and choices of pods that were answered later have shown; a plan, when its pods
+have not been bound for long. The caller reads the API server once more before. Other holds carry the time of their end.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from controller.model.workload import Claim, Pod
 from controller.rules.demand import Missing
 from controller.settings import LiveSettings
 
-GROWTH: Final = "growth:"  # the claimant of what grows
-PLAN: Final = "plan:"  # the same of a plan
-BIND_SECONDS: Final = 600.0  # that kube-scheduler waits for a volume to be provisioned, before it asks again
-MOST_DUE: Final = 100  # that are told at a time
-MOST_GROWTHS_DUE: Final = 10  # among them: strangers may have many read
+GROWTH: Final = "growth:"  # the claimant of a `Due` about a growth
+PLAN: Final = "plan:"  # the claimant of a `Due` about a plan
+BIND_SECONDS: Final = 600.0  # for which kube-scheduler waits for a volume to be provisioned, before it asks again
+MOST_DUE: Final = 100  # entries that are returned at a time
+MOST_GROWTHS_DUE: Final = 10  # growths among them: anybody may have many of those read
 
 
 class Ends:
-    """Threads: none of its own; the allocator's lock guards it."""
+    """Finds what ends by time. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(self, world: World, table: Table, growths: Growths, answers: Answers, journal: Journal) -> None:
         self._world, self._table, self._growths = world, table, growths
         self._answers, self._journal = answers, journal
 
     def sweep(self, now: float) -> bool:
-        """End what needs no further look; whether there was anything."""
+        """End the holds that carry their end and have reached it; return whether there were any."""
         over = [hold for hold in self._table.limited() if hold.until is not None and hold.until <= now]
         for hold in over:
             self._table.end_hold(hold.pod, hold.source)
@@ -46,13 +46,13 @@ class Ends:
         return bool(over)
 
     def due(self, now: float, now_utc: datetime, live: LiveSettings, later: Collection[str] = ()) -> tuple[Due, ...]:
-        """What has reached its end by time, unless a last look at the API server shows more: `MOST_DUE` at a time,
-        those of the claimants and volumes named in `later` last."""
+        """Return what has reached its end by time, unless a last read of the API server shows otherwise: `MOST_DUE` at
+        most; those of the claimants and volumes in `later` come last."""
         growths = islice(self._due_growths(now, later), MOST_GROWTHS_DUE)
         return tuple(islice(chain(growths, self._due_holds(now, live, later), self._due_plans(now_utc)), MOST_DUE))
 
     def _due_holds(self, now: float, live: LiveSettings, later: Collection[str]) -> Iterator[Due]:
-        """Pods that were answered and not chosen."""
+        """The pods that were answered and have no chosen node."""
         over = self._answers.due(now, live.pod_scheduling_timeout_seconds, live.hold_cap_seconds)
         for uid, is_capped in sorted(over, key=lambda entry: entry[0] in later) if later else over:
             yield Due(uid, "", self._reads(uid, now), is_capped)
@@ -68,11 +68,11 @@ class Ends:
         return self._world.claims_of(pod) if pod is not None else []
 
     def unseen(self, pod_uid: str, now: float) -> list[Missing]:
-        """What the pod's claims name and our stores lack, unless a live read just said that it is not there."""
+        """Return what the pod's claims name and the stores lack, unless a live read just found that it is gone."""
         return list(missing_for(self._claims(pod_uid), self._world, now))
 
     def _due_plans(self, now_utc: datetime) -> Iterator[Due]:
-        """Plans of pods that nothing has bound for long."""
+        """The plans whose pods have not been bound for long."""
         for plan in self._table.plans():
             if self.is_unbound(plan, now_utc):
                 pods = [self._world.pods[uid] for uid in plan.pods if uid in self._world.pods]
@@ -81,7 +81,7 @@ class Ends:
                 yield Due(PLAN, plan.volume, tuple(reads), False)
 
     def is_unbound(self, plan: Plan, now_utc: datetime) -> bool:
-        """Whether all of its pods should have been bound by now, and none is."""
+        """Whether none of the plan's pods is bound, though they should have been by now."""
         answers = (hold for uid in plan.pods if (hold := self._table.hold(uid)) is not None)
         since = max((plan.since_utc, *(hold.since_utc for hold in answers)))
         if (now_utc - since).total_seconds() < BIND_SECONDS:
@@ -90,12 +90,12 @@ class Ends:
         return bool(pods) and all(pod.is_pending for pod in pods)
 
     def is_due(self, pod_uid: str, now: float, live: LiveSettings) -> bool:
-        """Whether the pod's hold may end now. Nothing happens to one that is not due."""
+        """Whether the pod's hold may end now."""
         limits = live.pod_scheduling_timeout_seconds, live.hold_cap_seconds
         return self._answers.is_due(pod_uid, now, *limits) and not self.unseen(pod_uid, now)
 
     def _due_growths(self, now: float, later: Collection[str]) -> Iterator[Due]:
-        """Expansions that the cluster has not asked for since they were admitted."""
+        """The growths that were admitted and do not show in the cluster."""
         growths = self._growths.held()
         for growth in sorted(growths, key=lambda one: one.volume in later) if later else growths:
             if growth.until is not None and now >= growth.until:

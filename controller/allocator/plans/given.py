@@ -1,9 +1,9 @@
-"""Places that are given by name, to a replica or to a copy of a backing image, until Longhorn's object shows a place.
+"""Places that were given by name to a replica or a copy of a backing image, and that Longhorn does not show yet.
 
-They are as the leader's own writes that are not seen yet: the world shows the copy where it will lie, so whoever asks
-what a disk holds, or where a volume lies, need not know of them. Only that somebody else writes the object, at any
-later time. What was given stands as long as the replica waits for a disk, or the image exists and does not show that
-copy: who asks again is told the same. The record of allocations is made of them, and a new leader reads them there.
+They resemble the leader's own writes: the world shows the copy where it will lie, so that nobody who asks what a disk
+holds, or where a volume lies, need know of them. But somebody else writes the object, at any later time. A given place
+stands as long as the replica waits for a disk, or the image exists without that copy; whoever asks again is told the
+same. The record of allocations consists of them, and a new leader reads them there.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from controller.allocator.world.world import World
 from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import BackingImage, LonghornNode, Replica
 
-WRITTEN_SECONDS: Final = 30.0  # within which a caller writes the place that he was told
+WRITTEN_SECONDS: Final = 30.0  # within which a caller writes the place that it was told
 
 
 @dataclass(slots=True)
 class OwnWrite:
-    """A place that is decided and not known to be stored. `shown` is the Replica as the watch has it. `holds`: the
-    answers that held a place for its volume."""
+    """A place that the leader decided on and that is not known to be stored. `shown`: the Replica as the watch has it.
+    `holds`: the answers that held a place for its volume."""
 
     write: PlaceWrite
     shown: Replica
@@ -41,8 +41,8 @@ class OwnWrite:
 
 @dataclass(slots=True)
 class GivenPlace:
-    """`holds`: the answers that held a place for the replica's volume. `is_told`: a caller was told of it.
-    `is_leaving`: it is freed, and counts until the record shows that."""
+    """A place that was given by name. `holds`: the answers that held a place for the replica's volume. `is_told`: a
+    caller knows it. `is_leaving`: it was freed, and counts until the record shows that."""
 
     allocation: Allocation
     holds: Sequence[Hold] = ()
@@ -51,7 +51,7 @@ class GivenPlace:
 
 
 class Given:
-    """All of them. Threads: none of its own; the allocator's lock guards it."""
+    """All places that were given by name. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(self, world: World, table: Table) -> None:
         self._world, self._table = world, table
@@ -66,7 +66,7 @@ class Given:
     # Look-ups
 
     def all(self) -> list[GivenPlace]:
-        """Every one. Costs: a look at each."""
+        """Return all given places. Costs: a look at each."""
         return [*self._replicas.values(), *(one for members in self._copies.values() for one in members.values())]
 
     def replica(self, name: str) -> Allocation | None:
@@ -74,11 +74,11 @@ class Given:
         return given.allocation if given is not None else None
 
     def copies(self, image: str) -> list[Allocation]:
-        """Of that image, also those that are leaving."""
+        """Return the given copies of that image, also those that are leaving."""
         return [given.allocation for given in self._copies.get(image, {}).values()]
 
     def at(self, one: Allocation) -> GivenPlace | None:
-        """What is given of that name on that disk."""
+        """Return what is given under that name on that disk."""
         if one.purpose is Purpose.BACKING_IMAGE:
             return self._copies.get(one.name, {}).get(one.disk_uuid)
         given = self._replicas.get(one.name)
@@ -99,7 +99,7 @@ class Given:
         return is_there and not self.is_leaving(one)
 
     def volume_of(self, one: Allocation) -> str:
-        """The volume whose copy it is; "" for an image's."""
+        """Return the volume whose copy that is; "" for a copy of an image."""
         replica = self._world.replicas.get(one.name) if one.purpose is Purpose.REPLICA else None
         return replica.volume if replica is not None else ""
 
@@ -108,17 +108,17 @@ class Given:
         return one.node in self._world.nodes_of_disk(one.disk_uuid)
 
     def shown_replica(self, name: str) -> Replica | None:
-        """As Longhorn shows it."""
+        """Return the Replica as Longhorn shows it."""
         return self._shown.get(name) or self._world.replicas.get(name)
 
     def shown_image(self, name: str) -> BackingImage | None:
-        """As Longhorn shows it."""
+        """Return the BackingImage as Longhorn shows it."""
         return self._images.get(name) or self._world.backing_image(name)
 
     # What the watch shows
 
     def show_replica(self, name: str, facts: Replica | None) -> Replica | None:
-        """The Replica as the world is to have it, after an event."""
+        """Take an event of a Replica; return the Replica as the world is to show it."""
         given, shown = self._replicas.get(name), self._shown.get(name)
         if given is None or shown is None:
             return facts
@@ -131,7 +131,7 @@ class Given:
         return replace(facts, node=one.node, disk_uuid=one.disk_uuid, size_bytes=size)
 
     def show_image(self, name: str, facts: BackingImage | None) -> BackingImage | None:
-        """The same of a BackingImage."""
+        """Take an event of a BackingImage; return the image as the world is to show it."""
         is_sized = facts is not None and facts.real_size_bytes > 0
         shown = facts.disk_uuids if facts is not None and is_sized else frozenset[str]()  # they count by themselves
         members = self._copies.pop(name, {})
@@ -146,7 +146,7 @@ class Given:
     # Changes
 
     def move(self, old: LonghornNode | None, new: LonghornNode | None) -> set[str]:
-        """Disks came to that node, or left it: what is given on them goes along. Returns the claims that this
+        """Move what is given on disks that came to a node, or left it, along with them; return the claims that this
         touches."""
         places, touched = self.all(), set[str]()
         if not places:
@@ -161,8 +161,8 @@ class Given:
         return touched
 
     def give(self, one: Allocation, *, is_told: bool = False) -> None:
-        """It counts from now on, in place of what the replica had, or the copy on that disk. Told is what was told
-        before."""
+        """Let that place count from now on, instead of what the replica, or the copy on that disk, had. It is told if
+        it was told before."""
         former, replica = self.at(one), self.shown_replica(one.name) if one.purpose is Purpose.REPLICA else None
         holds = former.holds if former is not None else self._table.holding(replica.volume) if replica else ()
         self._put(GivenPlace(one, holds, is_told or (former is not None and former.is_told)))
@@ -179,7 +179,7 @@ class Given:
         return self._world.put_replica(one.name, self.show_replica(one.name, shown))
 
     def take_back(self, one: Allocation) -> None:
-        """It counts no more. Idempotent."""
+        """Let that place count no more; its volume's places are held again where pods still wait. Idempotent."""
         given = self.at(one)
         if given is None:
             return
@@ -194,28 +194,29 @@ class Given:
             self._world.put_backing_image(one.name, self.show_image(one.name, image))
 
     def leave(self, one: Allocation) -> None:
-        """It is freed. Its bytes are free once the record does not have it any more, or the next leader would find it
-        beside what others were given there."""
+        """Free that place. Its bytes are free once the record lacks it: else the next leader would find it there beside
+        what others were given."""
         given = self.at(one)
         if given is not None:
             given.is_leaving = True
 
     def switch(self, now: float, *, is_authority: bool) -> None:
-        """Whether they ask from now on. If not, what they were told stands for a while: they write it yet."""
+        """Note whether places are asked for from now on. If not, what was told stands a while: it may still come."""
         if is_authority is not self.is_authority:
             self.is_authority, self.switches = is_authority, self.switches + 1
             self._until = math.inf if is_authority else now + WRITTEN_SECONDS
 
     def over(self, now: float) -> list[Allocation]:
+        """Return the places that end because nobody has asked for places for so long."""
         return [given.allocation for given in self.all()] if self._until <= now else []
 
     def clear(self) -> None:
-        """All of them end."""
+        """Take all places back."""
         for given in self.all():
             self.take_back(given.allocation)
 
     def left(self, node: str, there: Iterable[Allocation]) -> list[Allocation]:
-        """What is leaving that node and not `there` on its record any more."""
+        """Return what is leaving that node and is not `there` on its record any more."""
         leaving = [given.allocation for given in self.all() if given.is_leaving]
         keys = {one.key for one in there} if leaving else set()
         return [one for one in leaving if one.node == node and one.key not in keys]

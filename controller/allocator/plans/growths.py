@@ -1,13 +1,13 @@
-"""Growth of volumes on the disks that hold them: what was admitted, and what the cluster asks for; on all or on none.
+"""Volumes that grow, and the bytes that they will take on the disks that hold them: on all of these, or on none.
 
-HELD: an expansion was admitted, and the cluster does not ask for that size yet. ASKED: the cluster asks for it (the
-claim's request is beyond the volume, or the volume beyond its replicas), so Longhorn takes it when it can. The second
-is worked out of the facts whenever they change, so that a follower and a new leader know it as well.
+A growth is *held* when an expansion was admitted and the cluster does not ask for that size yet. It is *asked for* when
+the claim's request exceeds the volume, or the volume exceeds its replicas: then Longhorn grows it as soon as it can.
+The latter follows from the facts whenever they change, so that a follower and a new leader know it as well.
 
-Nothing in a review proves who sent it. What is asked for in earnest is stored, nearly always in a moment. So a hold
-has one end, counted from its first review; who asks again changes nothing. After a hold that ended in vain the volume
-is judged as ever, and for a while nothing is held for it: a forged review takes room once, and never keeps an owner
-from growing.
+Nothing in an admission review proves who sent it. An expansion that is meant is stored, nearly always in a moment. So a
+hold has one end, counted from its first review, which further reviews do not move. After a hold that ended in vain the
+volume is judged as ever, and for a while nothing is held for it: a forged review takes room once, and never keeps an
+owner from growing.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from controller.model.longhorn import Volume
 from controller.rules.expandable import GrowthCase, Lasting, check_expandable
 from controller.rules.growth import most_if_empty
 
-STORE_SECONDS: Final = 5.0  # within which nearly every growth that was admitted is stored; then comes a first look
+STORE_SECONDS: Final = 5.0  # within which nearly every admitted growth is stored; then the API server is read
 HOLD_SECONDS: Final = 60.0  # from the first review; longer than the API server's own deadline for a request
-MOST_HELD_SECONDS: Final = 300.0  # after which it ends although the API server cannot be asked
-UNSTORED_SECONDS: Final = 600.0  # that an expansion is remembered that was admitted and never stored
+MOST_HELD_SECONDS: Final = 300.0  # after which a hold ends although the API server cannot be read
+UNSTORED_SECONDS: Final = 600.0  # for which an expansion that was admitted and never stored is remembered
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A volume that is to have `size_bytes`, and the bytes by which its copies grow: node, disk UUID, bytes.
+    """A volume that is to have `size_bytes`. `on_disks`: node, disk UUID and bytes by which each copy grows.
 
-    `is_held`: the cluster does not ask for it yet; a live read is due at `until`. `was_admitted`: by this leader.
-    `is_certain`: whoever asked is known.
+    `is_held`: the cluster does not ask for that size yet; a live read is due at `until`. `was_admitted`: by this
+    leader. `is_certain`: it is known who asked.
     """
 
     volume: str
@@ -48,9 +48,9 @@ class Growth:
 
 
 class Growths:
-    """All growth, a volume once. Threads: none of its own; the allocator's lock guards it."""
+    """All growths, one for each volume. Threads: none of its own; the allocator's lock guards it."""
 
-    world: World  # whose volumes grow; it asks this book as well, so it is set once both are made
+    world: World  # whose volumes grow; it asks this class as well, so it is set once both are made
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -59,7 +59,7 @@ class Growths:
         self._unstored: dict[str, tuple[int, float]] = {}  # volume -> size, until when it is remembered; in that order
 
     def copy(self) -> Growths:
-        """For questions on a copy of the world, which is to be set."""
+        """Return a copy for questions on a copy of the world, which the caller sets."""
         other = Growths(Journal())
         other._growths = self._growths.copy()
         other._on_disk = {uuid: members.copy() for uuid, members in self._on_disk.items()}
@@ -68,7 +68,7 @@ class Growths:
     # As the world asks
 
     def target_of(self, volume: str) -> int:
-        """The size that the volume is to have; 0 if it does not grow."""
+        """Return the size that the volume is to have; 0 if it does not grow."""
         growth = self._growths.get(volume)
         return 0 if growth is None else growth.size_bytes
 
@@ -81,26 +81,26 @@ class Growths:
         return list(self._growths.values())
 
     def held(self) -> list[Growth]:
-        """What was admitted and the cluster does not ask for yet."""
+        """Return the growths that were admitted and that the cluster does not ask for yet."""
         return [growth for growth in self._growths.values() if growth.is_held]
 
     def get(self, name: str) -> Growth | None:
         return self._growths.get(name)
 
     def granted(self, name: str) -> int:
-        """The size that the volume may grow to at any moment; 0 for a volume that is not there."""
+        """Return the size to which the volume may grow at any moment; 0 for an unknown volume."""
         volume = self.world.volumes.get(name)
         return 0 if volume is None else max(volume.size_bytes, self.target_of(name))
 
     def growing_by(self, disk_uuid: str) -> Iterable[tuple[str, int]]:
-        """Volumes whose copies on that disk grow, and by how many bytes."""
+        """Return the volumes whose copies on that disk grow, each with the bytes more."""
         return self._on_disk.get(disk_uuid, {}).items()
 
     # Reviews
 
     def hold(self, name: str, size_bytes: int, now: float, *, is_certain: bool = False) -> bool:
-        """An expansion to that size was admitted. Whether anything is granted that was not. `is_certain`: whoever asks
-        is known, so its time begins anew, and nothing that came to nothing before counts."""
+        """Hold an expansion to that size, which was admitted; return whether more is granted than before. `is_certain`:
+        it is known who asks, so that its time begins anew, whatever was never stored before."""
         held = self._held(name)
         if is_certain and held is not None and size_bytes <= held.size_bytes:
             self._growths[name] = replace(held, since=now, until=now + STORE_SECONDS)
@@ -114,7 +114,8 @@ class Growths:
         return self._put(Growth(name, size_bytes, self._more(volume, size_bytes), True, since, until, True, is_certain))
 
     def look(self, name: str, now: float) -> bool:
-        """A live read showed that what is held has reached an end of its time and is not stored. Whether it ended."""
+        """Note that a live read after `until` did not show the held growth; return whether its time is over for
+        good."""
         held = self._held(name)
         if held is None or held.until is None or now < held.until:
             return False
@@ -128,21 +129,21 @@ class Growths:
         return growth if growth is not None and growth.is_held else None
 
     def _is_unstored(self, name: str, now: float) -> bool:
-        """Whether the last expansion of that volume, not long ago, was held and never stored."""
+        """Whether an expansion of that volume was held not long ago and never stored."""
         while self._unstored and self._unstored[first := next(iter(self._unstored))][1] <= now:
             del self._unstored[first]
         return name in self._unstored
 
     def _note_stored(self, name: str, size_bytes: int) -> None:
-        """The cluster asks for that size, so the expansion was meant."""
+        """Forget an expansion that was never stored, once the cluster asks for its size: it was meant."""
         if self._unstored.get(name, (math.inf, 0.0))[0] <= size_bytes:
             del self._unstored[name]
 
     # Facts
 
     def settle(self, name: str, now: float, *, ends_hold: bool = False) -> bool:
-        """Bring the volume's growth in line with the facts; whether its size as it was granted changed. `ends_hold`:
-        what was admitted and never shown ends."""
+        """Bring the volume's growth in line with the facts; return whether the granted size changed. `ends_hold`: end
+        what was admitted and does not show."""
         volume, old = self.world.volumes.get(name), self.get(name)
         if volume is None:
             return self._drop(name)
@@ -163,7 +164,7 @@ class Growths:
         return self._drop(name)
 
     def clear(self) -> bool:
-        """End all, as if nothing had been admitted. Whether anything was held that the cluster does not ask for."""
+        """End all growths; return whether any was held that the cluster does not ask for."""
         is_unseen = bool(self.held())
         for name in list(self._growths):
             self._drop(name)
@@ -171,10 +172,9 @@ class Growths:
         return is_unseen
 
     def _can_be(self, volume: Volume, size_bytes: int, old: Growth | None) -> bool:
-        """Whether every disk that holds the volume could take that size, which the cluster asks for: if it was admitted
-        by us, were the disk otherwise empty; else by the figures that Longhorn goes by. Longhorn does not grow it while
-        it cannot, so that such a growth takes no room from anybody; nor does one of a volume that never grows. What its
-        state forbids for now is waited for. Who asks for it is told."""
+        """Whether every disk that holds the volume could take that size, for which the cluster asks: if the leader
+        admitted it, were the disk otherwise empty; else by its figures of now. While one cannot, Longhorn does not grow
+        the volume, so that its growth takes no room; nor does that of a volume that never grows. The owner is told."""
         if size_bytes > volume.size_bytes and self._is_barred(volume, size_bytes):
             return False
         was_admitted = _was_admitted(old, size_bytes)
@@ -198,7 +198,7 @@ class Growths:
         return True
 
     def _is_barred(self, volume: Volume, size_bytes: int) -> bool:
-        """Whether Longhorn never gives it that size, for another reason than room."""
+        """Whether Longhorn never gives the volume that size, for another reason than room."""
         replicas = tuple(self.world.replicas_of(volume.name).values())
         disks = {(entry.node, entry.disk_uuid) for entry in replicas if entry.node}
         shown = ((node, self.world.disk(node, uuid)) for node, uuid in sorted(disks))
@@ -214,10 +214,10 @@ class Growths:
         if claim is not None:
             self._journal.tell(kind, claim, asked_bytes, most_bytes, where)
 
-    # The book
+    # Entries
 
     def _more(self, volume: Volume, size_bytes: int) -> tuple[tuple[str, str, int], ...]:
-        """Bytes more of each copy that has a disk, with node and disk."""
+        """Node, disk UUID and the bytes more of each placed copy."""
         return tuple(
             (entry.node, entry.disk_uuid, size_bytes - entry.size_bytes)
             for entry in self.world.replicas_of(volume.name).values()
@@ -225,7 +225,7 @@ class Growths:
         )
 
     def _put(self, growth: Growth) -> bool:
-        """Enter it; whether the volume's size as it was granted changed."""
+        """Enter the growth; return whether the granted size changed."""
         old = self._growths.get(growth.volume)
         if growth == old:
             return False
@@ -238,14 +238,14 @@ class Growths:
         return old is None or old.size_bytes != growth.size_bytes
 
     def _drop(self, name: str) -> bool:
-        """End it; whether there was any."""
+        """End the volume's growth; return whether there was one."""
         if name not in self._growths:
             return False
         self.world.growth_changed(name, self._unlink(name))
         return True
 
     def _unlink(self, name: str) -> set[str]:
-        """Take it out; the disks that it was on."""
+        """Take the volume's growth out; return the UUIDs of its disks."""
         old = self._growths.pop(name, None)
         uuids = {uuid for _, uuid, _ in old.on_disks} if old is not None else set[str]()
         for uuid in uuids:

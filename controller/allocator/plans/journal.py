@@ -1,4 +1,4 @@
-"""What is recorded of holds and plans for the metrics."""
+"""What is to be told of holds, plans and growths: counters and durations for metrics, and Events for claims."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final
 
 from controller.model.workload import Claim
 
-MAX_RECORDS: Final = 10_000
-MAX_EVENTS: Final = 1_000  # that wait to be told
+MAX_RECORDS: Final = 10_000  # durations that wait to be drained
+MAX_EVENTS: Final = 1_000  # Events that wait to be drained
 
 SCHEDULING_WAIT: Final = "pod_scheduling_wait"
 NODE_RESERVATION: Final = "node_reservation"
 
 
 class ClaimEventKind(StrEnum):
-    """What the owner of a claim is to be told."""
+    """What the owner of a claim is told."""
 
     GROWTH_NOT_HELD = "growth-not-held"  # what is asked for is not stored, or was not the last time
     GROWS_TOO_FAR = "grows-too-far"  # no disk of it can ever have that size
@@ -31,8 +31,8 @@ _COUNTED_AS: Final = {ClaimEventKind.NEVER_GROWS: ClaimEventKind.GROWS_TOO_FAR} 
 
 @dataclass(frozen=True, slots=True)
 class ClaimEvent:
-    """`asked_bytes` is what the claim asks for, `most_bytes` what there is; `where` names a disk, if one decides, or
-    says why."""
+    """An Event about a claim. `asked_bytes`: what it asks for. `most_bytes`: what there is. `where`: the disk that
+    decides, or the reason."""
 
     kind: ClaimEventKind
     namespace: str
@@ -44,7 +44,7 @@ class ClaimEvent:
 
 
 class Journal:
-    """Counters, durations as (name, seconds, success), and what is to be told of claims, until somebody drains them."""
+    """Counters; durations as (name, seconds, success) and Events of claims, until they are drained."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
@@ -52,7 +52,7 @@ class Journal:
         self._claim_events: dict[tuple[str, ClaimEventKind], ClaimEvent] = {}  # by the claim's uid
 
     def tell(self, kind: ClaimEventKind, claim: Claim, asked_bytes: int, most_bytes: int, where: str = "") -> None:
-        """Have the claim's owner told; the same of the same claim once, until it is drained."""
+        """Have the claim's owner told. The same kind is told once for a claim until Events are drained."""
         if (claim.uid, kind) not in self._claim_events:
             self.counters[f"claims_{_COUNTED_AS.get(kind, kind)}"] += 1
         if len(self._claim_events) < MAX_EVENTS:

@@ -1,10 +1,10 @@
-"""Room behind a preemption.
+"""The nodes on which pods may be evicted for another pod, so that nobody takes the room there meanwhile.
 
-What the preempt verb let through is not held. kube-scheduler chooses one node, evicts there, and filters the pod again
-once the victims are gone, half a minute later by default. If another pod took the Longhorn room meanwhile, the victims
-would have died for nothing. kube-scheduler does the same with CPU and memory. So from the moment that the nomination
-names a node that was approved, what the pod needs there counts for pods of lower priority, and for those of equal
-priority that were not approved earlier.
+The preempt verb holds nothing. kube-scheduler nominates one of the nodes, evicts there, and filters the pod again once
+the victims are gone, half a minute later by default. If another pod took the Longhorn room meanwhile, the victims would
+have died for nothing. So from the moment that the nomination names an approved node, what the pod needs there is kept
+from pods of lower priority, and from those of equal priority that were not approved earlier; as kube-scheduler does
+with CPU and memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_APPROVALS: Final = 1_000  # at a time; the oldest is forgotten first
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Nodes on which pods may be evicted for this one; `serial` orders approvals."""
+    """The nodes on which pods may be evicted for this one, `until` a monotonic time. `serial` orders approvals."""
 
     nodes: frozenset[str]
     until: float
@@ -30,7 +30,7 @@ class Approval:
 
 
 class Approvals:
-    """By the pods' uids, the earliest first. Threads: none of its own; the allocator's lock guards it."""
+    """Approvals by the pods' UIDs, the earliest first. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(self) -> None:
         self._approvals: dict[str, Approval] = {}
@@ -40,8 +40,8 @@ class Approvals:
         return pod_uid in self._approvals
 
     def approve(self, pod_uid: str, nodes: Collection[str], now: float, *, adds_up: bool = False) -> None:
-        """Pods may be evicted for this one on any of `nodes`; what was approved for it before ends, unless it adds
-        up."""
+        """Approve that pods are evicted for this one on any of `nodes`. That replaces what was approved for it before,
+        or is added to it if it `adds_up`."""
         self._approvals = {uid: entry for uid, entry in self._approvals.items() if now < entry.until}
         old = self._approvals.get(pod_uid)
         if adds_up and old is not None:
@@ -57,12 +57,12 @@ class Approvals:
         self._approvals[pod_uid] = Approval(frozenset(nodes), now + APPROVAL_SECONDS, serial)
 
     def of(self, pod_uid: str, node: str, now: float) -> Approval | None:
-        """The approval that lets the pod evict on that node now."""
+        """Return the approval by which the pod may evict on that node now, or None."""
         found = self._approvals.get(pod_uid)
         return found if found is not None and node in found.nodes and now < found.until else None
 
     def serial_of(self, pod_uid: str) -> float:
-        """Infinity without an approval."""
+        """Return the pod's place in the order of approvals; infinity without one."""
         found = self._approvals.get(pod_uid)
         return math.inf if found is None else found.serial
 

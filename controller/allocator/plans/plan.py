@@ -24,18 +24,18 @@ NO_PLACE: Final[Mapping[str, Place]] = {}
 class Source(StrEnum):
     """Why a pod holds room."""
 
-    FILTER = "filter"  # a yes of ours
-    NOMINATION = "nomination"  # pods are evicted for this one
-    KEPT_ROOM = "kept-room"  # for a pod that has waited for long
-    WAKE_PLAN = "wake-plan"  # for a pod that is about to be woken
+    FILTER = "filter"  # it was answered yes
+    NOMINATION = "nomination"  # pods are evicted for it
+    KEPT_ROOM = "kept-room"  # it has waited for long
+    WAKE_PLAN = "wake-plan"  # it is about to be woken
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Places for the missing copies of one volume.
+    """Places for the copies that one volume still misses.
 
-    `uid` is that of the Volume object, or of its claim while there is no Volume yet: the same name made again is
-    another volume. `pods` are the UIDs of the pods that claim it and had a yes of ours. `since_utc` has whole seconds.
+    `uid`: of the Volume object, or of its claim while there is no Volume yet; made again under its name, it is another
+    volume. `pods`: the UIDs of the pods that claim it and were answered yes. `since_utc`: in whole seconds.
     """
 
     volume: str
@@ -47,8 +47,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class KeepsOut:
-    """Whom a hold keeps out, when it is not everybody: newcomers of lower priority, and of the same one if they have no
-    hold of this kind or a later one (`serial`); `is_for_local` with volumes that need a node's room."""
+    """Whom a hold keeps out that does not keep out everybody: pods of lower priority, and of the same priority with a
+    later `serial` or none. `is_for_local`: of these only pods with volumes that need a node's room."""
 
     priority: int
     serial: int = -1
@@ -59,11 +59,11 @@ class KeepsOut:
 class Hold:
     """Places for the volumes of one pod that is not bound yet, by the volumes' names; none once its node is chosen.
 
-    `nodes`: the offered nodes, each with the places there of volumes that follow the pod; one of these nodes will be
-    chosen. None: whatever node is chosen. `anywhere`: places of volumes that are bound to no node. `older`: what the
-    pod's claims (by uid) and its nomination ("") named before; a choice that says the same is no news. `chosen`: the
-    node, once it is known; the places are plans from then on, and what is left tells which nodes were offered, until
-    the pod is bound. `since` and `until`: monotonic seconds. `against` None: it keeps out everybody.
+    `nodes`: the offered nodes, of which one will be chosen, each with the places of volumes that follow the pod; None:
+    any node may be. `anywhere`: places of volumes that are bound to no node. `older`: the nodes that the pod's claims
+    (by UID) and its nomination ("") named before the answer: they are no news. `chosen`: the node, once it is known;
+    the places are plans from then on, and the hold only tells which nodes were offered, until the pod is bound. `since`
+    and `until`: monotonic seconds. `against` None: it keeps out everybody.
     """
 
     pod: str
@@ -82,12 +82,12 @@ class Hold:
         return self.nodes is None or node in self.nodes
 
     def at(self, node: str) -> Mapping[str, tuple[Place, ...]]:
-        """The places by volume if that node is chosen."""
+        """Return the places by volume if that node is chosen."""
         here = (self.nodes or {}).get(node)
         return self.anywhere if not here else {**self.anywhere, **{volume: (one,) for volume, one in here.items()}}
 
     def places(self) -> Iterator[tuple[str, Place]]:
-        """All that it takes, each with its volume's name; those of one node are alternatives to those of another."""
+        """Yield each place with its volume's name. Places on one offered node are alternatives to those on another."""
         for volume, places in self.anywhere.items():
             for place in places:
                 yield volume, place
@@ -101,7 +101,7 @@ class Hold:
         return volume in self.anywhere or any(volume in here for here in (self.nodes or {}).values())
 
     def narrowed(self, node: str, volumes: Container[str] = ()) -> Hold:
-        """That node is chosen; of these volumes alone the places there stay held."""
+        """Return the hold once that node is chosen: only these volumes' places there, or anywhere, stay held."""
         nodes = self.nodes
         if nodes is not None:
             here = {name: place for name, place in nodes.get(node, NO_PLACE).items() if name in volumes}
@@ -110,7 +110,7 @@ class Hold:
         return replace(self, nodes=nodes, anywhere=anywhere, chosen=node)
 
     def with_places_of(self, volume: str, former: Hold) -> Hold:
-        """With the places of that volume that `former` has beside those here."""
+        """Return the hold with the volume's places of `former` where it has none itself."""
         nodes, known = self.nodes, former.nodes or {}
         if nodes is not None:
             nodes = {
@@ -123,7 +123,7 @@ class Hold:
         return replace(self, nodes=nodes, anywhere=anywhere)
 
     def without(self, volume: str, disks: Container[tuple[str, str]] | None = None) -> Hold:
-        """Without that volume's places, or those on these disks (node and UUID) alone."""
+        """Return the hold without the volume's places, or without those on these disks (node and UUID)."""
 
         def stays(name: str, place: Place) -> bool:
             return name != volume or (disks is not None and (place.node, place.disk_uuid) not in disks)

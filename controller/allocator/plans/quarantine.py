@@ -1,4 +1,4 @@
-"""Pods and claims for which an invariant of the table was broken: they are answered by an error, for a while."""
+"""Pods and claims that broke an invariant of the table: for a while they are answered with an error."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from controller.errors import BugError
 
-MOST: Final = 1_000
-SECONDS: Final = 300.0  # then the key is tried again; a rule still broken brings it back at once
+MOST: Final = 1_000  # keys
+SECONDS: Final = 300.0  # after which a key is tried again; if its rule is still broken, it is back at once
 
 
 class Quarantine:
-    """Keys, with what broke and when. Threads: none of its own; the allocator's lock guards it."""
+    """Keys of pods and claims, with what broke and when. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(self) -> None:
         self._broken: dict[str, tuple[str, float]] = {}
@@ -28,7 +28,7 @@ class Quarantine:
         self._broken.pop(key, None)
 
     def check(self, key: str, now: float) -> None:
-        """BugError while `key` is in quarantine; after a while it has another chance."""
+        """Raise BugError while `key` is in quarantine."""
         what, since = self._broken.get(key, ("", now))
         if not what:
             return

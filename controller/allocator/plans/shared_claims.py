@@ -1,8 +1,8 @@
-"""One claim, several pods: on which nodes its volume may come to lie next to its engine.
+"""Claims that several pods use: to which of their nodes the volume may go.
 
-A volume is attached to one node at a time, and to a second one only while it migrates (a claim of several nodes). So
-however many pods use the claim, and whichever nodes they name themselves, there is a place for a volume that follows
-its engine where it is attached, where it goes next, and where we have said that there is room; not on every pod's node.
+A volume is attached to one node at a time, and to a second one only while it migrates, with a claim of several nodes.
+So however many pods use the claim, whichever nodes they are bound to by hand, a volume that follows its engine has a
+place only where it is attached, where it goes next, and where a pod was answered yes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from controller.rules.demand import VolumeDemand
 
 @dataclass(frozen=True, slots=True)
 class NodeLimit:
-    """Which nodes other pods leave to a pod that shares a claim with them. `nodes`: those where a volume of it is in
-    use, None for any. `waits`: another pod was offered nodes, and it is not seen yet which one was chosen."""
+    """The nodes that other pods leave to a pod that shares a claim with them. `nodes`: where its volume is in use;
+    None: any. `waits`: another pod was offered nodes, and its choice is not seen yet."""
 
     nodes: frozenset[str] | None = None
     waits: bool = False
@@ -33,22 +33,22 @@ NO_LIMIT: Final = NodeLimit()
 
 
 class SharedClaims:
-    """Threads: none of its own; the allocator's lock guards it."""
+    """How pods of one claim limit each other. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(self, world: World, table: Table) -> None:
         self._world, self._table = world, table
 
     def is_used_by_others(self, claim: Claim, pod: Pod) -> bool:
-        """Whether another pod that has not ended, and was bound or answered, uses the claim, so that its selected node
-        may speak of that one."""
+        """Whether another pod that was bound or answered, and has not ended, uses the claim: the claim's selected node
+        may be that pod's."""
         users = (one for one in self._world.pods_of_claim(claim.key) if one.uid != pod.uid and not one.is_over)
         return any(one.node_name or self._table.hold(one.uid) is not None for one in users)
 
     def may_follow(self, pod: Pod, demand: VolumeDemand, node: str) -> bool:
-        """Whether the volume may come to that node, which the pod is bound to, before another user's pod has gone.
+        """Whether the volume may go to `node`, to which the pod is bound, while other pods use it.
 
-        What we had offered the pod stays its own. Of pods that nobody asked us about the oldest counts: the others
-        wait for it, since only one node attaches the volume.
+        It may where the pod was answered yes. Among pods that were bound without an answer the oldest counts: the
+        others wait for it, since the volume is attached to one node only.
         """
         claim = self._world.claim_by_uid(demand.key)
         plan = self._table.plan(demand.volume)
@@ -60,7 +60,7 @@ class SharedClaims:
         return node in self._nodes(self._bound(claim))[: _at_once(claim)]
 
     def limit_of(self, pod: Pod, demands: Collection[VolumeDemand]) -> NodeLimit:
-        """What the other users of its claims mean for a pod that asks. A terminating pod restricts nobody."""
+        """Return the nodes that the other users of its claims leave to the pod. A terminating pod restricts nobody."""
         tied: frozenset[str] | None = None
         waits = False
         for demand in demands:
@@ -96,7 +96,7 @@ class SharedClaims:
         return [one for one in users if one.uid != pod.uid and one.is_pending]
 
     def _bound(self, claim: Claim) -> list[Pod]:
-        """Bound pods that have not ended: those that stay before those that go, the oldest first."""
+        """The bound pods that have not ended: those that stay before those that terminate, the oldest first."""
         users = [
             pod
             for pod in self._world.pods_of_claim(claim.key)
@@ -110,5 +110,5 @@ class SharedClaims:
 
 
 def _at_once(claim: Claim) -> int:
-    """To how many nodes its volume is attached at a time, at most."""
+    """The number of nodes to which the claim's volume may be attached at a time."""
     return 2 if claim.is_shared else 1

@@ -1,8 +1,8 @@
-"""The table: all plans and holds, and the bytes that they take on each disk.
+"""The table of all plans and holds, and the bytes that they take on each disk.
 
 A plan names places for the copies that its volume still misses; a hold, places for a pod's volumes on each node that
-the pod was offered. A volume counts once on a disk, however many pods claim it, at the largest size. A place leaves a
-plan in the step that shows its copy on that disk, so that no byte counts twice, or not at all.
+the pod was offered. A volume counts once on a disk, at the largest size that its plan or a pod's hold takes there. A
+place leaves its plan in the very step that shows the copy on that disk: no byte counts twice, or not at all.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _Disk = tuple[str, str]  # node and UUID
 
 
 class TableChanges(NamedTuple):
-    """Volumes whose stored plans are to change, each with its plan, or None to end it; pods in the same way, with what
-    they hold by an answer. `is_freed`: a place has left a plan, and not for its copy, so that others may have room."""
+    """What is to be stored: volumes with their plans, and pods with the holds of their answers; None ends what is
+    stored. `is_freed`: a place left a plan, and not because its copy came, so that others may have room."""
 
     plans: list[tuple[str, Plan | None]]
     holds: list[tuple[str, Hold | None]]
@@ -56,7 +56,7 @@ class Table:
         return self._plans.get(volume)
 
     def places(self, volume: str) -> tuple[Place, ...]:
-        """Where the volume's copies are planned."""
+        """Return the places where copies of the volume are planned."""
         plan = self._plans.get(volume)
         return plan.places if plan is not None else ()
 
@@ -89,7 +89,7 @@ class Table:
             self._unlink(place, plan.volume, PLANNED)
 
     def rebuild(self) -> None:
-        """The same plans and holds, with all that is derived from them made anew."""
+        """Derive all sums and indices anew from the plans and holds."""
         plans, holds = self.plans(), self.all_holds()
         self.clear()
         for plan in plans:
@@ -103,23 +103,23 @@ class Table:
         return [hold for by_source in self._holds.values() if (hold := by_source.get(source)) is not None]
 
     def all_holds(self) -> list[Hold]:
-        """Of every source."""
+        """Return the holds of every source."""
         return [hold for by_source in self._holds.values() for hold in by_source.values()]
 
     def hold(self, pod: str, source: Source = Source.FILTER) -> Hold | None:
         return self._holds.get(pod, {}).get(source)
 
     def kept_on(self, pod: str) -> str:
-        """The node on which room is kept for a pod that has waited for long; "" for none."""
+        """Return the node on which room is kept for the pod, which has waited for long; "" if none is."""
         kept = self.hold(pod, Source.KEPT_ROOM)
         return next(iter(kept.nodes or ()), "") if kept is not None else ""
 
     def limited(self) -> Collection[Hold]:
-        """Those that keep out some newcomers alone."""
+        """Return the holds that keep out some pods alone."""
         return self._limited.values()
 
     def put_hold(self, hold: Hold) -> None:
-        """Enter the hold, or replace the pod's former one of that source. Costs: the nodes whose places differ."""
+        """Enter the hold in place of the pod's former one of that source. Costs: a look at the nodes that differ."""
         former = self.hold(hold.pod, hold.source)
         self._holds.setdefault(hold.pod, {})[hold.source] = hold
         self._limited.pop((hold.pod, hold.source), None)
@@ -128,7 +128,7 @@ class Table:
         self._exchange(former, hold)
 
     def end_hold(self, pod: str, source: Source = Source.FILTER) -> Hold | None:
-        """End it; what it was, if there was any."""
+        """End the pod's hold of that source; return it, or None if there was none."""
         by_source = self._holds.get(pod, {})
         hold = by_source.pop(source, None)
         if hold is None:
@@ -140,7 +140,7 @@ class Table:
         return hold
 
     def _exchange(self, former: Hold | None, hold: Hold | None) -> None:
-        """The places of the one instead of those of the other."""
+        """Take the places of `hold` instead of those of `former`."""
         left, come = _places_beside(former, hold), _places_beside(hold, former)
         pod, source = next((one.pod, one.source) for one in (former, hold) if one is not None)
         for volume, place in left:
@@ -159,15 +159,15 @@ class Table:
             self._changed_holds.add(pod)
 
     def hold_again(self, volume: str, former: Iterable[Hold]) -> None:
-        """What became of the volume's places in these answers came to nothing: those that still wait for their choice
-        have them again."""
+        """Give the volume's places back to those of the `former` holds that still wait for their choice: what the
+        places were used for has failed."""
         for old in former:
             hold = self.hold(old.pod)
             if hold is not None and not hold.chosen and hold.since == old.since:
                 self.put_hold(hold.with_places_of(volume, old))
 
     def holding(self, volume: str) -> list[Hold]:
-        """The answers that hold a place for that volume, by pod."""
+        """Return the holds by an answer with a place for that volume, ordered by pod."""
         return [hold for pod in sorted(self._holding.get(volume, ())) if (hold := self.hold(pod)) is not None]
 
     # Bytes
@@ -201,15 +201,16 @@ class Table:
             del self._taken[place.node], self._sums[place.node]
 
     def taken_on(self, node: str) -> Mapping[str, int]:
-        """Bytes by the UUIDs of that node's disks, of those with any."""
+        """Return the bytes that are taken on that node's disks, by UUID; disks without any are left out."""
         return self._taken.get(node, _NO_DISKS)
 
     def taken_by_node(self) -> Mapping[str, int]:
-        """Bytes that are taken on each node, of those with any. To be read at once."""
+        """Return the bytes that are taken on each node; nodes without any are left out. To be read before any
+        change."""
         return self._sums
 
     def taken_bytes(self, node: str, disk_uuid: str, besides: Collection[str] = ()) -> int:
-        """Bytes that plans and holds take on that disk, but for the volumes `besides`."""
+        """Return the bytes that plans and holds take on that disk, without the volumes `besides`."""
         taken = self._taken.get(node, _NO_DISKS).get(disk_uuid, 0)
         if taken and besides:
             volumes = self._holders[node, disk_uuid]
@@ -219,21 +220,21 @@ class Table:
         return taken
 
     def bytes_of(self, volume: str, node: str, disk_uuid: str) -> int:
-        """What plans and holds take for that volume on that disk."""
+        """Return the bytes that plans and holds take for that volume on that disk."""
         members = self._holders.get((node, disk_uuid), _NO_HOLDERS).get(volume)
         return max(members.values()) if members else 0
 
     def planned_on(self, node: str, disk_uuid: str) -> dict[str, int]:
-        """What plans alone take there, by volume."""
+        """Return the bytes that plans take on that disk, by volume."""
         volumes = self._holders.get((node, disk_uuid), _NO_HOLDERS)
         return {volume: members[PLANNED] for volume, members in volumes.items() if PLANNED in members}
 
     def planned_bytes(self, node: str, disk_uuid: str, besides: str = "") -> int:
-        """The same of all but that volume."""
+        """Return the bytes that plans take on that disk, without the volume `besides`."""
         return sum(size for volume, size in self.planned_on(node, disk_uuid).items() if volume != besides)
 
     def bytes_by_volume(self, node: str) -> dict[str, int]:
-        """What is taken on that node, by volume."""
+        """Return the bytes that are taken on that node, by volume."""
         found = Counter[str]()
         for uuid in self._taken.get(node, _NO_DISKS):
             for volume, members in self._holders[node, uuid].items():
@@ -241,7 +242,7 @@ class Table:
         return found
 
     def on_nodes(self, nodes: Iterable[str]) -> Table:
-        """A copy with the bytes on those nodes alone, for questions."""
+        """Return a copy for questions about bytes on those nodes."""
         other = Table()
         for node in self._taken.keys() & set(nodes):
             other._taken[node], other._sums[node] = self._taken[node].copy(), self._sums[node]
@@ -251,7 +252,7 @@ class Table:
         return other
 
     def copy(self) -> Table:
-        """For questions."""
+        """Return a copy for questions."""
         other = Table()
         other._plans = self._plans.copy()
         other._holds = {pod: by_source.copy() for pod, by_source in self._holds.items()}
@@ -268,7 +269,7 @@ class Table:
     # What is to be stored
 
     def load(self, plans: Iterable[Plan]) -> None:
-        """Replace all by what is stored already."""
+        """Replace everything by these plans, which are stored already."""
         self._plans, self._holds, self._limited, self._lent = {}, {}, {}, {}
         self._holders, self._taken, self._sums, self._holding = {}, {}, {}, {}
         for plan in plans:
@@ -276,25 +277,25 @@ class Table:
         self._changed, self._changed_holds, self._is_freed = set(), set(), False
 
     def clear(self) -> None:
-        """End all."""
+        """End all plans and holds."""
         for plan in self.plans():
             self.remove(plan.volume)
         for hold in self.all_holds():
             self.end_hold(hold.pod, hold.source)
 
     def lend(self, replica: str, plan: Plan, place: Place) -> None:
-        """A copy is being written to a place of that plan. What is stored keeps the place until `give_back`: the leader
-        may be gone before the copy is stored."""
+        """Note that a replica is being written to a place of that plan. The stored plan keeps the place until
+        `give_back`: this leader may be gone before the replica is stored."""
         self._lent[replica] = plan, place
 
     def give_back(self, replica: str) -> None:
-        """That copy is stored, or will not be. Idempotent."""
+        """Note that the replica is stored, or will not be. Idempotent."""
         lent = self._lent.pop(replica, None)
         if lent is not None:
             self._changed.add(lent[0].volume)
 
     def take_changes(self) -> TableChanges:
-        """What changed since the last call, as it is now, places that are lent included."""
+        """Return what has changed since the last call, as it is to be stored now: with places that are lent."""
         volumes, pods, is_freed = self._changed, self._changed_holds, self._is_freed
         self._changed, self._changed_holds, self._is_freed = set(), set(), False
         plans = [(name, self._stored(name)) for name in sorted(volumes)]
@@ -310,7 +311,7 @@ class Table:
 
 
 def _places_beside(hold: Hold | None, other: Hold | None) -> list[tuple[str, Place]]:
-    """What the one takes, each with its volume, but for the nodes at which the other has the same mapping."""
+    """The places of `hold` with their volumes, without the nodes for which `other` has the very same mapping."""
     if hold is None or hold.against is not None:
         return []
     if other is None or other.against is not None:

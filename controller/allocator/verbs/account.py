@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from controller.allocator.choose.pod_fit import PodFit
-from controller.allocator.choose.shape import check_node_of, is_kept_off
+from controller.allocator.choose.shape import bars_copy, check_node_of
 from controller.allocator.choose.too_large import too_large
 from controller.allocator.choose.verdict import Judgement, Verdict, unsuitable
 from controller.allocator.plans.plan import Source
@@ -46,14 +46,14 @@ def judge_nodes(fit: PodFit, names: Sequence[str]) -> dict[str, Judgement]:
         if home and name not in home and judgement.verdict is not Verdict.UNSUITABLE:
             found[name] = unsuitable(Reason.REPLICA_ELSEWHERE)
         elif judgement.verdict is Verdict.CONTENDED:
-            found[name] = (fit.together((name,)) or (name, judgement))[1]
+            found[name] = (fit.pack_first((name,)) or (name, judgement))[1]
     return found
 
 
 def _made_alike(fit: PodFit, names: Sequence[str]) -> Iterable[Sequence[str]]:
     """Groups of nodes to which the pod's volumes that are bound to no node mean the same."""
     groups = dict[tuple[str, str], list[str]]()
-    follows = any(demand.follows for demand in fit.judged())
+    follows = any(demand.follows for demand in fit.needing_disks())
     for name in names:
         node = fit.world.nodes.get(name) if follows else None
         groups.setdefault((node.zone, node.region) if node is not None else ("", ""), []).append(name)
@@ -195,7 +195,7 @@ def _refusals(fit: PodFit, table: Table, name: str, judgement: Judgement) -> Ite
     found = list(_by_rules(fit, name, demands))
     yield from found
     if not found or judgement.verdict is Verdict.FULL:
-        together = [*demands, *(one for one in fit.judged() if one.volume in fit.anywhere)]
+        together = [*demands, *(one for one in fit.needing_disks() if one.volume in fit.anywhere)]
         sizes = ", ".join(f"{demand.volume} {bytes_text(demand.size_bytes)}" for demand in together)
         yield _of_node(name, reason, f"the node's disks cannot take these together: {sizes}")
 
@@ -246,7 +246,7 @@ def _check_disk(world: World, disk: Disk, demand: VolumeDemand) -> Rejection | N
     rejection = check_disk_open(disk, is_shared=world.is_shared_disk(disk.uuid), sources=demand.clone_disks)
     if rejection is not None:
         return rejection
-    if is_kept_off(world, disk.uuid, demand):
+    if bars_copy(world, disk.uuid, demand):
         return Rejection(Reason.DISK_ANTI_AFFINITY, f"{disk.name}: already has a replica of it")
     scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.images_on(disk.uuid))
     return check_disk_for(disk, demand.needs, demand.size_bytes, demand.required_bytes, scheduled, world.settings.space)

@@ -149,7 +149,7 @@ class Filtering:
         sure, why = self._look(fit, pod, names, is_narrow=is_narrow)
         refused.update(why)
         if not sure and not home:
-            packed = fit.together(name for name in free if refused.get(name, CONTENDED).verdict is Verdict.CONTENDED)
+            packed = fit.pack_first(name for name in free if refused.get(name, CONTENDED).verdict is Verdict.CONTENDED)
             if packed is not None:
                 sure = dict((packed,))
                 refused.pop(packed[0], None)

@@ -91,7 +91,7 @@ class _Looking:
             node = min(search.sure, key=fit.taken_on)
             return _Found(node, search.sure[node].places, fit.anywhere)
         refused = search.refused
-        packed = fit.together(
+        packed = fit.pack_first(
             name for name in search.names if refused.get(name, CONTENDED).verdict is Verdict.CONTENDED
         )
         is_unknown = any(one is LATE or one is KEPT for one in refused.values())

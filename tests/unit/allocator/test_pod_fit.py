@@ -118,7 +118,7 @@ def test_what_there_is_no_time_for_is_late() -> None:
 
     assert ([], {"n0": LATE}) == asked.open_among(["n0"])
     assert LATE == asked.judge("n0")
-    assert asked.together(["n0"]) is None
+    assert asked.pack_first(["n0"]) is None
 
 
 def test_data_that_lies_on_a_node_needs_no_room_there() -> None:
@@ -257,13 +257,13 @@ def test_local_volumes_are_packed_first_where_others_were_given_their_disk() -> 
     assert {"r": ["n0d0"]} == disks_of(asked.anywhere)
     assert [CONTENDED, FULL] == [asked.judge(name) for name in ("n0", "n1")]
 
-    found = asked.together(["n1", "n0"])
+    found = asked.pack_first(["n1", "n0"])
 
     assert found is not None
     assert ("n0", {"a": at("n0d0", 90)}) == (found[0], found[1].places)
     assert {"r": ["n1d0"]} == disks_of(asked.anywhere)
-    assert fit(world, local(90, "a"), roaming(71)).together(["n0", "n1"]) is None
-    assert fit(world, local(90, "a")).together(["n0", "n1"]) is None
+    assert fit(world, local(90, "a"), roaming(71)).pack_first(["n0", "n1"]) is None
+    assert fit(world, local(90, "a")).pack_first(["n0", "n1"]) is None
 
 
 # Places that others claim as well

@@ -233,7 +233,7 @@ def test_places_are_on_bytes_that_nobody_has_and_where_they_may_lie(small: Small
         if found.is_sure:
             check(small, name, found.places, fit.anywhere, table)
             event("sure")
-    packed = fit.together(small.names)
+    packed = fit.pack_first(small.names)
     if packed is not None:
         check(small, packed[0], packed[1].places, fit.anywhere, table)
         event("together")
