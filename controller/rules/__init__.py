@@ -1,1 +1,1 @@
-"""Longhorn's rules, as pure functions on facts."""
+"""Longhorn's rules as pure functions on facts."""

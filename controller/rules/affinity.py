@@ -1,5 +1,5 @@
-"""Longhorn's affinity among replicas: what a volume's own use, which nodes are tried in which order, and beside which
-ones a linked clone's lie."""
+"""Longhorn's affinity among replicas: which nodes and zones a volume's replicas use, in which order nodes are tried,
+and next to which source replicas those of a linked clone lie."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.model.versions import Behaviour
 
 
 class Try(StrEnum):
-    """The group of nodes that decided, in the order in which Longhorn tries them."""
+    """A group of nodes, in the order in which Longhorn tries them."""
 
     NEW_ZONE = "1"
     EVICTING_ZONE = "2a"
@@ -26,7 +26,7 @@ class Try(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """The effective flags of one volume: its own field where it says something, else the setting."""
+    """The flags that hold for one volume: its own fields, or the settings where it leaves them open."""
 
     node_soft: bool
     zone_soft: bool
@@ -55,8 +55,8 @@ def _effective(own: str, setting: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Which of the candidate nodes and zones hold replicas of the volume, and which of those hold only replicas that
-    are being evicted."""
+    """The names of the candidate nodes and zones that hold replicas of the volume, and of those that hold only replicas
+    that are being evicted."""
 
     nodes: frozenset[str]
     zones: frozenset[str]
@@ -74,8 +74,8 @@ class Usage:
         *,
         ignore_failed: bool = False,
     ) -> Usage:
-        """By the volume's `replicas` on `nodes`. Those on their way out do not count, nor failed ones that stay so, or
-        once another is due in their place."""
+        """Return the usage by the volume's `replicas` on `nodes`. Replicas that are being deleted do not count, nor
+        failed ones that cannot come back, or that are due to be replaced."""
         ignore_failed = ignore_failed or is_replacement_due(volume, settings, now_utc)
         by_node: dict[str, bool] = {}
         by_zone: dict[str, bool] = {}
@@ -94,8 +94,7 @@ class Usage:
 
 
 def is_replacement_due(volume: Volume, settings: LonghornSettings, now_utc: datetime | None) -> bool:
-    """Whether a degraded volume has waited long enough for its failed replicas to come back; true from that very moment
-    on."""
+    """Whether a degraded volume has waited long enough for its failed replicas to come back, from that moment on."""
     if volume.robustness != "degraded" or not volume.last_degraded_at or now_utc is None:
         return False
     waited = (now_utc - utc_time(volume.last_degraded_at)).total_seconds()
@@ -109,9 +108,9 @@ def groups_of_nodes(
     affinity: Affinity,
     reopened: frozenset[str],
 ) -> Iterator[tuple[Try, Mapping[str, LonghornNode]]]:
-    """The tries in their order, each with its nodes by name. `tagged` are the nodes whose tags match, `reopened` used
-    ones that count as unused. Costs: a look at each node for each try, but none for those of an unused zone while no
-    zone is used."""
+    """Yield the tries in their order, each with its nodes by name. `tagged`: the nodes whose tags match. `reopened`:
+    used nodes that count as unused. Costs: a look at each node for each try; none for the first while no zone is
+    used."""
 
     def only(nodes: Mapping[str, LonghornNode], belongs: Callable[[LonghornNode], bool]) -> dict[str, LonghornNode]:
         return {name: node for name, node in nodes.items() if belongs(node)}
@@ -133,8 +132,8 @@ def groups_of_nodes(
 def clone_sources(
     volume: Volume, copies: Iterable[Replica], behaviour: Behaviour, named: str = ""
 ) -> list[Replica] | None:
-    """Those `copies` of its source next to which a linked clone's replica may lie; None for any other volume. `named`:
-    the source that the replica names."""
+    """Return those `copies` of a linked clone's source next to which its replica may lie; None for any other volume.
+    `named`: the source replica that the clone's replica names."""
     if volume.clone_mode != LINKED_CLONE or not behaviour.has_linked_clones:
         return None
     found = [one for one in copies if one.is_placed and one.healthy_at and not one.failed_at]
@@ -144,7 +143,7 @@ def clone_sources(
 
 
 def disks_with_replicas(replicas: Iterable[Replica], *, ignore_failed: bool) -> frozenset[str]:
-    """UUIDs of the disks that the volume's anti-affinity avoids. Replicas being deleted still count here."""
+    """Return the UUIDs of the disks that anti-affinity avoids. Replicas that are being deleted still count here."""
     return frozenset(
         replica.disk_uuid
         for replica in replicas

@@ -1,8 +1,8 @@
 """Which disks Longhorn would take for one replica: its search of `scheduler/replica_scheduler.go` on frozen facts.
 
-Nodes are filtered first; what is used is counted over the replicas on those nodes alone; then groups of nodes are tried
-one after the other, from an unused zone to a used node, and the first group that yields a disk after every disk check
-ends the search.
+Nodes are filtered first. Only replicas on the remaining nodes use nodes and zones. Then groups of nodes are tried one
+after the other, from an unused zone to a used node; the first group with a disk that passes every check ends the
+search.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from controller.rules.eligibility import (
     check_disk_for,
     check_disk_open,
     check_node_for,
-    is_under_balancing_pressure,
     node_tags_rejection,
     unlisted_bytes,
     wrapped,
@@ -40,10 +39,10 @@ from controller.rules.reasons import Reason, Refusal, Rejection
 
 @dataclass(frozen=True, slots=True)
 class PlacementView:
-    """What Longhorn's informers show its scheduler. None instead of objects: such a rule is not applied."""
+    """What Longhorn's informers show its scheduler. None instead of objects: their rule is not applied."""
 
     nodes: Mapping[str, LonghornNode]
-    replicas: tuple[Replica, ...] = ()  # all of the volume, the ones to be placed included
+    replicas: tuple[Replica, ...] = ()  # all of the volume, also those to be placed
     settings: LonghornSettings = field(default_factory=LonghornSettings)
     backing_image: BackingImage | None = None  # of that name in the volume; None where there is none
     engines: Engines = NO_ENGINES
@@ -67,7 +66,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """All disks that Longhorn chooses from, sorted by node and disk; why not the others; which try decided."""
+    """The disks that Longhorn chooses from, sorted by node and disk; why the others are refused; the try that
+    decided."""
 
     candidates: tuple[Candidate, ...]
     refusals: tuple[Refusal, ...]
@@ -75,14 +75,15 @@ class Candidates:
 
 
 def needs_of(volume: Volume, replica: Replica | None, image: BackingImage | None) -> DiskNeeds:
-    """What a replica of the volume asks of a node and its disks besides room; the replica's engine image wins."""
+    """Return what a replica of the volume needs of a node and its disks besides room. The replica's engine image wins
+    over the volume's."""
     image_needs = image.needs if volume.backing_image and image is not None else None
     engine_image = (replica.image if replica is not None else "") or volume.image
     return replace(volume.needs, image=image_needs, engine_image=engine_image)
 
 
 def check_search(volume: Volume, replica: Replica, image: BackingImage | None) -> Rejection | None:
-    """Why Longhorn does not begin to look for a disk for that replica of the volume."""
+    """Return why Longhorn does not even look for a disk for that replica of the volume, or None."""
     if replica.node:
         return Rejection(Reason.ALREADY_SCHEDULED, f"{replica.name}: it is on node {replica.node}")
     if replica.failed_at and not replica.healthy_at:
@@ -100,10 +101,10 @@ def check_search(volume: Volume, replica: Replica, image: BackingImage | None) -
 def find_candidates(
     view: PlacementView, volume: Volume, replica: Replica, among: Collection[str] | None = None
 ) -> Candidates:
-    """Every disk from which Longhorn would choose for the unplaced `replica` of `volume`, and why the others are out.
+    """Return every disk from which Longhorn would choose for the unplaced `replica`, and why the others are refused.
 
-    Each disk that is no candidate is covered by one refusal: its own, or its node's. `among`: the nodes that are looked
-    at, those with replicas of the volume among them; None: all.
+    Each disk that is no candidate has one refusal: its own, or its node's. `among`: the nodes that are looked at, those
+    with replicas of the volume among them; None: all.
     """
     rejection = check_search(volume, replica, view.backing_image)
     if rejection is not None:
@@ -112,7 +113,7 @@ def find_candidates(
 
 
 def reached_nodes(view: PlacementView, volume: Volume, replica: Replica) -> Set[str]:
-    """The nodes that `find_candidates` asks for room as long as none of them has any; the others are out by a rule."""
+    """Return the nodes that `find_candidates` asks for room while none has any. The others are refused by a rule."""
     if check_search(volume, replica, view.backing_image) is not None:
         return frozenset()
     groups = _search_for(view, volume, replica).groups()
@@ -122,7 +123,7 @@ def reached_nodes(view: PlacementView, volume: Volume, replica: Replica) -> Set[
 def _search_for(
     view: PlacementView, volume: Volume, replica: Replica, among: Collection[str] | None = None
 ) -> CandidateSearch:
-    """Over the nodes that may hold the replica, tags and disks aside."""
+    """The search over the nodes that may hold the replica, tags and disks aside."""
     needs, sources = needs_of(volume, replica, view.backing_image), sources_of(view, volume, replica)
     source_nodes = None if sources is None else {source.node for source in sources}
     nodes, refused = dict[str, LonghornNode](), dict[tuple[str, str], Rejection]()
@@ -149,29 +150,38 @@ def _search_for(
 
 
 def sources_of(view: PlacementView, volume: Volume, replica: Replica) -> list[Replica] | None:
-    """The source replicas next to which a linked clone's replica may lie; None for any other volume."""
+    """Return the source replicas next to which a linked clone's replica may lie; None for any other volume."""
     return clone_sources(volume, view.source_replicas, view.behaviour, replica.linked_clone_source)
 
 
 def reopened_nodes(
     usage: Usage, nodes: Mapping[str, LonghornNode], affinity: Affinity, settings: LonghornSettings
 ) -> frozenset[str]:
-    """Used nodes that count as unused, because auto-balance may move a replica within them."""
+    """Return the used nodes that count as unused, because auto-balance may move a replica within them."""
     if not affinity.balances:
         return frozenset()
     if settings.behaviour.balance_opens_used_nodes:
         return usage.nodes
     percentage = settings.disk_pressure_pct
     return frozenset(
-        name for name in usage.nodes if any(is_under_balancing_pressure(disk, percentage) for disk in nodes[name].disks)
+        name for name in usage.nodes if any(_is_under_pressure(disk, percentage) for disk in nodes[name].disks)
     )
 
 
-class CandidateSearch:
-    """One search over some nodes. Each node or disk has one refusal; the latest counts.
+def _is_under_pressure(disk: Disk, percentage: int) -> bool:
+    """Whether best-effort auto-balance wants replicas off the disk: less than 100 - `percentage` percent of it are
+    free. Never for a percentage of 0 or below."""
+    if percentage <= 0:
+        return False
+    free_pct = max(0, disk.spare_bytes * 100 // disk.maximum_bytes) if disk.maximum_bytes > 0 else 0
+    return free_pct < 100 - percentage
 
-    `reusable` are the disks of failed replicas if data has to be brought back: only those count, regardless of space
-    and of other failed replicas. `clones` are the disks of a linked clone's sources.
+
+class CandidateSearch:
+    """One search over some nodes. Each node or disk has one refusal, the latest.
+
+    `reusable`: the disks of failed replicas, if one of those is to come back; then only these disks do, whatever their
+    room and whatever other replicas failed. `clones`: the disks of a linked clone's sources.
     """
 
     def __init__(
@@ -195,7 +205,7 @@ class CandidateSearch:
         self.refusals: dict[tuple[str, str], Rejection] = {}
 
     def run(self) -> Candidates:
-        """Try group after group; the first that yields a disk decides."""
+        """Try group after group; return the candidates of the first that has any."""
         for attempt, nodes in self.groups():
             found = self._disks_of(nodes.values())
             if found:
@@ -203,7 +213,7 @@ class CandidateSearch:
         return self._answer((), None)
 
     def groups(self) -> Iterator[tuple[Try, Mapping[str, LonghornNode]]]:
-        """The tries in their order, each with its nodes."""
+        """Return the tries in their order, each with its nodes."""
         tagged = {}
         for name, node in self._nodes.items():
             rejection = node_tags_rejection(node, self._needs, self._space)
@@ -215,7 +225,7 @@ class CandidateSearch:
         return groups_of_nodes(self._nodes, tagged, self._usage, self._affinity, reopened)
 
     def _disks_of(self, nodes: Iterable[LonghornNode]) -> list[Candidate]:
-        """The disks of `nodes` that hold the replica, after the anti-affinity among all of them."""
+        """The disks of `nodes` that take the replica, by all checks and by disk anti-affinity."""
         found: list[Candidate] = []
         for node in nodes:
             self.refusals.pop((node.name, ""), None)  # reached after all
@@ -252,7 +262,7 @@ class CandidateSearch:
         return check_disk_for(disk, self._needs, volume.size_bytes, volume.actual_size_bytes, scheduled, self._space)
 
     def _refuse_the_rest(self) -> None:
-        """Nodes that no try reached, or that an earlier one made needless."""
+        """Refuse the nodes that no try reached."""
         seen = {node for node, _ in self.refusals}
         for name, node in self._nodes.items():
             if name in seen:

@@ -1,4 +1,4 @@
-"""Longhorn's placement rules for one node and one disk, as pure functions on facts.
+"""Whether one node or one disk is eligible for a replica by Longhorn's rules, as pure functions on facts.
 
 The rules and their arithmetic are those of Longhorn's replica scheduler (`scheduler/replica_scheduler.go`): signed
 64-bit sums that wrap around, 64-bit floats, truncation toward zero, strict `>` for the minimal available space and `<=`
@@ -11,15 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from controller.model.longhorn import (
-    Disk,
-    DiskNeeds,
-    EngineImage,
-    InstanceManager,
-    LonghornNode,
-    Replica,
-    SpacePolicy,
-)
+from controller.model.longhorn import Disk, DiskNeeds, EngineImage, InstanceManager, LonghornNode, Replica, SpacePolicy
 from controller.model.quantity import bytes_text
 from controller.model.workload import KubeNode
 from controller.rules.reasons import Reason, Rejection
@@ -32,14 +24,13 @@ _NO_IMAGES: Final[Mapping[str, int]] = {}
 
 
 def wrapped(value: int) -> int:
-    """`value` as a signed 64-bit integer that overflowed silently."""
+    """Return `value` as a signed 64-bit integer that overflowed silently."""
     return value if _INT64_LEAST <= value <= _INT64_MOST else (value - _INT64_LEAST) % 2**64 + _INT64_LEAST
 
 
 @dataclass(frozen=True, slots=True)
 class DiskRoom:
-    """What is left of a disk that accepts replicas at all; `free_bytes` by over-provisioning, negative when
-    overdrawn."""
+    """What is left of a disk that accepts replicas. `free_bytes`: by over-provisioning; negative if it is overdrawn."""
 
     name: str
     uuid: str
@@ -48,29 +39,29 @@ class DiskRoom:
     tags: frozenset[str]
     limit_bytes: int
     free_bytes: int
-    written_limit_bytes: int  # a replica's bytes to copy must stay below this
-    kind: Hashable  # equal for disks, of whatever node, that the same volumes suit, room aside
-    beyond_bytes: int = 0  # by how much what is available and not reserved exceeds the limit
+    written_limit_bytes: int  # the bytes that are copied to a new replica have to stay below this
+    kind: Hashable  # equal for disks that suit the same volumes, room aside, whatever their node
+    beyond_bytes: int = 0  # by which what is available and not reserved exceeds the limit
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """What a Longhorn node can take, plans and holds aside. `rejection` set: nothing, whatever the volume."""
+    """What a Longhorn node can take, plans and holds aside; nothing of any volume if there is a `rejection`."""
 
     name: str
     tags: frozenset[str]
     rejection: Rejection | None
     disks: tuple[DiskRoom, ...]
     space_bytes: int  # of the disks that take replicas, without what is reserved; 0 when the node is rejected
-    left_bytes: int  # of that, what no replica takes yet, by over-provisioning
-    left_share: float  # of that, between 0 and 1
+    left_bytes: int  # what no replica takes of that, by over-provisioning
+    left_share: float  # the same as a share of `space_bytes`, between 0 and 1
     plain_disks: tuple[DiskRoom, ...] = ()  # those that take a new volume without selectors, room aside
     over: tuple[tuple[str, int], ...] = ()  # its disks over their limit, whether they take replicas or not, by how much
 
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What runs replicas on the nodes. None instead of a mapping: such objects are not known, that rule is off."""
+    """The engine images and instance managers on the nodes. None: such objects are not known, and the rule is off."""
 
     images: Mapping[str, EngineImage] | None = None  # by image reference
     managers: Mapping[str, tuple[InstanceManager, ...]] | None = None  # by node
@@ -78,10 +69,7 @@ class Engines:
 
     @classmethod
     def of(
-        cls,
-        images: Iterable[EngineImage] | None,
-        managers: Iterable[InstanceManager] | None,
-        manager_image: str = "",
+        cls, images: Iterable[EngineImage] | None, managers: Iterable[InstanceManager] | None, manager_image: str = ""
     ) -> Engines:
         by_node: dict[str, tuple[InstanceManager, ...]] = {}
         for manager in managers or ():
@@ -97,26 +85,21 @@ NO_ENGINES: Final = Engines()
 
 
 def provisioning_limit(disk: Disk, space: SpacePolicy) -> int:
-    """Bytes that replicas of `disk` may sum up to; negative when more is reserved than there is.
-
-    A product beyond 64 bits has no defined integer in Go; the disk then takes nothing.
-    """
+    """Return the bytes that replicas on `disk` may sum up to; negative if more is reserved than there is. A product
+    beyond 64 bits has no defined integer in Go: the disk takes nothing then."""
     product = float(wrapped(disk.maximum_bytes - disk.reserved_bytes)) * float(space.over_provisioning_pct) / 100
     return int(product) if -(2.0**63) <= product < 2.0**63 else _INT64_LEAST
 
 
 def minimal_available(disk: Disk, space: SpacePolicy) -> int:
-    """Bytes that must stay available on `disk`; what is available has to be more than this."""
+    """Return the bytes than which more has to stay available on `disk`."""
     product = float(disk.maximum_bytes) * float(space.minimal_available_pct) / 100
     return int(product) if product < 2.0**63 else _INT64_MOST
 
 
 def observed_scheduled(disk: Disk, replicas: Iterable[Replica], images: Mapping[str, int] = _NO_IMAGES) -> int:
-    """Scheduled bytes as the cluster shows them: the disk's figure plus replicas, and backing `images` by name, that
-    the figure does not list yet.
-
-    A Replica object with a disk tells the truth seconds before the Node's figures do.
-    """
+    """Return the scheduled bytes as the cluster shows them: the disk's figure, and what it lacks of `replicas` and of
+    backing `images`, bytes by name. A Replica object has its disk seconds before the Node's figures list it."""
     listed = disk.scheduled_replicas
     extra = 0
     for replica in replicas:
@@ -128,7 +111,7 @@ def observed_scheduled(disk: Disk, replicas: Iterable[Replica], images: Mapping[
 
 
 def unlisted_bytes(disk: Disk, replicas: Iterable[Replica]) -> int:
-    """Of those replicas that the disk's figure does not list at all."""
+    """Return the bytes of those replicas that the disk's figure does not list at all."""
     return sum(one.size_bytes for one in replicas if one.name not in disk.scheduled_replicas)
 
 
@@ -136,7 +119,7 @@ def unlisted_bytes(disk: Disk, replicas: Iterable[Replica]) -> int:
 
 
 def check_node(node: LonghornNode, *, must_be_ready: bool = True) -> Rejection | None:
-    """Why `node` takes no replica of any volume, or None. A backing image does not ask for the condition Ready."""
+    """Return why `node` takes no replica of any volume, or None. A backing image does not ask for condition Ready."""
     if node.deleting:
         return Rejection(Reason.NODE_DELETING, f"{node.name}: Longhorn node is being deleted")
     if must_be_ready and not node.ready:
@@ -149,7 +132,8 @@ def check_node(node: LonghornNode, *, must_be_ready: bool = True) -> Rejection |
 
 
 def check_v2(name: str, needs: DiskNeeds, kube_nodes: Mapping[str, KubeNode] | None) -> Rejection | None:
-    """Why no v2 volume's replica goes to that node; `kube_nodes` None: Kubernetes' nodes are not known."""
+    """Return why that node takes no replica of a v2 volume, or None. `kube_nodes` None: Nodes of Kubernetes are not
+    known, and the rule is off."""
     if kube_nodes is None or needs.data_engine != "v2":
         return None
     kube_node = kube_nodes.get(name)
@@ -161,7 +145,7 @@ def check_v2(name: str, needs: DiskNeeds, kube_nodes: Mapping[str, KubeNode] | N
 
 
 def check_topology(node: LonghornNode, needs: DiskNeeds) -> Rejection | None:
-    """Why `node` matches none of the volume's topology terms; without terms every node does."""
+    """Return why `node` matches none of the volume's topology terms, or None; without terms every node does."""
     terms = needs.topology
     if not terms or any(one.zone in ("", node.zone) and one.region in ("", node.region) for one in terms):
         return None
@@ -171,49 +155,43 @@ def check_topology(node: LonghornNode, needs: DiskNeeds) -> Rejection | None:
 
 
 def check_engine(name: str, needs: DiskNeeds, engines: Engines) -> Rejection | None:
-    """Why that node cannot run a replica: no instance manager is running, or for v1 the engine image is not there. An
-    empty `needs.engine_image` is not known yet: any image that is ready there serves."""
+    """Return why that node cannot run a replica, or None: no instance manager of the data engine runs, or, for v1, the
+    engine image is not ready there. While `needs.engine_image` is empty it is not known, and any image serves."""
     engine = needs.data_engine
     if engines.managers is not None:
-        image = engines.manager_image if engine == "v1" else ""
-        if not any(_runs(manager, engine, image) for manager in engines.managers.get(name, ())):
+        of_image = engines.manager_image if engine == "v1" else ""
+        if not any(_runs(manager, engine, of_image) for manager in engines.managers.get(name, ())):
             return Rejection(Reason.ENGINE_NOT_READY, f"{name}: no instance manager for {engine} volumes is running")
     if engine != "v1" or engines.images is None:
         return None
-    if needs.engine_image:
-        named = engines.images.get(needs.engine_image)
-        is_ready = named is not None and named.is_ready_on(name)
-    else:
-        is_ready = any(entry.is_ready_on(name) for entry in engines.images.values())
-    if is_ready:
+    wanted = needs.engine_image
+    images = [engines.images.get(wanted)] if wanted else engines.images.values()
+    if any(image is not None and image.is_ready_on(name) for image in images):
         return None
-    return Rejection(Reason.ENGINE_NOT_READY, f"{name}: engine image {needs.engine_image!r} is not ready there")
+    return Rejection(Reason.ENGINE_NOT_READY, f"{name}: engine image {wanted!r} is not ready there")
 
 
 def _runs(manager: InstanceManager, data_engine: str, image: str) -> bool:
-    return (
-        manager.is_running
-        and manager.type == "aio"
-        and manager.data_engine == data_engine
-        and image in ("", manager.image)
-    )
+    is_of_engine = (manager.type, manager.data_engine) == ("aio", data_engine)
+    return is_of_engine and manager.is_running and image in ("", manager.image)
 
 
 def _has_tags(tags: frozenset[str], selector: tuple[str, ...], allow_empty: bool) -> bool:
-    """Exact and case-sensitive; an empty selector takes tagged ones only where Longhorn allows it."""
+    """Whether the tags have the whole selector, exactly. An empty one takes tagged ones only where that is allowed."""
     if not selector:
         return allow_empty or not tags
     return all(tag in tags for tag in selector)
 
 
 def check_node_tags(tags: frozenset[str], needs: DiskNeeds, space: SpacePolicy) -> bool:
-    """Whether the tags carry the whole selector, and the backing image's too."""
+    """Whether a node with those tags suits the volume's selector, and its backing image's."""
     if not _has_tags(tags, needs.node_selector, space.allow_empty_node_selector):
         return False
     return needs.image is None or _has_tags(tags, needs.image.node_selector, space.allow_empty_node_selector)
 
 
 def node_tags_rejection(node: LonghornNode, needs: DiskNeeds, space: SpacePolicy) -> Rejection | None:
+    """Return why the node's tags do not suit the volume, or None."""
     if check_node_tags(node.tags, needs, space):
         return None
     return Rejection(Reason.NODE_TAGS, f"{node.name}: {_tag_numbers(node.tags, needs, is_node=True)}")
@@ -230,11 +208,9 @@ def check_node_for(
     hard_node_affinity: str = "",
     with_tags: bool = True,
 ) -> Rejection | None:
-    """Why `node` is no candidate for a replica with these needs, whatever its disks and the volume's other replicas.
-
-    `source_nodes` are those of a linked clone's healthy sources, None for any other volume. `with_tags` false leaves
-    the tags out, as Longhorn does in the last step of its search.
-    """
+    """Return why `node` is no candidate for a replica with these needs, whatever its disks and the volume's other
+    replicas; or None. `source_nodes`: the nodes of a linked clone's healthy sources, None for any other volume.
+    `with_tags` False leaves the tags out, as Longhorn does in the last step of its search."""
     rejection = check_node(node) or check_v2(node.name, needs, kube_nodes)
     if rejection is not None:
         return rejection
@@ -250,7 +226,7 @@ def check_node_for(
 
 
 def check_disk_tags(tags: frozenset[str], needs: DiskNeeds, space: SpacePolicy) -> bool:
-    """Whether the tags carry the whole selector, and the backing image's too."""
+    """Whether a disk with those tags suits the volume's selector, and its backing image's."""
     if not _has_tags(tags, needs.disk_selector, space.allow_empty_disk_selector):
         return False
     return needs.image is None or _has_tags(tags, needs.image.disk_selector, space.allow_empty_disk_selector)
@@ -266,8 +242,8 @@ def _tag_numbers(tags: frozenset[str], needs: DiskNeeds, *, is_node: bool) -> st
 
 
 def check_disk_state(disk: Disk, *, must_be_ready: bool = False, has_space: bool = False) -> Rejection | None:
-    """Why the disk takes no replica at all, room aside. A new replica asks neither for the condition Ready, nor whether
-    a disk that is not schedulable for pressure alone `has_space`."""
+    """Return why the disk takes no replica at all, room aside; or None. Only a failed replica that comes back asks for
+    the condition Ready, and whether a disk that is not schedulable under pressure `has_space`."""
     if not disk.allow_scheduling:
         problem = "spec.allowScheduling is false"
     elif disk.eviction_requested:
@@ -283,16 +259,9 @@ def check_disk_state(disk: Disk, *, must_be_ready: bool = False, has_space: bool
     return Rejection(Reason.DISK_UNSCHEDULABLE, f"{disk.name}: {problem}")
 
 
-def check_disk_takes_back(disk: Disk, space: SpacePolicy) -> Rejection | None:
-    """Why the disk does not take a failed replica back whose data it has. Unlike for a new replica, the disk has to be
-    ready, and pressure alone closes it only where no more than the minimal available space is left."""
-    has_space = disk.is_under_pressure and disk.available_bytes > minimal_available(disk, space)
-    return check_disk_state(disk, must_be_ready=True, has_space=has_space)
-
-
 def check_disk_open(disk: Disk, *, is_shared: bool, sources: Collection[str] | None) -> Rejection | None:
-    """Why no replica may lie on the disk, whatever its state. `is_shared`: another disk has its UUID. `sources`: the
-    disks of a linked clone's healthy sources, None for any other volume."""
+    """Return why no replica may lie on the disk, whatever its state; or None. `is_shared`: another disk has its UUID.
+    `sources`: the disks of a linked clone's healthy sources, None for any other volume."""
     if is_shared:
         return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID {disk.uuid}")
     if sources is not None and disk.uuid not in sources:
@@ -300,21 +269,13 @@ def check_disk_open(disk: Disk, *, is_shared: bool, sources: Collection[str] | N
     return None
 
 
-def is_under_balancing_pressure(disk: Disk, percentage: int) -> bool:
-    """Whether best-effort auto-balance wants replicas off the disk: less than 100 - `percentage` percent of it are
-    free. Never for a percentage of 0 or below."""
-    if percentage <= 0:
-        return False
-    free_pct = max(0, disk.spare_bytes * 100 // disk.maximum_bytes) if disk.maximum_bytes > 0 else 0
-    return free_pct < 100 - percentage
-
-
 def disk_type_of(data_engine: str) -> str:
+    """Return the type of disk on which replicas of that data engine lie."""
     return "block" if data_engine == "v2" else "filesystem"
 
 
 def file_system_limit(data_engine: str, filesystem: str) -> int | None:
-    """Bytes that a volume must stay below on that file system, None for no limit."""
+    """Return the bytes below which a volume has to stay on that file system; None for no limit."""
     if data_engine != "v1":
         return None
     if filesystem.startswith("ext"):
@@ -323,7 +284,7 @@ def file_system_limit(data_engine: str, filesystem: str) -> int | None:
 
 
 def check_file_system(disk: Disk, data_engine: str, size_bytes: int) -> Rejection | None:
-    """Why a volume of that size is too large for the disk's file system."""
+    """Return why a volume of that size is too large for the disk's file system, or None."""
     limit = file_system_limit(data_engine, disk.filesystem)
     if limit is None or size_bytes < limit:
         return None
@@ -332,7 +293,7 @@ def check_file_system(disk: Disk, data_engine: str, size_bytes: int) -> Rejectio
 
 
 def check_disk_kind(disk: Disk | DiskRoom, needs: DiskNeeds, size_bytes: int, space: SpacePolicy) -> Reason | None:
-    """Why that kind of disk never takes such a volume: its type, file system or tags."""
+    """Return why that kind of disk never takes such a volume, by its type, file system or tags; or None."""
     if disk.type != disk_type_of(needs.data_engine):
         return Reason.DISK_TYPE
     limit = file_system_limit(needs.data_engine, disk.filesystem)
@@ -344,7 +305,7 @@ def check_disk_kind(disk: Disk | DiskRoom, needs: DiskNeeds, size_bytes: int, sp
 def check_disk_space(
     disk: Disk, size_bytes: int, required_bytes: int, scheduled_bytes: int, space: SpacePolicy
 ) -> Rejection | None:
-    """Longhorn's two conditions on room for a replica of `size_bytes`, of which `required_bytes` are copied."""
+    """Return why the disk has no room for a replica of `size_bytes`, of which `required_bytes` are copied; or None."""
     if not disk.shows_space:
         return no_space(disk)
     minimum = minimal_available(disk, space)
@@ -358,7 +319,7 @@ def check_disk_space(
 def check_limit(
     disk: Disk, more_bytes: int, scheduled_bytes: int, total_bytes: int, space: SpacePolicy, what: str = ""
 ) -> Rejection | None:
-    """Why the sum of those is more than may be scheduled on the disk. `what`: the further bytes, for the message."""
+    """Return why `total_bytes`, the sum of the other two, exceed the disk's limit; or None. `what` are `more_bytes`."""
     limit = provisioning_limit(disk, space)
     if total_bytes <= limit:
         return None
@@ -368,13 +329,13 @@ def check_limit(
 
 
 def no_space(disk: Disk) -> Rejection:
-    """Of a disk that shows no space."""
+    """Return the rejection of a disk that shows no space."""
     text = f"{disk.name}: {bytes_text(disk.available_bytes)} available of {bytes_text(disk.maximum_bytes)}"
     return Rejection(Reason.TOO_FULL, text)
 
 
 def limit_text(disk: Disk, excess_bytes: int, limit_bytes: int, space: SpacePolicy) -> str:
-    """By how much something exceeds the disk's limit, and how the limit is computed."""
+    """Return by how much something exceeds the disk's limit, and how that is computed."""
     size = f"{bytes_text(disk.maximum_bytes)} - {bytes_text(disk.reserved_bytes)} reserved"
     if space.over_provisioning_pct != 100:
         size = f"{space.over_provisioning_pct} % of ({size})"
@@ -382,21 +343,16 @@ def limit_text(disk: Disk, excess_bytes: int, limit_bytes: int, space: SpacePoli
 
 
 def minimum_text(disk: Disk, minimum_bytes: int, space: SpacePolicy) -> str:
-    """What has to stay available on the disk, and how that is computed."""
+    """Return how much has to stay available on the disk, and how that is computed."""
     share = f"{space.minimal_available_pct} % of {bytes_text(disk.maximum_bytes)}"
     return f"the required minimum of {bytes_text(minimum_bytes)} ({share})"
 
 
 def check_disk_for(
-    disk: Disk,
-    needs: DiskNeeds,
-    size_bytes: int,
-    required_bytes: int,
-    scheduled_bytes: int,
-    space: SpacePolicy,
+    disk: Disk, needs: DiskNeeds, size_bytes: int, required_bytes: int, scheduled_bytes: int, space: SpacePolicy
 ) -> Rejection | None:
-    """Why the disk is no candidate for such a replica, anti-affinity aside. `scheduled_bytes` is the disk's figure with
-    whatever the caller adds to it."""
+    """Return why the disk is no candidate for such a replica, anti-affinity aside; or None. `scheduled_bytes`: the
+    disk's figure with whatever the caller adds."""
     rejection = check_disk_state(disk)
     if rejection is not None:
         return rejection
@@ -415,7 +371,7 @@ def check_disk_for(
 
 
 def disk_takes(room: DiskRoom, needs: DiskNeeds, size_bytes: int, required_bytes: int, space: SpacePolicy) -> bool:
-    """Whether a replica of `size_bytes`, of which `required_bytes` are copied, may lie on that disk. Room by
+    """Whether a replica of `size_bytes`, of which `required_bytes` are copied, may lie on that disk; room by
     over-provisioning (`free_bytes`) is left to the packing."""
     return check_disk_kind(room, needs, size_bytes, space) is None and required_bytes < room.written_limit_bytes
 
@@ -427,7 +383,8 @@ def room_of_disk(
     kind_of_node: tuple[Hashable, ...] = (),
     images: Mapping[str, int] = _NO_IMAGES,
 ) -> DiskRoom:
-    """`kind_of_node`: what volumes may ask of the disk's node. `images`: as for `observed_scheduled`."""
+    """Return the disk's room beside `replicas` and `images`. `kind_of_node`: what volumes may ask of the disk's
+    node."""
     limit = provisioning_limit(disk, space)
     return DiskRoom(
         name=disk.name,

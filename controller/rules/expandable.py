@@ -1,12 +1,12 @@
-"""Whether Longhorn grows a volume in its present state, space aside: never, not now, or at any time.
+"""Whether Longhorn expands a volume in its present state, room aside: never, not now, or at any time.
 
-A claim that asks for more passes Longhorn's CSI service, its API and its webhook for volumes, and is tried again until
-all three let it through; a Volume object that is made larger passes that webhook alone, and once. Longhorn's webhook
-for claims asks nothing of this: it looks at space only.
+A claim that requests more passes Longhorn's CSI service, its API and its webhook for volumes, and is tried again until
+all three let it through. A Volume object that is made larger passes only that webhook, and only once. Longhorn's
+webhook for claims looks at room alone.
 
 Sources: `csi/controller_server.go` (`ControllerExpandVolume`), `manager/volume.go`,
-`webhook/resources/volume/validator.go`. What the objects do not say, such as the state of a volume that has no status
-yet, is no reason to refuse.
+`webhook/resources/volume/validator.go`. What the objects do not tell, such as the state of a volume without a status,
+is no reason to refuse.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ STEADY: Final = frozenset({"attached", "detached", ""})
 
 
 class Lasting(StrEnum):
-    NEVER = "never"  # nothing that passes by itself helps
-    NOT_NOW = "not-now"
+    """For how long an obstacle to growth lasts."""
+
+    NEVER = "never"  # for ever, unless somebody changes the volume
+    NOT_NOW = "not-now"  # until it passes by itself
 
 
 class Route(StrEnum):
-    """What is made larger, and so who in Longhorn looks at it."""
+    """Which object is made larger, and so which parts of Longhorn look at it."""
 
     CLAIM = "claim"
     VOLUME = "volume"
@@ -38,7 +40,7 @@ class Route(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unexpandable:
-    """Why a volume does not grow; `node` and `disk`, by name, where a disk is the reason."""
+    """Why a volume does not grow, with the names of `node` and `disk` if a disk is the reason."""
 
     lasting: Lasting
     rejection: Rejection
@@ -48,8 +50,7 @@ class Unexpandable:
 
 @dataclass(frozen=True, slots=True)
 class GrowthCase:
-    """A volume that is to have `new_bytes`, more than it has; `disks`: those that hold its replicas, with their
-    nodes' names."""
+    """A volume that is to grow to `new_bytes`. `disks`: the disks that hold its replicas, with their nodes' names."""
 
     volume: Volume
     replicas: tuple[Replica, ...]
@@ -60,16 +61,16 @@ class GrowthCase:
 
 
 def check_expandable(case: GrowthCase) -> Unexpandable | None:
-    """What keeps the volume from growing, the gravest first; None: nothing but space may."""
+    """Return what keeps the volume from growing, what lasts for ever first; None if only room may."""
     found = obstructions(case)
     return min(found, key=lambda entry: entry.lasting is not Lasting.NEVER, default=None)
 
 
 def obstructions(case: GrowthCase) -> list[Unexpandable]:
-    """All that does; what concerns the volume itself comes first.
+    """Return everything that keeps the volume from growing; what concerns the volume itself comes first.
 
-    A release that looks at the disk of one replica, whichever it meets first, lets a growth through for certain only if
-    it would let it through for every one of them; it refuses for certain for want of a place only if none has one."""
+    Some releases look at the disk of only one replica, whichever comes first. They let a growth through for certain
+    only if every disk does, and refuse it for want of a place for certain only if no replica has one."""
     return [*_of_volume(case), *_of_disks(case)]
 
 
@@ -106,8 +107,8 @@ def _of_volume(case: GrowthCase) -> Iterator[Unexpandable]:
 
 
 def _unscheduled(case: GrowthCase) -> str:
-    """Which places of replicas Longhorn misses; "" if none. A volume without the condition Scheduled is not held back
-    by it."""
+    """The places of replicas that Longhorn misses; "" if none. A volume without condition Scheduled is not held
+    back."""
     volume, behaviour = case.volume, case.behaviour
     places = [bool(replica.node) for replica in case.replicas]
     is_said = volume.scheduled is False or volume.scheduling_unknown

@@ -1,9 +1,9 @@
-"""What each data locality means, in one row; and the copy that one of them adds later.
+"""What each data locality means, one row for each; and the copy that best-effort adds next to the engine later.
 
-That copy is a rule of Longhorn's volume controller (`replenishReplicas`): a best-effort volume whose engine's node has
-no replica gets one there, once it has as many healthy ones as it is to have. Not while the volume migrates or grows,
-nor with a rebuild limit of 0. Nothing is planned for it: it lowers scores. Once a Replica object shows it, the leader
-places it.
+That copy is a rule of Longhorn's volume controller (`replenishReplicas`): a best-effort volume without a replica on its
+engine's node gets one there once all its replicas are healthy; but not while it migrates or grows, nor with a rebuild
+limit of 0. Nothing is planned for that copy; it only lowers the node's score. The leader places it once a Replica
+object shows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from controller.model.versions import Behaviour
 
 
 class Reach(Enum):
-    """Where copies lie, by the node at which the volume is attached."""
+    """Where copies may lie, seen from the node to which the volume is attached."""
 
     NODE_ONLY = auto()
     NODE_FIRST = auto()  # one of them there, now or later; the others anywhere
@@ -49,8 +49,8 @@ LOCALITIES: Final[Mapping[str, Locality]] = {
 
 
 def locality_named(name: str) -> Locality:
-    """The locality of that name. One that is not known stands only in a class that Longhorn refuses: it promises
-    nothing about nodes."""
+    """Return the locality of that name. An unknown one stands only in a class that Longhorn refuses, and binds copies
+    to no node."""
     return LOCALITIES.get(name, _ANYWHERE)
 
 
@@ -59,8 +59,8 @@ def locality_of(volume: Volume) -> Locality:
 
 
 def bound_to(volume: Volume, otherwise: str = "") -> str:
-    """The node on which all of its copies have to lie, "" while it is attached nowhere; `otherwise` where its locality
-    names none."""
+    """Return the node on which all of the volume's copies have to lie, "" while it is attached nowhere; `otherwise` if
+    its locality binds them to no node."""
     return volume.node_id if locality_of(volume).reach is Reach.NODE_ONLY else otherwise
 
 
@@ -75,8 +75,8 @@ def is_left_to_longhorn(volume: Volume) -> bool:
 
 
 def node_of_copy_to_come(volume: Volume, replicas: Iterable[Replica], settings: LonghornSettings) -> str:
-    """Where it will lie; "" where none is to come. `replicas` are all of the volume. The engine of a shared volume is
-    the share manager's."""
+    """Return the node on which a best-effort volume will get a further copy, or "". `replicas`: all of the volume. The
+    engine of a shared volume runs at its share-manager."""
     node = volume.node_id
     if locality_of(volume).reach is not Reach.NODE_FIRST or volume.state not in ("attached", "attaching"):
         return ""
@@ -92,5 +92,5 @@ def node_of_copy_to_come(volume: Volume, replicas: Iterable[Replica], settings: 
 
 
 def _is_there(replica: Replica) -> bool:
-    """Whether a replica on the engine's node, or bound for it, keeps Longhorn from adding one."""
+    """Whether that replica on the engine's node, or bound for it, keeps Longhorn from adding one."""
     return not replica.failed_at or replica.is_potentially_reusable

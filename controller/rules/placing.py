@@ -14,17 +14,27 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from controller.model.longhorn import MAX_REBUILD_RETRIES, SHARDED, LonghornNode, LonghornSettings, Replica, Volume
+from controller.model.longhorn import (
+    MAX_REBUILD_RETRIES,
+    SHARDED,
+    Disk,
+    LonghornNode,
+    LonghornSettings,
+    Replica,
+    SpacePolicy,
+    Volume,
+)
 from controller.model.times import utc_time
 from controller.rules.affinity import is_replacement_due
 from controller.rules.candidates import CandidateSearch, PlacementView, needs_of, sources_of
 from controller.rules.eligibility import (
     check_disk_open,
+    check_disk_state,
     check_disk_tags,
-    check_disk_takes_back,
     check_engine,
     check_node,
     check_v2,
+    minimal_available,
 )
 from controller.rules.locality import locality_of
 from controller.rules.reasons import Reason, Refusal, Rejection
@@ -34,7 +44,7 @@ RECHECK_SECONDS: Final = 1.0  # after which Longhorn looks again once a replacem
 
 
 class Wait(StrEnum):
-    """What a replica without a disk waits for."""
+    """What a replica without a disk waits for, or why it never gets one."""
 
     DELETED = "deleted"  # it is on its way out, or its volume is
     SHARDED = "sharded"  # its volume has shards instead
@@ -47,14 +57,14 @@ class Wait(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """`seconds`: when to look again, where time alone changes it."""
+    """Why a replica gets no disk now, and in how many `seconds` time alone may change that."""
 
     wait: Wait
     seconds: float | None = None
 
 
 def check_time(volume: Volume, replica: Replica, settings: LonghornSettings) -> NotYet | None:
-    """Why the unplaced `replica` gets no disk now, its volume's other replicas aside."""
+    """Return why the unplaced `replica` gets no disk now, its volume's other replicas aside; or None."""
     if replica.deleting or volume.deleting:
         return NotYet(Wait.DELETED)
     if volume.data_layout == SHARDED:
@@ -68,7 +78,7 @@ def check_time(volume: Volume, replica: Replica, settings: LonghornSettings) -> 
 
 
 def check_replacement(view: PlacementView, volume: Volume) -> NotYet | None:
-    """Why a replica that replaces a failed one gets no disk now. `view` has all replicas of the volume."""
+    """Return why a replica that replaces a failed one gets no disk now, or None. `view` has all of the volume's."""
     seconds = wait_seconds(view, volume)
     if seconds is not None:
         return NotYet(Wait.REPLACEMENT, seconds)
@@ -77,12 +87,12 @@ def check_replacement(view: PlacementView, volume: Volume) -> NotYet | None:
 
 
 def is_replacement(replica: Replica) -> bool:
-    """Made to replace another one, anywhere: Longhorn marks those as not to be reused when they fail."""
+    """Whether the replica was made to replace another one, anywhere: such a one is marked as never to be reused."""
     return replica.rebuild_retry_count >= MAX_REBUILD_RETRIES and not replica.hard_node_affinity
 
 
 def held_seconds(replica: Replica, now_utc: datetime) -> float:
-    """For how long it is marked; a mark that cannot be read, or lies far ahead, counts as old."""
+    """Return for how long the replica is marked as held. A mark that cannot be read, or lies ahead, counts as old."""
     try:
         waited = (now_utc - utc_time(replica.held)).total_seconds()
     except ValueError:
@@ -95,14 +105,14 @@ def held_seconds(replica: Replica, now_utc: datetime) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """The failed replica that is brought back, or None; why others did not qualify, by their names."""
+    """The failed replica that comes back, or None; and why other replicas, nodes and disks do not serve."""
 
     replica: Replica | None
     refusals: tuple[Refusal, ...] = ()
 
 
 def find_reusable(view: PlacementView, volume: Volume, hard_node_affinity: str = "") -> Reuse:
-    """Which failed replica Longhorn reuses now. Its bytes are on its disk already, so no space is needed."""
+    """Return the failed replica that Longhorn brings back now. Its bytes lie on its disk, so that it needs no room."""
     if volume.needs.data_engine == "v2" and not view.settings.reuses_failed_v2:
         return Reuse(None)
     able: list[Replica] = []
@@ -135,7 +145,7 @@ def find_reusable(view: PlacementView, volume: Volume, hard_node_affinity: str =
 def check_reusable(
     view: PlacementView, volume: Volume, replica: Replica, hard_node_affinity: str = ""
 ) -> Rejection | None:
-    """Why that failed replica cannot be brought back, the volume's other replicas aside."""
+    """Return why that failed replica cannot come back, the volume's other replicas aside; or None."""
     problem = ""
     if not replica.active:
         problem = "it is inactive"
@@ -165,7 +175,7 @@ def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: Lon
             Reason.DISK_NOT_FOUND, f"{replica.name}: its node has no disk with the UUID {replica.disk_uuid!r}"
         )
     space = view.settings.space
-    rejection = check_disk_takes_back(disk, space)
+    rejection = _check_disk_takes_back(disk, space)
     if rejection is not None:
         return rejection
     needs = needs_of(volume, replica, view.backing_image)
@@ -176,9 +186,16 @@ def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: Lon
     return check_disk_open(disk, is_shared=False, sources=disks)
 
 
+def _check_disk_takes_back(disk: Disk, space: SpacePolicy) -> Rejection | None:
+    """Why the disk does not take a failed replica back whose data it has. Unlike for a new replica, the disk has to be
+    ready, and pressure alone closes it only where no more than the minimal available space is left."""
+    has_space = disk.is_under_pressure and disk.available_bytes > minimal_available(disk, space)
+    return check_disk_state(disk, must_be_ready=True, has_space=has_space)
+
+
 def wait_seconds(view: PlacementView, volume: Volume) -> float | None:
-    """After how many seconds Longhorn looks again, where it leaves time for a failed replica to come back; None: it
-    replaces a missing one at once."""
+    """Return in how many seconds Longhorn looks again, while it leaves a failed replica time to come back; None where
+    it replaces a missing one at once."""
     if volume.robustness != "degraded" or not any(replica.is_potentially_reusable for replica in view.replicas):
         return None
     if is_replacement_due(volume, view.settings, view.now_utc) or not volume.last_degraded_at or view.now_utc is None:

@@ -1,11 +1,11 @@
-"""Which of its candidates Longhorn prefers: a prediction, and a score; exact agreement is impossible. And what follows
-where its volume controller has one replica after the other placed in one pass.
+"""Which of its candidates Longhorn prefers, and where it puts several replicas of a volume one after the other. This is
+a prediction: Longhorn breaks ties by chance.
 
 Longhorn takes the node that leaves the usable bytes of all nodes most even (their spread over their mean, once the
 replica is taken from one of them), and then the node's disk that leaves those of all disks most even. The one with the
-most usable bytes always does that: the more an entry has, the less it moves the spread. Others may do as well. Such
-ties, and every case in which its balancing finds no answer, Longhorn breaks by chance; here the most usable bytes
-decide, so that replicas spread, and then the names. Sources: `scheduler/replica_scheduler.go`, enhancement
+most usable bytes always does that: the more an entry has, the less it moves the spread. Others may do so, too. Where
+Longhorn takes any of them, or its balancing finds no answer, here the most usable bytes decide, so that replicas
+spread, and then the names. Sources: `scheduler/replica_scheduler.go`, enhancement
 20251001-replica-balance-scheduling.
 """
 
@@ -22,7 +22,7 @@ from controller.rules.locality import Reach, locality_of
 
 @dataclass(frozen=True, slots=True)
 class PlacementStep:
-    """The placement of one replica: every disk that Longhorn may choose, and the one that it is predicted to choose."""
+    """The placement of one replica: every disk that Longhorn may choose, and the one that it probably chooses."""
 
     replica: str
     search: Candidates
@@ -31,7 +31,7 @@ class PlacementStep:
 
 
 def schedule_replicas(view: PlacementView, volume: Volume, replicas: Iterable[Replica]) -> tuple[PlacementStep, ...]:
-    """Place `replicas` in that order. Later ones see the earlier picks; the disks' figures stay as they are."""
+    """Return where `replicas` go, in that order. Later ones see the earlier picks; the disks' figures do not change."""
     known = {replica.name: replica for replica in view.replicas}
     steps = []
     for asked in replicas:
@@ -47,7 +47,7 @@ def schedule_replicas(view: PlacementView, volume: Volume, replicas: Iterable[Re
 
 
 def usable_bytes(disk: Disk) -> int:
-    """What balancing counts as usable: available, less what is reserved and scheduled by the disk's own figures."""
+    """Return the bytes that balancing counts as usable: available, not reserved, and not scheduled by the figures."""
     return max(0, disk.spare_bytes - disk.scheduled_bytes)
 
 
@@ -57,8 +57,8 @@ def prefer_attach_node(
     replicas: Sequence[Replica],
     behaviour: Behaviour = NEWEST,
 ) -> tuple[Candidate, ...]:
-    """The candidates that Longhorn narrows its choice to: those on the attach node of a best-effort volume, if there
-    are any and no unfailed one of the volume's `replicas` is there."""
+    """Return the candidates to which Longhorn narrows its choice: those on the attach node of a best-effort volume, if
+    there are any, and if none of the volume's `replicas` is there that has not failed; else all."""
     if not narrows_to_attach_node(volume, replicas, behaviour):
         return tuple(candidates)
     return tuple(entry for entry in candidates if entry.node == volume.node_id) or tuple(candidates)
@@ -77,7 +77,7 @@ def preferred(
     size_bytes: int,
     behaviour: Behaviour = NEWEST,
 ) -> Candidate | None:
-    """The candidate that Longhorn takes for a replica of `size_bytes`; None only without candidates."""
+    """Return the candidate that Longhorn takes for a replica of `size_bytes`; None only without candidates."""
     ordered = sorted(candidates, key=lambda entry: (entry.node, entry.disk))
     if len(ordered) < 2:
         return ordered[0] if ordered else None
@@ -89,7 +89,7 @@ def preferred(
 
 
 def _most_balanced(ordered: Sequence[Candidate], usable: Sequence[int], size_bytes: int) -> int:
-    """Index of the choice: first the node by the nodes' sums, then its disk; 0 where nothing qualifies."""
+    """The index of the choice: the node by the nodes' sums, then its disk; 0 if no disk of it has the room."""
     by_node: dict[str, int] = {}
     for entry, value in zip(ordered, usable, strict=True):
         by_node[entry.node] = by_node.get(entry.node, 0) + value
