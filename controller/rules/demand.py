@@ -1,4 +1,4 @@
-"""Which Longhorn volumes a pod needs, and what each of them asks of a node.
+"""Which Longhorn volumes a pod uses, and what each of them needs of a node.
 
 Rules, by volume (docs/rules/needs.md has them as a table for operators):
 
@@ -46,32 +46,32 @@ from controller.rules.provisioning import (
 class VolumeDemand:
     """What one volume of a pod needs. Sizes in bytes."""
 
-    key: str  # the claim's uid: whose promise it is
+    key: str  # the claim's UID
     claim: str  # "namespace/name", for people
     volume: str  # the Longhorn Volume's name, also when it does not exist yet
     size_bytes: int
-    required_bytes: int  # written already, what a rebuild copies; 0 for a new volume
+    required_bytes: int  # that are written and would be copied to a new replica; 0 for a new volume
     needs: DiskNeeds
     is_local: bool  # the pod's own node must have room, unless it is one of `home_nodes`
     is_pinned: bool  # strict-local with a placed replica
     is_roaming: bool  # it has copies to be placed that may go to any node
-    copies: int  # how many copies are to be placed still
-    usable_nodes: frozenset[str]  # a usable replica is there: the pod can run next to its data at once
-    placed_nodes: frozenset[str]
-    home_nodes: frozenset[str]  # the data is there and stays, usable or to be brought back: nothing is placed there
+    copies: int  # that are still to be placed
+    usable_nodes: frozenset[str]  # with a usable replica: the pod can run next to its data at once
+    placed_nodes: frozenset[str]  # with any replica that is not being deleted
+    home_nodes: frozenset[str]  # with data that stays, usable or to be brought back: nothing is placed there
     facts: Volume  # as it is, or as it will be made
     exists: bool = True
     prefers_local: bool = False  # Longhorn puts one of several copies next to the engine if it can, but does without
-    image: BackingImage | None = None  # the volume's backing image, where it is known
+    image: BackingImage | None = None  # the volume's backing image, if it is known
     clone_disks: frozenset[str] | None = None  # a linked clone goes to these disks only; None: it is no linked clone
-    follows: str = ""  # a new volume is bound to the chosen node's "zone" or "region"
+    follows: str = ""  # "zone" or "region": of the chosen node, to which a new volume is bound
     never: str = ""  # why Longhorn never makes or attaches a volume of that class
-    unread_backup: str = ""  # the Backup that it is to be restored from, whose size is not known: it may be larger
+    unread_backup: str = ""  # the Backup from which it is restored, if its size is not known: the volume may be larger
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """An object that a pod refers to and that is not in our stores (yet)."""
+    """An object to which a pod refers, and which is not in the stores (yet)."""
 
     kind: str  # "claim", "class", "pv", "volume", "backup"
     namespace: str
@@ -79,8 +79,8 @@ class Missing:
 
 
 def demands_of_pod(pod: Pod, lookup: Lookup, settings: LonghornSettings) -> tuple[list[VolumeDemand], list[Missing]]:
-    """The pod's Longhorn volumes, each once, and what could not be found out because an object is missing. A volume
-    whose backup is missing counts as large as is requested."""
+    """Return the demands of the pod's Longhorn volumes, each volume once, and the objects that are missing. A volume
+    whose backup is missing counts with the size that is requested."""
     demands: dict[str, VolumeDemand] = {}
     missing: list[Missing] = []
     for volume in pod.volumes:
@@ -99,8 +99,8 @@ def demands_of_pod(pod: Pod, lookup: Lookup, settings: LonghornSettings) -> tupl
 
 
 def claim_for(pod: Pod, volume: PodVolume, lookup: Lookup) -> Claim | None:
-    """The claim of that volume; None while there is none, or only an earlier pod's of that name: a generic ephemeral
-    volume's claim goes with its pod, and no scheduler asks about the next pod before the next claim is there."""
+    """Return the claim of that volume, or None while there is none, or only an earlier pod's of that name: the claim of
+    a generic ephemeral volume goes with its pod, and the next pod is not scheduled before its own claim exists."""
     claim = lookup.claim(pod.namespace, volume.claim)
     if claim is not None and volume.is_ephemeral and claim.owner_pod_uid not in (pod.uid, ""):
         return None
@@ -108,7 +108,7 @@ def claim_for(pod: Pod, volume: PodVolume, lookup: Lookup) -> Claim | None:
 
 
 def demand_of_claim(claim: Claim, lookup: Lookup, settings: LonghornSettings) -> VolumeDemand | Missing | None:
-    """What the claim's volume needs; None when it is not Longhorn's, or not this claim's any more."""
+    """Return what the claim's volume needs; None if it is not Longhorn's, or not this claim's any more."""
     if claim.volume_name:
         return _demand_of_bound(claim, lookup, settings)
     if claim.class_name == "":
@@ -142,8 +142,7 @@ def _demand_of_bound(claim: Claim, lookup: Lookup, settings: LonghornSettings) -
 def _has_heir(claim: Claim, pv: PersistentVolume, lookup: Lookup) -> bool:
     """Whether the PV was passed on to another claim, as populators do with their prime claim's.
 
-    Until the other claim names the PV as well, this one still represents the volume, so that its promise always has an
-    owner.
+    Until the other claim names the PV as well, this one still stands for the volume: it always has a claim.
     """
     if not pv.claim_uid or pv.claim_uid == claim.uid:
         return False
@@ -153,14 +152,14 @@ def _has_heir(claim: Claim, pv: PersistentVolume, lookup: Lookup) -> bool:
 
 
 def demand_of_volume(volume: Volume, lookup: Lookup, settings: LonghornSettings) -> VolumeDemand:
-    """What a volume without a claim needs; its own name is its key."""
+    """Return what a volume without a claim needs, with its own name as the key."""
     return _demand(volume.name, "", volume, lookup, settings, None)
 
 
 def _demand(
     key: str, claim: str, volume: Volume, lookup: Lookup, settings: LonghornSettings, made_by: StorageClass | None
 ) -> VolumeDemand:
-    """`made_by`: the class that the volume will be made by; None for one that exists."""
+    """The demand of a volume that exists, or will be made by the class `made_by`."""
     replicas = lookup.replicas_of(volume.name).values() if made_by is None else ()
     active = [replica for replica in replicas if not replica.deleting]
     placed = frozenset(replica.node for replica in active if replica.is_placed)
@@ -197,7 +196,7 @@ def _demand(
 
 
 def needs_of_volume(volume: Volume, lookup: Lookup, made_by: StorageClass | None = None) -> DiskNeeds:
-    """What its replicas ask of nodes and disks besides room; `made_by`: the class of a volume that is not there yet."""
+    """Return what the volume's replicas need of nodes and disks besides room. `made_by`: as for `_demand`."""
     image = image_needs(volume, made_by, lookup)
     if image is None and not volume.image:
         return volume.needs
@@ -205,7 +204,7 @@ def needs_of_volume(volume: Volume, lookup: Lookup, made_by: StorageClass | None
 
 
 def is_served(volume: Volume) -> bool:
-    """By a share-manager: the engine runs on its node, wherever the consumers are."""
+    """Whether a share-manager serves the volume: the engine runs on its node, wherever the pods are."""
     return volume.access_mode == "rwx" and not volume.migratable
 
 
@@ -222,15 +221,14 @@ def _wants_local(volume: Volume, reach: Reach, settings: LonghornSettings, *, is
 
 
 def _comes_back(replica: Replica, volume: Volume, settings: LonghornSettings) -> bool:
-    """Whether Longhorn brings a failed replica's data back where it lies, for which it asks no room
-    (`ReuseFailedReplica`)."""
+    """Whether Longhorn brings a failed replica back where it lies, which needs no room (`ReuseFailedReplica`)."""
     if not (replica.is_potentially_reusable and replica.active):
         return False
     return volume.needs.data_engine != "v2" or settings.reuses_failed_v2
 
 
 def _clone_disks(volume: Volume, lookup: Lookup, settings: LonghornSettings) -> frozenset[str] | None:
-    """The disks of the healthy source replicas, next to which alone a linked clone may lie."""
+    """The disks of the healthy source replicas, next to which a linked clone has to lie; None for other volumes."""
     if volume.clone_mode != LINKED_CLONE:
         return None
     sources = clone_sources(volume, lookup.replicas_of(volume.source_volume).values(), settings.behaviour)

@@ -1,9 +1,9 @@
-"""Whether a volume may grow: Longhorn's check of the space on every disk that holds a replica of it, besides the states
-in which it grows no volume (controller/rules/expandable.py).
+"""Whether a volume may grow: Longhorn's check of the room on every disk that holds a replica of it, and of the states
+in which it expands no volume (controller/rules/expandable.py).
 
 Source: `scheduler/replica_scheduler.go` (`CheckReplicasSizeExpansion`). No condition rounds the growth, so the largest
-size that fits is worked out, not searched for. A sum beyond 64 bits, which would wrap around in Longhorn, is refused
-here: what is admitted stays admitted for every smaller growth.
+size that fits is computed, not searched for. A sum beyond 64 bits, which would wrap around in Longhorn, is refused
+here: whatever is admitted is admitted for every smaller growth, too.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from controller.rules.eligibility import (
 from controller.rules.expandable import GrowthCase, Lasting, Route, Unexpandable, obstructions
 from controller.rules.reasons import Reason, Rejection
 
-GRANULE_BYTES: Final = 2 * 1024**2
+GRANULE_BYTES: Final = 2 * 1024**2  # volumes have multiples of this
 LARGEST_BYTES: Final = 2**63 - GRANULE_BYTES
 
 
 class Prospect(StrEnum):
-    """What happens to a growth that is requested now."""
+    """What becomes of a growth that is requested now."""
 
     NOW = "now"
     NOT_NOW = "not-now"  # the volume's state, or a disk's, keeps it from growing until it passes
@@ -44,8 +44,8 @@ class Prospect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiskGrowth:
-    """What the new size asks of one disk; `disk` is empty when its node does not show that UUID. `rejection`: for want
-    of room; `is_hopeless`: there would be none if the disk held nothing else."""
+    """What the new size needs on one disk. `disk` is "" if its node does not show that UUID. `rejection`: why there is
+    no room. `is_hopeless`: there would be none if the disk held nothing else."""
 
     node: str
     disk: str
@@ -57,9 +57,9 @@ class DiskGrowth:
 
 @dataclass(frozen=True, slots=True)
 class ExpansionPlan:
-    """`largest_bytes`: the largest size that would be admitted now, a multiple of 2 MiB above the present size, or the
-    present size; `largest_later_bytes`: the same once what passes by itself has passed. `obstructions`: what keeps it
-    from growing, space aside. Disks, sorted by node and name, have their own rejections."""
+    """What becomes of a growth. `largest_bytes`: the largest size that would be admitted now, a multiple of 2 MiB or
+    the present size; `largest_later_bytes`: the same once what passes by itself has passed. `obstructions`: what keeps
+    the volume from growing, room aside. `disks`, sorted by node and name, have their own rejections."""
 
     largest_bytes: int
     largest_later_bytes: int
@@ -97,8 +97,8 @@ def plan_expansion(
     behaviour: Behaviour = NEWEST,
     route: Route = Route.CLAIM,
 ) -> ExpansionPlan:
-    """What happens to `volume` with its `replicas` at `new_bytes`; nothing is rounded. Shrinking is checked, too, but
-    only for space."""
+    """Return what becomes of `volume` with its `replicas` at `new_bytes`; nothing is rounded. A smaller size is checked
+    for room alone."""
     own = tuple(replicas)
     is_growth = new_bytes > volume.size_bytes
     counts = Counter((one.node, one.disk_uuid) for one in own if one.node)  # failed ones included
@@ -137,15 +137,15 @@ def plan_expansion(
 
 
 def most_if_empty(disk: Disk, space: SpacePolicy) -> int | None:
-    """Bytes of replicas that the disk could take if it held nothing else; None if its figures do not tell its size, as
-    for a disk that is not ready. Nothing larger ever gets there, neither a new volume nor one that grows."""
+    """Return the bytes of replicas that the disk could take if it held nothing else; None if its figures do not tell
+    its size, as for a disk that is not ready. No volume that is larger, new or growing, ever fits there."""
     if not disk.ready or disk.maximum_bytes <= 0:
         return None
     return provisioning_limit(disk, space)
 
 
 def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: Behaviour = NEWEST) -> Rejection | None:
-    """Why the disk does not take that growth of all the volume's replicas on it; also asked for none and for less."""
+    """Return why the disk does not take that growth of all the volume's replicas on it, or None; also for 0 or less."""
     minimum = minimal_available(disk, space)
     limit = provisioning_limit(disk, space)
     if growth_bytes > 0 and behaviour.expansion_checks_physical_space:
@@ -170,7 +170,7 @@ def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: B
 
 
 def largest_growth(disk: Disk, space: SpacePolicy, behaviour: Behaviour = NEWEST) -> int:
-    """The most that the volume's replicas on the disk may grow by together; 0 or less when by nothing."""
+    """Return the bytes by which the volume's replicas on the disk may grow together; 0 or less if they may not."""
     minimum = minimal_available(disk, space)
     limit = provisioning_limit(disk, space)
     if disk.available_bytes <= minimum:
@@ -184,12 +184,12 @@ def largest_growth(disk: Disk, space: SpacePolicy, behaviour: Behaviour = NEWEST
 
 
 def _used(disk: Disk) -> int:
-    """Bytes in use, what is reserved counted as free."""
+    """The bytes in use, with what is reserved counted as free."""
     return disk.maximum_bytes - disk.available_bytes - disk.reserved_bytes
 
 
 def _largest(present_bytes: int, room_bytes: int | None) -> int:
-    """The largest multiple of the granule within the room, None for no bound; never below the present size."""
+    """The largest multiple of 2 MiB within `room_bytes`, None for any; never below the present size."""
     most = LARGEST_BYTES if room_bytes is None else min(present_bytes + room_bytes, LARGEST_BYTES)
     return max(present_bytes, most // GRANULE_BYTES * GRANULE_BYTES)
 

@@ -1,9 +1,8 @@
 """The Longhorn Volume that a claim will get, predicted from its StorageClass and Longhorn's settings.
 
 The parameters are those of Longhorn's CSI plugin (`csi/util.go`, `csi/controller_server.go`); what a class leaves open
-is filled in from Longhorn's settings, as its mutating webhook does. Parameters that Longhorn would refuse lead to a
-volume that never comes. `why_never` names them. The predicted volume is then only well defined: what cannot be read
-counts as not given.
+is filled in from Longhorn's settings, as its mutating webhook does. With parameters that Longhorn refuses the volume
+never comes: `why_never` says so. It is predicted all the same, as if what cannot be read were not given.
 """
 
 from __future__ import annotations
@@ -29,11 +28,10 @@ from controller.model.longhorn import (
 from controller.model.longhorn_settings import parse_flag
 from controller.model.names import LONGHORN_DRIVER
 from controller.model.workload import Claim, PersistentVolume, StorageClass
+from controller.rules.growth import GRANULE_BYTES, LARGEST_BYTES
 from controller.rules.locality import locality_named, locality_of
 
 MIN_VOLUME_BYTES: Final = 10 * 1024**2
-VOLUME_GRANULE_BYTES: Final = 2 * 1024**2
-MAX_VOLUME_BYTES: Final = 2**63 - VOLUME_GRANULE_BYTES
 _MOST: Final = 20  # copies of a volume
 _CLASS_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "dataLocality": DATA_LOCALITIES,
@@ -51,8 +49,7 @@ SNAPSHOT_SOURCE: Final = "VolumeSnapshot/"
 
 
 class Lookup(Protocol):
-    """The facts that demands are made of. In the product `World` of controller.allocator, which must not be imported
-    here."""
+    """Where the facts for demands are found: `World` of controller.allocator, which must not be imported here."""
 
     def claim(self, namespace: str, name: str) -> Claim | None: ...
     def pv(self, name: str) -> PersistentVolume | None: ...
@@ -65,18 +62,18 @@ class Lookup(Protocol):
 
 
 def provisioned_name(claim: Claim) -> str:
-    """The name that the external provisioner gives to the PV, and Longhorn's CSI controller to the Volume."""
+    """Return the name that the external provisioner gives to the PV, and Longhorn's CSI controller to the Volume."""
     return f"pvc-{claim.uid}"
 
 
 def rounded_volume_bytes(requested_bytes: int) -> int:
-    """A volume's size as Longhorn makes it of a request: at least 10 MiB, rounded up to a multiple of 2 MiB."""
+    """Return the size that Longhorn gives to a volume on that request: at least 10 MiB, a multiple of 2 MiB."""
     size = max(requested_bytes, MIN_VOLUME_BYTES)
-    return min(-(-size // VOLUME_GRANULE_BYTES) * VOLUME_GRANULE_BYTES, MAX_VOLUME_BYTES)
+    return min(-(-size // GRANULE_BYTES) * GRANULE_BYTES, LARGEST_BYTES)
 
 
 def new_volume(claim: Claim, storage_class: StorageClass, lookup: Lookup, settings: LonghornSettings) -> Volume:
-    """The volume of a claim that is not provisioned yet, as CreateVolume would make it."""
+    """Return the volume of a claim that is not provisioned yet, as CreateVolume would make it."""
     given = storage_class.parameters
     engine = given.get("dataEngine") or "v1"
     source = _source_volume(claim, given, lookup)
@@ -110,14 +107,14 @@ def new_volume(claim: Claim, storage_class: StorageClass, lookup: Lookup, settin
 
 
 def backup_name(url: str) -> str:
-    """The name of the Backup object that a class's `fromBackup` names; "" for what names none."""
+    """Return the name of the Backup object to which a class's `fromBackup` refers; "" if to none."""
     names = [value for key, value in _url_parts(url)[1] if key == "backup"]
     return names[0] if len(names) == 1 and _OBJECT_NAME.fullmatch(names[0]) else ""
 
 
 def restored_bytes(url: str, lookup: Lookup) -> int:
-    """The size of a volume that is restored from that backup: the backup's, whatever is requested. 0 while it is not
-    known, as where the object of that name is another target's backup."""
+    """Return the size of a volume that is restored from that backup: the backup's, whatever is requested. 0 while that
+    is not known, or the object of that name is a backup of another target."""
     name = backup_name(url)
     found = lookup.backup(name) if name else None
     if found is None or not found.volume_bytes or _url_parts(found.url) != _url_parts(url):
@@ -126,19 +123,19 @@ def restored_bytes(url: str, lookup: Lookup) -> int:
 
 
 def unread_backup(volume: Volume, lookup: Lookup) -> str:
-    """The Backup that a new volume is to be restored from, whose size is not known; "" if there is none."""
+    """Return the Backup from which a new volume is to be restored if its size is not known; else ""."""
     return "" if restored_bytes(volume.from_backup, lookup) else backup_name(volume.from_backup)
 
 
 def _url_parts(url: str) -> tuple[str, list[tuple[str, str]]]:
-    """Where the backups are, and which one, in whatever order it is written. Longhorn's own names need no escapes."""
+    """The target of the backup, and the sorted pairs that name it. Longhorn's own names need no escapes."""
     where, _, query = url.partition("?")
     pairs = (part.partition("=") for part in query.split("&"))
     return where.rstrip("/"), sorted((key, value) for key, _, value in pairs)
 
 
 def check_class(storage_class: StorageClass) -> None:
-    """MalformedRequestError for a parameter with which Longhorn would refuse every claim of the class."""
+    """Raise MalformedRequestError for a parameter with which Longhorn would refuse every claim of the class."""
     if storage_class.provisioner != LONGHORN_DRIVER:
         return
     given = storage_class.parameters
@@ -160,8 +157,8 @@ def check_class(storage_class: StorageClass) -> None:
 
 
 def why_never(storage_class: StorageClass, volume: Volume, lookup: Lookup) -> str:
-    """Why no pod ever runs with that new volume, for a person; "" for one that Longhorn makes. It refuses to make such
-    volumes, or its CSI plugin to attach them (`csi/controller_server.go`, `types.go`)."""
+    """Return, for a person, why no pod ever runs with that new volume; "" if pods can. Longhorn refuses to make such a
+    volume, or its CSI plugin to attach it (`csi/controller_server.go`, `types.go`)."""
     given = storage_class.parameters
     try:
         check_class(storage_class)
@@ -186,10 +183,8 @@ def why_never(storage_class: StorageClass, volume: Volume, lookup: Lookup) -> st
 
 
 def image_needs(volume: Volume, storage_class: StorageClass | None, lookup: Lookup) -> ImageNeeds | None:
-    """What the volume's backing image asks of a replica's node and disk; None without one.
-
-    An image that is not there yet, but that the class describes, is made together with the volume.
-    """
+    """Return what the volume's backing image needs of a replica's node and disk; None without one. An image that does
+    not exist yet is made together with the volume, as the class describes it."""
     if not volume.backing_image:
         return None
     image = lookup.backing_image(volume.backing_image)
@@ -205,14 +200,14 @@ def image_needs(volume: Volume, storage_class: StorageClass | None, lookup: Look
 
 
 def follows_topology(storage_class: StorageClass) -> str:
-    """Which part of the chosen node's topology a new volume is bound to: "zone", "region" or "" for none."""
+    """Return to which part of the chosen node's topology a new volume is bound: "zone", "region", or "" for none."""
     return {"zonal": "zone", "regional": "region"}.get(storage_class.parameters.get("volumeTopology", ""), "")
 
 
 def _source_volume(claim: Claim, given: Mapping[str, str], lookup: Lookup) -> Volume | None:
-    """The volume that the claim is a clone of, as far as it is known.
+    """The volume of which the claim is a clone, if it is known.
 
-    A claim says itself which PV is its own: the PV has to say so, too, or a tenant would learn of another's volume.
+    A claim may name any PV as its own. The PV has to name the claim, too, or a tenant would learn of another's volume.
     """
     kind, _, rest = given.get("dataSource", "").partition("://")
     if kind in ("vol", "snap") and rest:
@@ -225,7 +220,7 @@ def _source_volume(claim: Claim, given: Mapping[str, str], lookup: Lookup) -> Vo
 
 
 def _softness(given: Mapping[str, str], name: str, engine: str, settings: LonghornSettings) -> str:
-    """One of the soft anti-affinity fields; older releases stored "ignored" for a v2 volume's "enabled"."""
+    """The value of a soft anti-affinity field; older releases stored "ignored" for a v2 volume's "enabled"."""
     value = given.get(name) or "ignored"
     if value == "enabled" and engine == "v2" and not settings.behaviour.keeps_v2_soft_anti_affinity:
         return "ignored"
@@ -240,12 +235,12 @@ def _flag(given: Mapping[str, str], name: str) -> bool:
 
 
 def _count(text: str | None) -> int:
-    """A replica count out of a class parameter; 0, and so the default, for what Longhorn would refuse anyway."""
+    """The number of replicas by a class parameter; 0, which stands for the default, for what Longhorn would refuse."""
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 4 else 0
 
 
 def _selector(parameters: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """A comma list as Longhorn splits it: not trimmed, and sorted as its mutating webhook stores it. An empty string is
-    one empty selector, which no node and no disk satisfies."""
+    """The tags of a comma-separated list as Longhorn splits it: not trimmed, and sorted as its mutating webhook stores
+    them. An empty string is one empty tag, which no node and no disk has."""
     text = parameters.get(name)
     return () if text is None else tuple(sorted(text.split(",")))
