@@ -272,17 +272,20 @@ def test_a_replica_without_a_disk_lies_nowhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "is_home"),
+    ("engine", "settings", "is_home"),
     [
-        (SETTINGS, True),
-        (replace(SETTINGS, fast_rebuild_v2=False), False),
-        (OLD, False),  # off by default then
-        (replace(OLD, fast_rebuild_v2=True), True),
-        (replace(SETTINGS, fast_rebuild_v1=False), True),
+        ("v2", SETTINGS, True),
+        ("v2", replace(SETTINGS, fast_rebuild_v2=False), False),
+        ("v2", OLD, False),  # off by default then
+        ("v2", replace(OLD, fast_rebuild_v2=True), True),
+        ("v2", replace(SETTINGS, fast_rebuild_v1=False), True),
+        ("v1", OLD, True),
     ],
 )
-def test_failed_v2_replicas_come_back_where_longhorn_reuses_them(settings: LonghornSettings, is_home: bool) -> None:
-    made = with_volume(on("n1", **FAILED), needs=DiskNeeds(data_engine="v2"))
+def test_failed_replicas_come_back_where_longhorn_reuses_those_of_their_engine(
+    engine: str, settings: LonghornSettings, is_home: bool
+) -> None:
+    made = with_volume(on("n1", **FAILED), needs=DiskNeeds(data_engine=engine))
     assert is_home == ("n1" in demand(made, bound(made), settings).home_nodes)
 
 

@@ -100,6 +100,12 @@ def test_replicas_count_for_what_the_disks_figure_lacks_of_them() -> None:
     assert [60, 61, 68] == [observed_scheduled(facts, made[:count]) for count in (2, 3, 4)]
 
 
+def test_so_do_backing_images() -> None:
+    facts = disk(scheduled=60, scheduled_images={"same": 20, "smaller": 30, "larger": 10})
+    sizes = {"same": 20, "smaller": 25, "larger": 11, "unlisted": 7}
+    assert [60, 61, 68] == [observed_scheduled(facts, (), dict(list(sizes.items())[:count])) for count in (2, 3, 4)]
+
+
 # State, type, file system, tags
 
 V1 = DiskNeeds()
