@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from certs.authority import LeafSpec
 from controller.settings import DISK_SCHEDULER
 from tests.fakes.rpc_client import DiskSchedulerClient
-from tests.unit.rpc.leaders import DISK_CLIENT, NAME, Chain, DiskScene, FakeRecord, Leader
-from tests.unit.serving.tls_files import DAY
+from tests.unit.rpc.leaders import NAME, Chain, DiskScene, FakeRecord, Leader
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +25,7 @@ def leader(chain: Chain) -> Iterator[Leader]:
 
 @pytest.fixture
 def client(chain: Chain, leader: Leader) -> Iterator[DiskSchedulerClient]:
-    made = chain.leaf(LeafSpec(DISK_CLIENT, DAY, is_client=True))
-    with DiskSchedulerClient(leader.address, NAME, lambda: made) as found:
+    with DiskSchedulerClient(leader.address, NAME, lambda: chain.disk_client) as found:
         yield found
 
 
@@ -42,4 +39,5 @@ def record(leader: Leader) -> FakeRecord:
 
 @pytest.fixture
 def scene(leader: Leader, record: FakeRecord, client: DiskSchedulerClient) -> DiskScene:
+    leader.cluster.add_nodes(n1=100)
     return DiskScene(leader, record, client)

@@ -174,6 +174,11 @@ GIVES: dict[str, Callable[[GivingLeader], object]] = {
     "x-r-1": lambda leader: leader.expand("x", 60).outcome,
 }
 """One call for each kind of what is given, by the name that it has on record, all of 60 GiB."""
+FREES: dict[str, Callable[[GivingLeader], int]] = {
+    "v-r-1": lambda leader: leader.free("v-r-1"),
+    "i": lambda leader: leader.free_copy(),
+}
+"""The same for what can be freed."""
 
 
 def wanted(what: str) -> tuple[ReplicaCell, GivingLeader]:

@@ -116,6 +116,17 @@ def fail(leader: GivingLeader, call: Callable[[], object]) -> None:
     leader.cell.api.work()
 
 
+def without_answer(leader: GivingLeader, call: Callable[[], object], *, arrives: bool) -> None:
+    """That call's write arrives, or is lost; its caller hears of neither."""
+    if not arrives:
+        fail(leader, call)
+        return
+    mend = lose_answers(leader)
+    with pytest.raises(NotReadyError):
+        call()
+    mend()
+
+
 def refuse(leader: GivingLeader, node: str) -> Callable[[], None]:
     """Writes of that node's record, until the function that is returned."""
     backend: Any = leader.writer.backend

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Self
 
 import grpc
 import pytest
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from certs.authority import LeafSpec, Pair, sign
 from certs.webhook import CLIENT_SUBJECT
@@ -21,7 +23,7 @@ from controller.rpc.allocating import Record
 from controller.rpc.build import disk_scheduler
 from controller.rpc.credentials import ReloadingChannel
 from controller.rpc.server import MOST_CONNECTIONS, RpcServer
-from controller.rpc.wire import HOLD_EXPANSION
+from controller.rpc.wire import METHODS, SERVICE
 from controller.serving.tls import Material
 from tests.fakes.builders import TestCluster, replica, volume
 from tests.fakes.edges import FakeReads
@@ -36,12 +38,17 @@ Reply = pb.HoldExpansionReply
 
 
 class Chain:
-    """One authority, the server's leaf and the client's."""
+    """One authority, the server's leaf, the webhook's, and that of a client that may ask about disks."""
 
     def __init__(self) -> None:
         self.ca: Pair = authority()
         self.server = self.leaf(LeafSpec("server", DAY, (NAME,)))
-        self.client = self.leaf(LeafSpec(CLIENT_SUBJECT, DAY, is_client=True))
+        self.client = self.leaf_of(CLIENT_SUBJECT)
+        self.disk_client = self.leaf_of(DISK_CLIENT)
+
+    def leaf_of(self, subject: str, *names: str) -> Material:
+        """Of a client."""
+        return self.leaf(LeafSpec(subject, DAY, names, is_client=True))
 
     def leaf(self, spec: LeafSpec) -> Material:
         made = sign(self.ca, spec, now())
@@ -98,22 +105,17 @@ class Calls:
         self.outcomes.append(outcome)
 
 
-def hold_expansion(
-    way: ReloadingChannel,
-    request: pb.HoldExpansionRequest,
-    *,
-    seconds: float = 10,
-    waits: bool = False,
-) -> Reply:
-    """`waits`: until a connection is made, if one cannot be made at once."""
+def ask(way: ReloadingChannel, request: Message, *, seconds: float = 10, waits: bool = False) -> Any:
+    """The answer to the call that has such a request. `waits`: until a connection is made, if one cannot be made at
+    once."""
+    name = type(request).__name__.removesuffix("Request")
     with way.channel() as channel:
-        call = channel.unary_unary(
-            HOLD_EXPANSION,
-            request_serializer=pb.HoldExpansionRequest.SerializeToString,
-            response_deserializer=pb.HoldExpansionReply.FromString,
+        call: Any = channel.unary_unary(
+            f"/{SERVICE}/{name}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=GetMessageClass(METHODS[name].output_type).FromString,
         )
-        answer: Reply = call(request, timeout=seconds, wait_for_ready=waits)
-        return answer
+        return call(request, timeout=seconds, wait_for_ready=waits)
 
 
 @contextmanager
@@ -169,12 +171,14 @@ class Leader:
     def __exit__(self, *_: object) -> None:
         self.server.stop()
 
-    def ask(self, request: pb.HoldExpansionRequest, material: Material | None = None, **more: Any) -> Reply:
-        """By a client with that certificate, or the chain's."""
-        with caller(self, material or self.chain.client) as way:
-            return hold_expansion(way, request, **more)
+    def ask(self, request: Message, material: Material | None = None, **more: Any) -> Any:
+        """By a client with that certificate, or one that may make that call."""
+        is_webhooks = isinstance(request, pb.HoldExpansionRequest)
+        shown = material or (self.chain.client if is_webhooks else self.chain.disk_client)
+        with caller(self, shown) as way:
+            return ask(way, request, **more)
 
-    def refusal(self, request: pb.HoldExpansionRequest, material: Material | None = None, **more: Any) -> str:
+    def refusal(self, request: Message, material: Material | None = None, **more: Any) -> str:
         """The code and the words of the error that such a call gets."""
         with pytest.raises(grpc.RpcError) as raised:
             self.ask(request, material, **more)
@@ -214,7 +218,7 @@ def show(leader: Leader, name: str, gib: float, on: str = "") -> None:
 
 
 class DiskScene(NamedTuple):
-    """A leader, its record, and a client that may ask it about disks."""
+    """A leader of a node n1 with 100 GiB, its record, and a client that may ask it about disks."""
 
     leader: Leader
     record: FakeRecord

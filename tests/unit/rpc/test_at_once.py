@@ -13,59 +13,36 @@ import pytest
 
 from controller.settings import DISK_SCHEDULER, LONGHORN
 from tests.unit.placement.stage import ReplicaCell
-from tests.unit.rpc.giving import SECONDS, GivingLeader, put_image
+from tests.unit.rpc.giving import FREES, GIVES, SECONDS, GivingLeader, put_image, wanted
 from tests.unit.rpc.late import Late, start
 from tests.waiting import wait_until
 
 
-def given_to(cell: ReplicaCell, *told: tuple[str, object]) -> set[str]:
-    """Those that were told a place, which has to be on record."""
-    names = {name for name, node in told if node}
-    assert names <= cell.on_record().keys()
-    return names
-
-
-@pytest.mark.parametrize("was_given", [True, False])
-def test_room_is_told_to_one_of_two_when_the_first_is_freed_before_it_is_told(was_given: bool) -> None:
-    cell = ReplicaCell(n1=100)
-    first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = GivingLeader(cell)
+@pytest.mark.parametrize(("what", "was_given"), [("v-r-1", True), ("v-r-1", False), ("i", False)])
+def test_room_is_told_to_one_of_two_when_the_first_is_freed_before_it_is_told(what: str, was_given: bool) -> None:
+    cell, leader = wanted(what)
     if was_given:
-        leader.place(first)
+        GIVES[what](leader)
         leader.see()
-    late = Late(leader, lambda: leader.place(first))
-    leader.free(first)
-    other = leader.see().place(second)
+    late = Late(leader, lambda: GIVES[what](leader))
+    FREES[what](leader)
+    other = leader.see().place("w-r-1")
     late.let_go()
-    assert 1 == len(given_to(cell, (first, late.told), (second, other)))
+    told = {name for name, node in ((what, late.told), ("w-r-1", other)) if node}
+    assert 1 == len(told)
+    assert told <= cell.on_record().keys()
 
 
-def test_room_is_told_to_one_of_two_when_the_first_is_a_copy_of_an_image() -> None:
-    cell = ReplicaCell(n1=100)
-    put_image(cell, 60)
-    second = cell.add("w", 60)
-    leader = GivingLeader(cell)
-    late = Late(leader, leader.copy_image)
-    leader.free_copy()
-    other = leader.see().place(second)
+@pytest.mark.parametrize("what", FREES)
+def test_what_is_about_to_be_freed_is_free_for_nobody_yet_and_may_be_given_again(what: str) -> None:
+    cell, leader = wanted(what)
+    assert "n1" == GIVES[what](leader)
+    late = Late(leader, lambda: FREES[what](leader))
+    assert "" == leader.place("w-r-1")
+    assert "n1" == GIVES[what](leader)
     late.let_go()
-    assert 1 == len(given_to(cell, ("i", late.told), (second, other)))
-
-
-@pytest.mark.parametrize("is_copy", [False, True])
-def test_what_is_about_to_be_freed_is_free_for_nobody_yet_and_may_be_given_again(is_copy: bool) -> None:
-    cell = ReplicaCell(n1=100)
-    put_image(cell, 60)
-    first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = GivingLeader(cell)
-    give: Callable[[], str] = leader.copy_image if is_copy else lambda: leader.place(first)
-    assert "n1" == give()
-    late = Late(leader, leader.free_copy if is_copy else lambda: leader.free(first))
-    assert "" == leader.place(second)
-    assert "n1" == give()
-    late.let_go()
-    assert ({"i" if is_copy else first: "n1"}, 40) == (cell.on_record(), leader.see().free_gib())
-    assert "" == leader.place(second)
+    assert ({what: "n1"}, 40) == (cell.on_record(), leader.see().free_gib())
+    assert "" == leader.place("w-r-1")
 
 
 def test_what_is_freed_and_given_anew_in_one_write_counts_for_good() -> None:
@@ -126,7 +103,7 @@ def test_of_many_calls_that_cross_each_other_none_is_told_what_the_record_does_n
     lying = Counter(sure.values())
     leader.see()
     assert (35 - 10 * lying["n1"], 25 - 10 * lying["n2"]) == (leader.free_gib("n1"), leader.free_gib("n2"))
-    assert 5 >= len(sure)
+    assert 5 == sum(bool(leader.place(name)) for name in names), "exactly what fits"
 
 
 CALLS: dict[str, Callable[[GivingLeader], object]] = {

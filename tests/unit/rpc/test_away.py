@@ -9,7 +9,7 @@ import pytest
 from controller.errors import PreconditionError
 from controller.kube.resources import LONGHORN_NODES
 from tests.unit.placement.stage import NAMESPACE, ReplicaCell
-from tests.unit.rpc.giving import GivingLeader, put_image
+from tests.unit.rpc.giving import FREES, GIVES, GivingLeader, put_image, wanted
 from tests.unit.rpc.late import Late
 
 
@@ -29,22 +29,19 @@ def hide(leader: GivingLeader, node: str) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("is_next", [False, True], ids=["the same leader", "the next leader"])
-@pytest.mark.parametrize("is_copy", [False, True])
-def test_what_was_given_there_is_given_to_nobody_else_when_it_is_back(is_next: bool, is_copy: bool) -> None:
-    cell = ReplicaCell(n1=100)
-    put_image(cell, 60)
-    first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = GivingLeader(cell)
-    assert "n1" == (leader.copy_image() if is_copy else leader.place(first))
+@pytest.mark.parametrize("what", FREES)
+def test_what_was_given_there_is_given_to_nobody_else_when_it_is_back(is_next: bool, what: str) -> None:
+    cell, leader = wanted(what)
+    assert "n1" == GIVES[what](leader)
     show = hide(leader, "n1")
     leader.writer.write("n1", cell.clock.now() + 5)
     if is_next:
         leader.end()
         leader = GivingLeader(cell, has_predecessor=True)
     show()
-    assert "" == leader.see().place(second)
-    assert "n1" == (leader.copy_image() if is_copy else leader.place(first))
-    assert {"i" if is_copy else first: "n1"} == leader.keep().cell.on_record()
+    assert "" == leader.see().place("w-r-1")
+    assert "n1" == GIVES[what](leader)
+    assert {what: "n1"} == leader.keep().cell.on_record()
 
 
 def test_what_is_asked_for_meanwhile_goes_elsewhere_and_stays_there() -> None:

@@ -47,54 +47,40 @@ def next_if(is_next: bool, leader: GivingLeader) -> GivingLeader:
     return GivingLeader(leader.cell, has_predecessor=True) if is_next else leader
 
 
-SWAPPED = {"d1": "other", "d2": FIRST}
 LEADERS = pytest.mark.parametrize("is_next", [False, True], ids=["the same leader", "the next leader"])
 
 
-@LEADERS
-@pytest.mark.parametrize("steps", [[SWAPPED], [{"d2": FIRST}, SWAPPED]], ids=["at once", "in two steps"])
-def test_what_was_given_stays_on_its_disk_when_another_one_gets_its_name(
-    steps: list[dict[str, str]], is_next: bool
-) -> None:
-    cell = ReplicaCell(n1=100)
-    first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = GivingLeader(cell)
-    leader.place(first)
-    for disks in steps:
-        show_disks(leader, **disks)
-    leader = next_if(is_next, leader)
-    assert {FIRST: 40, "other": 10} == free_by_uuid(leader)
-    assert ("", FIRST) == (leader.place(second), disk_of(leader, first))
-
-
 def disk_of(leader: GivingLeader, replica: str) -> str:
-    assert leader.place(replica)
-    (one,) = [one for one in leader.cell.entries() if one.name == replica]
-    return one.disk_uuid
+    """That it is told to go to; "" where none has room."""
+    is_given = bool(leader.place(replica))
+    return next((one.disk_uuid for one in leader.cell.entries() if is_given and one.name == replica), "")
 
 
 @LEADERS
-def test_what_was_given_does_not_go_to_another_disk_in_the_place_of_its_own(is_next: bool) -> None:
+@pytest.mark.parametrize(
+    ("steps", "free", "told"),
+    [
+        ([{"d1": "other", "d2": FIRST}], {"other": 10, FIRST: 40}, FIRST),
+        ([{"d2": FIRST}, {"d1": "other", "d2": FIRST}], {"other": 10, FIRST: 40}, FIRST),
+        ([{"d1": LARGE, "x1": FIRST}], {LARGE: 100, FIRST: 40}, FIRST),
+        ([{"d1": LARGE}], {LARGE: 100}, LARGE),
+        ([{"d1": "other"}], {"other": 10}, ""),
+        ([{"d1": "other"}, {"d1": FIRST}], {FIRST: 40}, FIRST),
+    ],
+    ids=["its name goes on", "in two steps", "and to a large one", "it is away", "and the other is small", "and back"],
+)
+def test_what_was_given_stays_on_its_disk_whatever_has_its_name(
+    steps: list[dict[str, str]], free: dict[str, float], told: str, is_next: bool
+) -> None:
     cell = ReplicaCell(n1=100)
     name = cell.add("v", 60)
     leader = GivingLeader(cell)
     leader.place(name)
-    show_disks(leader, d1="other")
+    for disks in steps:
+        show_disks(leader, **disks)
     leader = next_if(is_next, leader)
-    assert "" == leader.place(name)
-    show_disks(leader, d1=FIRST)
-    assert FIRST == disk_of(leader, name)
-
-
-@LEADERS
-@pytest.mark.parametrize("disks", [{"d1": LARGE}, {"d1": LARGE, "x1": FIRST}], ids=["another disk", "renamed as well"])
-def test_what_was_given_counts_on_its_disk_alone(is_next: bool, disks: dict[str, str]) -> None:
-    cell = ReplicaCell(n1=100)
-    leader = GivingLeader(cell)
-    leader.cell.add("v", 60)
-    leader.see().place("v-r-1")
-    show_disks(leader, **disks)
-    assert {uuid: 40 if uuid == FIRST else 100 for uuid in disks.values()} == free_by_uuid(next_if(is_next, leader))
+    assert free == free_by_uuid(leader)
+    assert told == disk_of(leader, name)
 
 
 def test_what_is_given_anew_while_its_disk_is_away_counts_there_and_is_free_where_it_was() -> None:

@@ -18,7 +18,7 @@ from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import ReloadingChannel, server_credentials
 from controller.rpc.wire import HOLD_EXPANSION
 from controller.serving.tls import Material
-from tests.unit.rpc.leaders import HOST, NAME, Chain, Leader, Reply, hold_expansion
+from tests.unit.rpc.leaders import HOST, NAME, Chain, Leader, Reply, ask
 from tests.unit.serving.tls_files import DAY, authority, now
 from tests.waiting import wait_until
 
@@ -38,7 +38,7 @@ class CallingClient:
         self.way = ReloadingChannel(server.address, NAME, lambda: self.shown)
 
     def is_answered(self) -> bool:
-        return bool(hold_expansion(self.way, REQUEST, seconds=SECONDS).verdict == Reply.NOT_CHECKED)
+        return bool(ask(self.way, REQUEST, seconds=SECONDS).verdict == Reply.NOT_CHECKED)
 
     def refusal(self) -> grpc.StatusCode:
         """How one fresh connection ends; AssertionError when the call is answered."""
@@ -148,7 +148,7 @@ def test_a_connection_may_take_longer_than_the_pause_before_the_next_try(server:
     shown = material(ca, client=True)
     with socket.create_server((HOST, 0)) as listener, futures.ThreadPoolExecutor(3) as threads:
         way = ReloadingChannel(f"{HOST}:{listener.getsockname()[1]}", NAME, lambda: shown)
-        answer = threads.submit(hold_expansion, way, REQUEST, seconds=SECONDS)
+        answer = threads.submit(ask, way, REQUEST, seconds=SECONDS)
         near, far = listener.accept()[0], socket.create_connection((HOST, server.server.port))
         assert not futures.wait([answer], timeout=1.0).done
         for source, sink in ((near, far), (far, near)):

@@ -6,26 +6,11 @@ from __future__ import annotations
 import pytest
 
 from controller.allocator.by_name.on_record import REUSED_SECONDS
-from controller.errors import PreconditionError
 from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_REPLICAS
 from tests.unit.placement.stage import NAMESPACE, ReplicaCell
-from tests.unit.rpc.giving import GivingLeader, change_node, put_image
+from tests.unit.rpc.giving import GivingLeader, put_image
 
 LONG_AGO = "2020-01-01T00:00:00Z"
-
-
-def test_a_place_stands_until_its_caller_writes_it_however_late_and_counts_once_then() -> None:
-    cell = ReplicaCell(n1=100)
-    first, second = cell.add("v", 60), cell.add("w", 60)
-    leader = GivingLeader(cell)
-    assert "n1" == leader.place(first)
-    for _ in range(3):
-        leader.cell.clock.advance(10_000)
-        leader.cluster.allocator.sweep()
-        assert ("", "n1") == (leader.keep().place(second), leader.place(first))
-    cell.change(first, nodeID="n1", diskID="n1-d1")
-    assert 40 == leader.see().free_gib()
-    assert {first: "n1"} == leader.keep().cell.on_record()
 
 
 def test_a_copy_of_an_image_stands_until_the_image_shows_it_or_is_gone() -> None:
@@ -55,23 +40,6 @@ def test_room_is_told_to_one_of_two_when_our_watch_shows_a_former_life_of_a_repl
     cell.put_replica("v", gib=60, meta={"uid": "another"})
     told = leader.place(first) or leader.see().place(first)
     assert ["", "n1"] == sorted([leader.see().place(second), told])
-
-
-# Where it goes by now
-
-
-def test_what_does_not_suit_a_replica_any_more_is_told_until_it_is_deallocated() -> None:
-    cell = ReplicaCell(n1=100, n2=50)
-    change_node(cell, "n2", tags=("ssd",))
-    name = cell.add("v", 20)
-    leader = GivingLeader(cell)
-    assert "n1" == leader.place(name)
-    cell.put_volume("v", 20, nodeSelector=["ssd"])
-    with pytest.raises(PreconditionError, match=r"n1: .*tags.*; to have another one chosen, deallocate it"):
-        leader.see().place(name)
-    leader.free(name)
-    assert "n2" == leader.place(name)
-    assert {name: "n2"} == cell.on_record()
 
 
 # Beside others of its volume

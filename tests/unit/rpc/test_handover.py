@@ -9,8 +9,8 @@ from controller.model.allocations import Purpose
 from controller.settings import LONGHORN
 from tests.fakes.builders import GIB
 from tests.unit.placement.stage import ReplicaCell
-from tests.unit.rpc.giving import GIVES, GivingLeader, put_image, wanted
-from tests.unit.rpc.late import BY_WHAT, Late, arrives, delay, fail, lose_answers
+from tests.unit.rpc.giving import FREES, GIVES, GivingLeader, put_image, wanted
+from tests.unit.rpc.late import BY_WHAT, Late, arrives, delay, without_answer
 
 WHO = pytest.mark.parametrize("is_same", [False, True], ids=["another process", "the same process"])
 GIVEN = ("n1", "already-allocated")
@@ -27,41 +27,22 @@ def sizes_gib(cell: ReplicaCell) -> dict[str, int]:
 
 @BY_WHAT
 @WHO
-def test_what_was_told_is_told_by_the_next_leader_and_given_to_nobody_else(what: str, is_same: bool) -> None:
+@pytest.mark.parametrize("write", ["is answered", "arrives without an answer", "is lost"])
+def test_the_next_leader_tells_what_is_on_record_and_gives_the_room_of_all_else_to_others(
+    what: str, is_same: bool, write: str
+) -> None:
     cell, leader = wanted(what)
-    assert GIVES[what](leader) in ("n1", "allocated")
+    is_there = write != "is lost"
+    if write == "is answered":
+        assert GIVES[what](leader) in ("n1", "allocated")
+    else:
+        without_answer(leader, lambda: GIVES[what](leader), arrives=is_there)
     for _ in range(3):
         leader = next_of(leader, is_same=is_same)
-        assert "" == leader.place("w-r-1")
-        assert GIVES[what](leader) in GIVEN
+        assert ("" if is_there else "n1") == leader.place("w-r-1")
+        assert GIVES[what](leader) in (GIVEN if is_there else ("", "no-room"))
         cell.clock.advance(1_000)  # its caller writes its object whenever it likes
-    assert {what: 60} == sizes_gib(cell)
-
-
-@BY_WHAT
-@WHO
-def test_what_arrived_without_an_answer_is_found_by_the_next_leader(what: str, is_same: bool) -> None:
-    _, leader = wanted(what)
-    mend = lose_answers(leader)
-    with pytest.raises(NotReadyError):
-        GIVES[what](leader)
-    mend()
-    leader = next_of(leader, is_same=is_same)
-    assert "" == leader.place("w-r-1")
-    assert GIVES[what](leader) in GIVEN
-
-
-@BY_WHAT
-@WHO
-def test_what_never_arrived_is_given_to_others(what: str, is_same: bool) -> None:
-    _, leader = wanted(what)
-    fail(leader, lambda: GIVES[what](leader))
-    leader = next_of(leader, is_same=is_same)
-    assert "n1" == leader.place("w-r-1")
-    if what != "x-r-1":
-        assert "" == GIVES[what](leader)
-    else:
-        assert "no-room" == GIVES[what](leader)
+    assert {what if is_there else "w-r-1"} == {name for name, size in sizes_gib(cell).items() if size == 60}
 
 
 @BY_WHAT
@@ -86,13 +67,13 @@ def test_a_former_leaders_write_that_arrives_late_takes_nothing_from_what_the_ne
     assert "" == next_of(leader).place("v-r-1")
 
 
-@pytest.mark.parametrize("what", ["v-r-1", "i"])
+@pytest.mark.parametrize("what", FREES)
 def test_a_former_leaders_late_free_takes_nothing_from_what_the_next_one_has_told(what: str) -> None:
     _, former = wanted(what)
     assert "n1" == GIVES[what](former)
     late = delay(former.see())
     with pytest.raises(NotReadyError):
-        former.free_copy() if what == "i" else former.free(what)
+        FREES[what](former)
     leader = next_of(former)
     assert "n1" == GIVES[what](leader)
     with pytest.raises(ConflictError):
@@ -135,15 +116,13 @@ def test_while_longhorn_decides_nothing_is_taken_over() -> None:
 # What is taken over
 
 
-@pytest.mark.parametrize("is_copy", [False, True])
-def test_what_its_caller_has_written_by_then_counts_once(is_copy: bool) -> None:
-    cell, leader = wanted("v-r-1")
-    if is_copy:
-        leader.copy_image()
-        put_image(cell, 60, "n1")
-    else:
-        leader.place("v-r-1")
-        cell.change("v-r-1", nodeID="n1", diskID="n1-d1")
+@pytest.mark.parametrize("what", FREES)
+def test_what_its_caller_has_written_by_then_counts_once(what: str) -> None:
+    cell, leader = wanted(what)
+    GIVES[what](leader)
+    put_image(cell, 60, *(["n1"] if what == "i" else []))
+    if what == "v-r-1":
+        cell.change(what, nodeID="n1", diskID="n1-d1")
     assert 40 == next_of(leader).free_gib()
 
 

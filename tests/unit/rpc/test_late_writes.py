@@ -3,7 +3,6 @@ get meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,28 +12,14 @@ from controller.errors import ForbiddenError, NotReadyError, UnavailableError
 from controller.rules.reasons import Reason
 from tests.fakes.builders import GIB
 from tests.unit.placement.stage import ReplicaCell
-from tests.unit.rpc.giving import GIVES, SECONDS, GivingLeader, put_image, wanted
-from tests.unit.rpc.late import BY_WHAT, Late, arrives, delay, fail, lose_answers, overtake, refuse
+from tests.unit.rpc.giving import FREES, GIVES, SECONDS, GivingLeader, put_image, wanted
+from tests.unit.rpc.late import BY_WHAT, Late, arrives, delay, overtake, refuse, without_answer
 
-FREES: dict[str, Callable[[GivingLeader], object]] = {
-    "v-r-1": lambda leader: leader.free("v-r-1"),
-    "i": lambda leader: leader.free_copy(),
-}
 ARRIVES = pytest.mark.parametrize("arrives", [True, False], ids=["arrives", "is lost"])
 
 
 def gib_of(cell: ReplicaCell, name: str) -> int:
     return sum(one.size_bytes // GIB for one in cell.entries() if one.name == name)
-
-
-def without_answer(leader: GivingLeader, call: Callable[[], object], *, arrives: bool) -> None:
-    if not arrives:
-        fail(leader, call)
-        return
-    mend = lose_answers(leader)
-    with pytest.raises(NotReadyError):
-        call()
-    mend()
 
 
 @BY_WHAT
@@ -150,14 +135,14 @@ def test_what_could_not_be_written_in_time_is_told_nobody() -> None:
 # Refused
 
 
-def test_a_copy_of_an_image_whose_write_was_refused_goes_elsewhere_and_counts_once() -> None:
-    cell = ReplicaCell(n1=100, n2=90)
-    put_image(cell, 60)
-    leader = GivingLeader(cell)
-    refuse(leader, "n1")
+@pytest.mark.parametrize("what", FREES)
+def test_what_was_refused_goes_elsewhere_and_counts_once(what: str) -> None:
+    cell, leader = wanted(what)
+    cell.put_node("n2", 90)
+    refuse(leader.see(), "n1")
     with pytest.raises(NotReadyError, match="the record of n1 cannot be written: 403: no"):
-        leader.copy_image()
-    assert ("n2", 100) == (leader.copy_image(), leader.free_gib())
+        GIVES[what](leader)
+    assert ("n2", 100) == (GIVES[what](leader), leader.free_gib())
 
 
 def test_where_nobody_else_has_room_either_the_refusal_is_among_the_reasons() -> None:

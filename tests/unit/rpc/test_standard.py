@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import pytest
@@ -19,6 +20,8 @@ from tests.unit.rpc.leaders import Chain, Leader, caller
 from tests.waiting import wait_until
 
 Status = health_pb2.HealthCheckResponse
+Reflected = reflection_pb2.ServerReflectionRequest
+LIST = Reflected(list_services="")
 
 
 @pytest.fixture
@@ -32,6 +35,16 @@ def checked(channel: grpc.Channel, service: str) -> int:
     return int(health_pb2_grpc.HealthStub(channel).Check(request, timeout=10).status)  # type: ignore[attr-defined]  # the stubs lack it
 
 
+def watch(channel: grpc.Channel, service: str = SERVICE) -> Any:
+    """The states of that service, each as it comes."""
+    request = health_pb2.HealthCheckRequest(service=service)
+    return health_pb2_grpc.HealthStub(channel).Watch(request, timeout=60)  # type: ignore[attr-defined]  # the stubs lack it
+
+
+def reflected(channel: grpc.Channel, requests: Iterator[Reflected]) -> Any:
+    return reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(requests, timeout=60)  # type: ignore[operator]  # the stubs lack it
+
+
 def test_health_tells_whether_this_process_leads(leader: Leader, channel: grpc.Channel) -> None:
     wait_until(lambda: checked(channel, SERVICE) == Status.SERVING, "a leader that serves")
     leader.checks.is_leading = False
@@ -40,99 +53,80 @@ def test_health_tells_whether_this_process_leads(leader: Leader, channel: grpc.C
     with pytest.raises(grpc.RpcError) as raised:
         checked(channel, "another")
     assert grpc.StatusCode.NOT_FOUND is raised.value.code()
+    assert Status.SERVICE_UNKNOWN == next(watch(channel, "another")).status
 
 
 def test_watches_hear_of_changes_and_keep_no_thread(leader: Leader, channel: grpc.Channel) -> None:
     """As many as there are threads; other questions are answered meanwhile."""
     wait_until(lambda: checked(channel, SERVICE) == Status.SERVING, "a leader that serves")
-    stub = health_pb2_grpc.HealthStub(channel)
-    watches = [stub.Watch(health_pb2.HealthCheckRequest(service=SERVICE), timeout=60) for _ in range(THREADS)]  # type: ignore[attr-defined]  # the stubs lack it
-    assert [Status.SERVING] * THREADS == [next(watch).status for watch in watches]
+    watches = [watch(channel) for _ in range(THREADS)]
+    assert [Status.SERVING] * THREADS == [next(one).status for one in watches]
     leader.checks.is_leading = False
-    assert [Status.NOT_SERVING] * THREADS == [next(watch).status for watch in watches]
+    assert [Status.NOT_SERVING] * THREADS == [next(one).status for one in watches]
     assert Status.NOT_SERVING == checked(channel, SERVICE)
-    for watch in watches:
-        watch.cancel()
+    for one in watches:
+        one.cancel()
 
 
 def test_watches_that_go_while_they_are_told_stop_nobody(leader: Leader, channel: grpc.Channel) -> None:
     """gRPC tells of the end of a watch in the thread that finishes what is being sent to others."""
-    stub = health_pb2_grpc.HealthStub(channel)
-    request = health_pb2.HealthCheckRequest(service=SERVICE)
     services = leader.server._standard
     for number in range(100):
-        watches = [stub.Watch(request, timeout=60) for _ in range(8)]  # type: ignore[attr-defined]  # the stubs lack it
-        for watch in watches:
-            next(watch)
+        watches = [watch(channel) for _ in range(8)]
+        for one in watches:
+            next(one)
         services.tell_leading(number % 2 == 0)
-        for watch in watches:
-            watch.cancel()
+        for one in watches:
+            one.cancel()
     services.tell_leading(True)
     wait_until(lambda: checked(channel, SERVICE) == Status.SERVING, "an answer")
     wait_until(lambda: not services._watches, "an end of all watches")
 
 
 def test_only_so_many_may_watch_at_a_time(leader: Leader, channel: grpc.Channel) -> None:
-    stub = health_pb2_grpc.HealthStub(channel)
-    request = health_pb2.HealthCheckRequest(service="")
-    watches = [stub.Watch(request, timeout=60) for _ in range(MOST_WATCHES)]  # type: ignore[attr-defined]  # the stubs lack it
-    assert [Status.SERVING] * MOST_WATCHES == [next(watch).status for watch in watches]
+    watches = [watch(channel, "") for _ in range(MOST_WATCHES)]
+    assert [Status.SERVING] * MOST_WATCHES == [next(one).status for one in watches]
     with pytest.raises(grpc.RpcError) as raised:
-        next(stub.Watch(request, timeout=60))  # type: ignore[attr-defined]  # the stubs lack it
+        next(watch(channel, ""))
     assert grpc.StatusCode.RESOURCE_EXHAUSTED is raised.value.code()
     watches.pop().cancel()
     wait_until(lambda: len(leader.server._standard._watches) < MOST_WATCHES, "a free place")
-    watches.append(stub.Watch(request, timeout=60))  # type: ignore[attr-defined]  # the stubs lack it
+    watches.append(watch(channel, ""))
     assert Status.SERVING == next(watches[-1]).status
-    for watch in watches:
-        watch.cancel()
-
-
-def test_who_watches_a_service_that_is_not_there_is_told_so(channel: grpc.Channel) -> None:
-    stub = health_pb2_grpc.HealthStub(channel)
-    watch = stub.Watch(health_pb2.HealthCheckRequest(service="another"), timeout=60)  # type: ignore[attr-defined]  # the stubs lack it
-    assert Status.SERVICE_UNKNOWN == next(watch).status
-    watch.cancel()
+    for one in watches:
+        one.cancel()
 
 
 def test_reflection_keeps_few_threads_whoever_asks(channel: grpc.Channel) -> None:
-    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     asked = threading.Event()
 
-    def never_ends() -> Iterator[reflection_pb2.ServerReflectionRequest]:
-        yield reflection_pb2.ServerReflectionRequest(list_services="")
+    def never_ends() -> Iterator[Reflected]:
+        yield LIST
         asked.wait(60)
 
-    kept = [stub.ServerReflectionInfo(never_ends(), timeout=60) for _ in range(MOST_REFLECTIONS)]  # type: ignore[operator]  # the stubs lack it
+    kept = [reflected(channel, never_ends()) for _ in range(MOST_REFLECTIONS)]
     for one in kept:
         next(one)
-    request = reflection_pb2.ServerReflectionRequest(list_services="")
     with pytest.raises(grpc.RpcError) as raised:
-        next(stub.ServerReflectionInfo(iter([request]), timeout=10))  # type: ignore[operator]  # the stubs lack it
+        next(reflected(channel, iter([LIST])))
     assert grpc.StatusCode.RESOURCE_EXHAUSTED is raised.value.code()
     asked.set()
     for one in kept:
         assert not list(one)
-    assert next(stub.ServerReflectionInfo(iter([request]), timeout=10))  # type: ignore[operator]  # the stubs lack it
+    assert next(reflected(channel, iter([LIST])))
 
 
 def test_a_server_that_ends_is_not_serving(leader: Leader, channel: grpc.Channel) -> None:
-    stub = health_pb2_grpc.HealthStub(channel)
-    watch = stub.Watch(health_pb2.HealthCheckRequest(service=""), timeout=60)  # type: ignore[attr-defined]  # the stubs lack it
-    assert Status.SERVING == next(watch).status
+    states = watch(channel, "")
+    assert Status.SERVING == next(states).status
     with ThreadPoolExecutor(1) as pool:
         pool.submit(leader.server.stop)
-        assert Status.NOT_SERVING == next(watch).status
-        watch.cancel()
+        assert Status.NOT_SERVING == next(states).status
+        states.cancel()
 
 
-def test_reflection_tells_every_call_of_the_service(leader: Leader, channel: grpc.Channel) -> None:
-    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-    requests = [
-        reflection_pb2.ServerReflectionRequest(list_services=""),
-        reflection_pb2.ServerReflectionRequest(file_containing_symbol=SERVICE),
-    ]
-    listed, described = stub.ServerReflectionInfo(iter(requests), timeout=10)  # type: ignore[operator]  # the stubs lack it
+def test_reflection_tells_every_call_of_the_service(channel: grpc.Channel) -> None:
+    listed, described = reflected(channel, iter([LIST, Reflected(file_containing_symbol=SERVICE)]))
     names = {one.name for one in listed.list_services_response.service}
     assert {SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"} == names
     assert [pb.DESCRIPTOR.serialized_pb] == list(described.file_descriptor_response.file_descriptor_proto)
