@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 
@@ -23,11 +24,11 @@ CRD = "diskschedules.longhorn.io"
 class WatchedLonghorn:
     """Its settings and CRDs, and what looks at them."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.server = FakeApiServer()
         self.settings: Store[str] = Store("setting", setting_value)
         self.watch = SupportWatch(self.server, self.settings)
-        self.set({name.replace("_", "-"): value for name, value in settings.items()})
+        self.set(settings)
 
     def set(self, settings: Mapping[str, str]) -> None:
         """As the watch shows them, all of them."""
@@ -46,38 +47,40 @@ class WatchedLonghorn:
 
 
 def test_nothing_is_said_before_the_settings_are_known() -> None:
-    longhorn = WatchedLonghorn(current_longhorn_version="v1.12.1")
+    longhorn = WatchedLonghorn({VERSION_SETTING: "v1.12.1"})
     longhorn.settings.synced.clear()
     longhorn.watch.run_once()
     assert longhorn.watch.current is None
 
 
-def test_the_version_is_the_settings_and_follows_it() -> None:
-    longhorn = WatchedLonghorn(current_longhorn_version="v1.8.1")
-    assert "v1.8.1 is older" in longhorn.problem()
-    for settings in ({VERSION_SETTING: "v1.12.1"}, {}):
-        longhorn.set(settings)
-        assert ("", settings.get(VERSION_SETTING)) == (longhorn.problem(), longhorn.version)
-
-
-def test_a_crd_of_longhorns_own_disk_scheduler_is_noticed_and_forgotten() -> None:
-    longhorn = WatchedLonghorn(current_longhorn_version="v1.14.0")
-    assert not longhorn.problem()
-    longhorn.server.create(resources.CRDS, None, {"metadata": {"name": CRD}})
-    assert CRD in longhorn.problem()
-    longhorn.server.delete(resources.CRDS, None, CRD)
-    assert not longhorn.problem()
-
-
-def test_a_setting_of_longhorns_own_extender_is_noticed() -> None:
-    assert "scheduler-extender-enabled" in WatchedLonghorn(scheduler_extender_enabled="true").problem()
+@pytest.mark.parametrize(
+    ("settings", "crds", "problem"),
+    [
+        ({VERSION_SETTING: "v1.8.1"}, [], "v1.8.1 is older"),
+        ({VERSION_SETTING: "v1.14.0"}, [CRD], CRD),
+        ({"scheduler-extender-enabled": "true"}, [], "scheduler-extender-enabled"),
+    ],
+    ids=["an old version", "a CRD of its own disk scheduler", "a setting of its own extender"],
+)
+def test_what_is_not_supported_is_noticed_and_forgotten_when_it_goes(
+    settings: dict[str, str], crds: list[str], problem: str
+) -> None:
+    longhorn = WatchedLonghorn(settings)
+    for name in crds:
+        longhorn.server.create(resources.CRDS, None, {"metadata": {"name": name}})
+    assert problem in longhorn.problem()
+    assert settings.get(VERSION_SETTING) == longhorn.version
+    for name in crds:
+        longhorn.server.delete(resources.CRDS, None, name)
+    longhorn.set({VERSION_SETTING: "v1.14.0"})
+    assert ("", "v1.14.0") == (longhorn.problem(), longhorn.version)
 
 
 @pytest.mark.parametrize("failure", [UnavailableError("503: later"), ClusterError("403: forbidden")])
 def test_a_crd_that_cannot_be_read_is_as_it_was_last_seen_and_said_once(
     failure: ClusterError, caplog: pytest.LogCaptureFixture
 ) -> None:
-    longhorn = WatchedLonghorn(current_longhorn_version="v1.14.0")
+    longhorn = WatchedLonghorn({VERSION_SETTING: "v1.14.0"})
     longhorn.server.create(resources.CRDS, None, {"metadata": {"name": CRD}})
     assert CRD in longhorn.problem()
     longhorn.server.fail_with(failure)
@@ -89,7 +92,7 @@ def test_a_crd_that_cannot_be_read_is_as_it_was_last_seen_and_said_once(
 
 
 def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    longhorn = WatchedLonghorn(current_longhorn_version="v1.12.1")
+    longhorn = WatchedLonghorn({VERSION_SETTING: "v1.12.1"})
     with caplog.at_level(logging.INFO):
         longhorn.problem()
         longhorn.problem()

@@ -11,7 +11,7 @@ from controller.errors import NotFoundError, UnavailableError
 from controller.kube.api import Raw
 from controller.kube.resources import PODS, Resource
 from controller.settings import LiveSettings
-from controller.workers.waker import Waker, annotation_patch, condition_patch
+from controller.workers.waker import Waker
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.waiting import wait_until
@@ -64,25 +64,19 @@ def waker(
     return Waker(source, patcher, clock or VirtualClock(), live=lambda: live, is_leading=lambda: leading)
 
 
-def test_a_refused_pod_gets_a_condition_of_ours_through_its_status() -> None:
+def test_a_refused_pod_gets_a_condition_of_ours_or_an_annotation_and_each_is_a_change() -> None:
+    """The latter is for a scheduler without queueing hints."""
     patcher = Patcher()
     waker(Source(), patcher).wake(WAKE)
     assert [("ns", "a", "status"), ("ns", "b", "status")] == [(ns, name, sub) for ns, name, _, sub in patcher.sent]
-    (condition,) = patcher.sent[1][2]["status"]["conditions"]
-    assert ("scheduling.longhorn.io/RoomAvailable", "True") == (condition["type"], condition["status"])
-
-
-def test_every_patch_is_a_change() -> None:
-    moment = "2026-01-01T00:00:00Z"
-    assert condition_patch(1, moment) != condition_patch(2, moment)
-    assert annotation_patch(1, moment) != annotation_patch(2, moment)
-
-
-def test_a_scheduler_without_queueing_hints_gets_an_annotation() -> None:
-    patcher = Patcher()
-    waker(Source(), patcher, annotation=True).wake(WAKE[:1])
-    assert [""] == [sub for *_, sub in patcher.sent]
-    assert "metadata" in patcher.sent[0][2]
+    conditions = [body["status"]["conditions"] for _, _, body, _ in patcher.sent]
+    assert {("scheduling.longhorn.io/RoomAvailable", "True")} == {(one["type"], one["status"]) for (one,) in conditions}
+    assert conditions[0] != conditions[1]
+    patcher.sent.clear()
+    waker(Source(), patcher, annotation=True).wake(WAKE)
+    assert [""] * 2 == [subresource for *_, subresource in patcher.sent]
+    first, second = (body["metadata"]["annotations"] for _, _, body, _ in patcher.sent)
+    assert first != second
 
 
 def test_a_pod_that_is_gone_or_cannot_be_patched_does_not_keep_the_others_asleep() -> None:
