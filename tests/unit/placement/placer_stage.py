@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from controller.allocator.outcome import How, PlaceWrite, ReplicaTurn, TurnStep, Why
+from controller.allocator.outcome import How, Mode, PlaceWrite, ReplicaTurn, TurnStep, Why
 from controller.allocator.plans.plan import Hold, Plan
 from controller.allocator.plans.table import TableChanges
 from controller.errors import SchedulerError
@@ -258,3 +258,22 @@ def put_replica(api: FakeApiServer, name: str, meta: Raw | None = None, **spec: 
 
 def _without_none(raw: Raw) -> Raw:
     return {key: value for key, value in raw.items() if value is not None}
+
+
+# What keeps a placer from placing
+
+
+def follows(stage: PlacerStage) -> None:
+    stage.checks.is_leading = False
+
+
+def is_switched_off(stage: PlacerStage) -> None:
+    stage.decides.is_on = False
+
+
+def has_old_stores(stage: PlacerStage) -> None:
+    stage.checks.is_fresh = False
+
+
+def is_closed(stage: PlacerStage) -> None:
+    stage.checks.mode = Mode.CLOSED

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.allocator.plans.plan import Hold, Plan, Source
-from controller.errors import ClusterError
+from controller.errors import ForbiddenError
 from controller.kube.resources import CONFIG_MAPS
 from controller.model.places import Place
 from controller.placement.plan_entries import KEY, SHARDS, shard_name
@@ -50,9 +50,12 @@ class PlanSite:
     def __init__(self) -> None:
         self.api, self.clock = FakeApiServer(), VirtualClock()
 
-    def leader(self, term: int = 1) -> PlanObjects:
+    def leader(self, *volumes: str, term: int = 1) -> PlanObjects:
+        """It has stored plans of these volumes."""
         found = self.new()
         found.load(term)
+        found.put(*map(plan, volumes))
+        assert found.flush(1.0) or not volumes
         return found
 
     def new(self, check: Callable[[int], None] = lambda _term: None) -> PlanObjects:
@@ -65,16 +68,17 @@ class PlanSite:
                 return
         pytest.fail("it is never done")
 
-    def refuse(self, refused: str) -> None:
-        """The API server takes no write of that ConfigMap any more."""
-        send = self.api.replace
+    def refuse(self, refused: str, verb: str = "replace") -> None:
+        """The API server takes no write of that ConfigMap any more, or no call of that verb."""
+        send = getattr(self.api, verb)
 
-        def replace_(resource: Any, namespace: Any, name: str, *args: Any, **more: Any) -> Raw:
+        def answer(resource: Any, namespace: Any, name: str, *args: Any, **more: Any) -> Raw:
             if name == refused:
-                raise ClusterError("422: no")
-            return send(resource, namespace, name, *args, **more)
+                raise ForbiddenError("403: no")
+            found: Raw = send(resource, namespace, name, *args, **more)
+            return found
 
-        self.api.replace = replace_  # type: ignore[method-assign]
+        setattr(self.api, verb, answer)
 
     def lines_in(self, name: str) -> list[dict[str, Any]]:
         """All entries of that ConfigMap."""
@@ -113,12 +117,12 @@ class PlanSite:
     def raw(self, name: str) -> Raw:
         return self.api.get(CONFIG_MAPS, NAMESPACE, name)
 
-    def spoil(self, volume: str, **fields: Any) -> None:
-        """Somebody merges that into the ConfigMap of the volume's plan."""
+    def spoil(self, **fields: Any) -> None:
+        """Somebody merges that into the first ConfigMap."""
         self.api.patch(CONFIG_MAPS, NAMESPACE, FIRST, fields)
 
-    def put(self, volume: str, **fields: Any) -> None:
-        """Somebody makes the ConfigMap of the volume's plan, in place of the one that is there."""
+    def put(self, **fields: Any) -> None:
+        """Somebody makes the first ConfigMap, in place of the one that is there."""
         self.api.put(CONFIG_MAPS, NAMESPACE, {"metadata": {"name": FIRST}, **fields})
 
     def writes(self) -> int:

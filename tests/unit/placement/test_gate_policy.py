@@ -6,9 +6,17 @@ import copy
 import re
 from datetime import date, timedelta
 
+import pytest
+
 from controller.kube.resources import POLICY_BINDINGS, SERVICE_ACCOUNTS
 from controller.model.names import FENCE, GATE, GUARD
-from controller.placement.gate_policy import POLICY_DIGESTS, SILENT_SECONDS, digest_of, expected_bindings
+from controller.placement.gate_policy import (
+    POLICY_DIGESTS,
+    SILENT_SECONDS,
+    digest_of,
+    expected_bindings,
+    without_defaults,
+)
 from controller.settings import ProcessSettings
 from tests.unit.placement.gate_stage import ACCOUNT, MANIFEST, NAMESPACE, SPECS
 
@@ -57,3 +65,23 @@ def test_a_stamp_is_a_day_that_there_is() -> None:
     assert days == read
     odd = ("2026-01-01T24:00:00Z", "2026-01-01T00:00:60Z", "2026-01-01T00:00:00", "2026-01-01T00:00:00.5Z", "")
     assert [] == [text for text in odd if pattern.search(text)]
+
+
+RULE = {"resources": ["replicas"]}
+
+
+@pytest.mark.parametrize(
+    ("stored", "is_right"),
+    [
+        ({"rules": [RULE]}, True),
+        ({"rules": [{**RULE, "scope": "*"}], "objectSelector": {}, "matchPolicy": "Equivalent"}, True),
+        ({"rules": [{**RULE, "scope": "Cluster"}]}, False),
+        ({"rules": [RULE], "objectSelector": {"matchLabels": {"a": "b"}}}, False),
+        ({"rules": [RULE], "excludeResourceRules": [RULE]}, False),
+        ({"rules": [RULE, RULE]}, False),
+        ({"rules": []}, False),
+        ({}, False),
+    ],
+)
+def test_what_the_api_server_adds_is_no_change(stored: dict[str, object], is_right: bool) -> None:
+    assert is_right is ({"rules": [RULE]} == without_defaults(stored))

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from controller.errors import ClusterError, ConflictError, ForbiddenError, NotLeaderError, UnavailableError
-from controller.kube.resources import LONGHORN_REPLICAS, SERVICE_ACCOUNTS
+from controller.kube.resources import LONGHORN_REPLICAS, SERVICE_ACCOUNTS, Resource
 from controller.placement.gate import FENCED_SECONDS, OTHER_SERVERS_SECONDS
 from tests.unit.placement.gate_stage import GateCell, GateLeader
 
@@ -79,22 +79,19 @@ def test_a_term_that_is_garbage_keeps_no_leader_from_its_own(garbage: str) -> No
     assert ("enforced", "5-abc") == (leader.state, cell.stamps()["term"])
 
 
-def test_an_api_server_that_does_not_answer_keeps_the_term_from_beginning() -> None:
-    cell = GateCell()
-    leader = GateLeader(cell)
-    cell.api.fail_with(UnavailableError("503"), "patch", about=SERVICE_ACCOUNTS)
-    with pytest.raises(UnavailableError):
-        leader.lead("1")
-    assert "following" == leader.state
-
-
-def test_a_try_that_failed_half_way_still_fences_the_former_term() -> None:
+@pytest.mark.parametrize(
+    ("verb", "about"), [("patch", SERVICE_ACCOUNTS), ("list", LONGHORN_REPLICAS)], ids=["at once", "half way"]
+)
+def test_an_api_server_that_does_not_answer_keeps_the_term_from_beginning_and_the_next_try_fences_the_former_one(
+    verb: str, about: Resource
+) -> None:
     cell = GateCell()
     GateLeader(cell).lead("1")
     leader, cell.fence_lag = GateLeader(cell), 0.45
-    cell.api.fail_with(UnavailableError("503"), "list", about=LONGHORN_REPLICAS)
+    cell.api.fail_with(UnavailableError("503"), verb, about=about)
     with pytest.raises(UnavailableError):
         leader.lead("2")
+    assert "following" == leader.state
     cell.api.work()
     began = cell.clock.now()
     leader.lead("2")
@@ -112,27 +109,21 @@ def test_the_account_is_written_again_where_others_wrote_it_meanwhile() -> None:
         GateLeader(cell).lead("2")
 
 
-def test_a_leader_whose_lease_has_gone_writes_no_term() -> None:
-    cell = GateCell()
-    GateLeader(cell).lead("2")
-    late = GateLeader(cell)
-    late.is_current = False
-    with pytest.raises(NotLeaderError):
-        late.lead("1")
-    assert "2" == cell.stamps()["term"]
-
-
-def test_a_leader_that_is_suspended_before_its_write_does_not_replace_the_next_term() -> None:
+@pytest.mark.parametrize("is_over", [True, False], ids=["it has gone", "it goes before the write"])
+def test_a_leader_whose_lease_has_gone_does_not_replace_the_next_term(is_over: bool) -> None:
     cell = GateCell()
     late = GateLeader(cell)
 
-    def overtake(verb: str, resource: object) -> None:
+    def overtake(verb: str = "patch", _resource: object = None) -> None:
         if verb == "patch":
             cell.api.work()
             late.is_current = False
             GateLeader(cell).lead("2")
 
-    cell.api.fail = overtake
+    if is_over:
+        overtake()
+    else:
+        cell.api.fail = overtake
     with pytest.raises(NotLeaderError):
         late.lead("1")
     assert "2" == cell.stamps()["term"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, timedelta
 from typing import Any, TypeVar
 
 import pytest
@@ -16,7 +16,7 @@ from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.errors import MalformedRequestError
 from controller.model.places import Place
 from controller.model.quantity import MAX_BYTES
-from controller.placement.plan_entries import MAX_LINE_BYTES, MAX_PLACES, decode, encode, key_of
+from controller.placement.plan_entries import MAX_LINE_BYTES, MAX_PLACES, Entry, decode, encode, is_less, key_of
 from tests.longhorn.options import GIB
 from tests.unit.placement.plan_stage import hold, plan
 
@@ -105,6 +105,53 @@ def test_a_plan_and_a_hold_are_never_taken_for_each_other() -> None:
     assert (one, other) == (decode(encode(one)), decode(encode(other)))
     with pytest.raises(MalformedRequestError):
         decode(json.dumps({**json.loads(encode(one)), **json.loads(encode(other))}))
+
+
+STORED, ANSWER = plan("v0", "d1", "d2", "d2"), hold("p", "n1", "n2", volume="v0", far={"w": ("d1", "d2")})
+
+
+@pytest.mark.parametrize(
+    ("former", "now", "says_less"),
+    [
+        (STORED, plan("v0", "d2"), True),
+        (STORED, plan("v0", "d1", "d3"), False),
+        (STORED, plan("v0", "d1", "d1"), False),
+        (STORED, plan("v0", "d1", pods=2), False),
+        (STORED, replace(plan("v0", "d1"), uid="other"), False),
+        (ANSWER, ANSWER.narrowed("n1"), True),
+        (ANSWER, replace(ANSWER, anywhere={"w": ANSWER.anywhere["w"][:1]}), True),
+        (ANSWER, replace(ANSWER, nodes={"n1": ANSWER.nodes["n1"], "n2": {}}), True),  # type: ignore[index]
+        (ANSWER, hold("p", "n1", far={"w": ("d1", "d2")}), False),
+        (ANSWER, hold("p", "n1", "n2", "n3", far={"w": ("d1", "d2")}), False),
+        (ANSWER, hold("p", "n1", "n2", far={"w": ("d1", "d3")}), False),
+        (ANSWER, replace(ANSWER, nodes=None), False),
+        (ANSWER, replace(ANSWER, older=frozenset({("claim", "n1")})), False),
+        (ANSWER, replace(ANSWER, since_utc=ANSWER.since_utc + timedelta(seconds=1)), False),
+    ],
+    ids=[
+        "a place has ended",
+        "another place",
+        "twice there",
+        "another pod",
+        "another volume",
+        "a node is chosen",
+        "a place anywhere has ended",
+        "a place on a node has ended",
+        "fewer nodes",
+        "more nodes",
+        "another place anywhere",
+        "whatever node",
+        "older",
+        "another answer",
+    ],
+)
+def test_an_entry_says_less_where_places_have_ended_or_a_node_is_chosen(
+    former: Entry, now: Entry, says_less: bool
+) -> None:
+    assert says_less is is_less(now, encode(now), encode(former))
+    assert not is_less(now, encode(now), encode(now))
+    assert not is_less(now, encode(now), None)
+    assert not is_less(now, encode(now), "{")
 
 
 PLAN, HOLD = json.loads(encode(plan("v0"))), json.loads(encode(hold("p", "n1")))

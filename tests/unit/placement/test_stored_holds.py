@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from controller.allocator.plans.plan import Hold, Plan
 from controller.kube.resources import CONFIG_MAPS
-from controller.placement.plan_entries import KEY, Entry, encode, hold_key, key_of, plan_key
+from controller.placement.plan_entries import KEY, SHARDS, Entry, encode, hold_key, key_of, plan_key
 from controller.placement.plan_objects import GATHER_SECONDS, REMOVE_SECONDS, Loaded, PlanObjects
 from controller.placement.plan_shard import COMPANY_BYTES
 from tests.unit.placement.plan_stage import FIRST, NAMES, NAMESPACE, PlanSite, Raw, hold, neighbours, plan
@@ -52,49 +51,20 @@ def test_a_hold_is_written_as_soon_as_a_plan_and_with_plans(site: PlanSite) -> N
     assert (1, 2, 0) == (figures.plans, figures.holds, figures.unwritten)
 
 
-LATER = hold("p", "n1", "n2", volume="v0", far={"w": ("d1", "d2")})
-
-
-@pytest.mark.parametrize(
-    ("changed", "is_news"),
-    [
-        (replace(LATER, since=5.0), None),
-        (LATER.narrowed("n1"), False),
-        (replace(LATER, anywhere={"w": LATER.anywhere["w"][:1]}), False),
-        (replace(LATER, nodes={"n1": LATER.nodes["n1"], "n2": {}}), False),  # type: ignore[index]
-        (hold("p", "n1", far={"w": ("d1", "d2")}), True),
-        (hold("p", "n1", "n2", "n3", far={"w": ("d1", "d2")}), True),
-        (hold("p", "n1", "n2", far={"w": ("d1", "d3")}), True),
-        (replace(LATER, nodes=None), True),
-        (replace(LATER, older=frozenset({("claim", "n1")})), True),
-        (replace(LATER, since_utc=LATER.since_utc + timedelta(seconds=1)), True),
-    ],
-    ids=[
-        "nothing",
-        "a-node-is-chosen",
-        "a-place-anywhere-has-ended",
-        "a-place-on-a-node-has-ended",
-        "fewer-nodes",
-        "more-nodes",
-        "another-place",
-        "whatever-node",
-        "older",
-        "another-answer",
-    ],
-)
-def test_less_of_a_hold_waits_for_company_and_all_else_is_written_at_once(
-    site: PlanSite, changed: Hold, is_news: bool | None
-) -> None:
-    leader = site.leader()
-    leader.put(LATER)
-    site.pass_time(leader, GATHER_SECONDS)
-    before = site.writes()
-    leader.put(changed)
-    site.pass_time(leader, GATHER_SECONDS)
-    assert before + bool(is_news) == site.writes()
-    site.pass_time(leader, REMOVE_SECONDS)
-    assert before + (is_news is not None) == site.writes()
-    assert [replace(changed, since=0.0)] == list(site.new().load(2).holds)
+def test_less_of_a_hold_waits_for_company_and_all_else_is_written_at_once(site: PlanSite) -> None:
+    """What is less: test_plan_entries.py."""
+    leader, later = site.leader(), hold("p", "n1", "n2")
+    for entry, seconds, writes in (
+        (later, GATHER_SECONDS, 1),
+        (replace(later, since=5.0), REMOVE_SECONDS, 1),
+        (later.narrowed("n1"), GATHER_SECONDS, 1),
+        (later.narrowed("n1"), REMOVE_SECONDS, 2),
+        (hold("p", "n1", "n3"), GATHER_SECONDS, 3),
+    ):
+        leader.put(entry)
+        site.pass_time(leader, seconds)
+        assert SHARDS + writes == site.writes()
+    assert [hold("p", "n1", "n3")] == list(site.new().load(2).holds)
 
 
 # A choice
@@ -199,7 +169,7 @@ def test_it_goes_on_with_them(site: PlanSite) -> None:
     former = site.leader()
     former.put(hold("p", "n1"), hold("q", "n1"))
     former.flush(1.0)
-    leader = site.leader(2)
+    leader = site.leader(term=2)
     assert (2, 0) == (leader.figures().holds, leader.figures().unwritten)
     leader.remove(hold_key("p"))
     leader.put(*chosen("q", "n1"))
