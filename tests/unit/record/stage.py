@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -190,19 +190,6 @@ def records_of_our_own(api: FakeApiServer) -> list[str]:
     return [raw["metadata"]["name"] for raw in api.list_page(NODE_DISK_ALLOCATIONS, NAMESPACE).items]
 
 
-@dataclass
-class HeldWrite:
-    """A write that does not end before it may."""
-
-    entered: threading.Event = field(default_factory=threading.Event)
-    go: threading.Event = field(default_factory=threading.Event)
-
-    def hold(self, _verb: str, _key: Key) -> None:
-        if not self.entered.is_set():
-            self.entered.set()
-            assert self.go.wait(30)
-
-
 class Wanted:
     """What records are to have, as a dict. Threads: any."""
 
@@ -275,9 +262,32 @@ class WriterStage:
         for node in NODES:
             self.wanted.set(node, *(one for one in entries if one.node == node))
 
-    def wait_looks(self, looks: int) -> None:
-        """Until so many have looked at the clock, as each does right before it waits for another one's write."""
-        wait_until(lambda: self.clock.looks >= looks, f"{looks} looks at the clock", 30)
+    @contextmanager
+    def behind_a_write(self, *entries: Allocation) -> Iterator[Callable[..., None]]:
+        """A write of these is under way until the end. What is yielded has another call made, and comes back when that
+        waits: it looks at the clock for its deadline, and right before it waits for another one's write."""
+        is_under_way, may_end = threading.Event(), threading.Event()
+
+        def hold(_verb: str, _key: Key) -> None:
+            if not is_under_way.is_set():
+                is_under_way.set()
+                assert may_end.wait(30)
+
+        def follow(call: Callable[..., None], *arguments: Any, looks_at_clock: int = 2, **more: Any) -> None:
+            before = self.clock.looks
+            calls.append(callers.submit(call, *arguments, **more))
+            wait_until(lambda: self.clock.looks >= before + looks_at_clock, "looks at the clock", 30)
+
+        self.api.sent = hold
+        with ThreadPoolExecutor(32) as callers:
+            calls = [callers.submit(self.commit, *entries, seconds=30.0)]
+            assert is_under_way.wait(30)
+            try:
+                yield follow
+            finally:
+                may_end.set()
+            for one in calls:
+                one.result(30)
 
     def all(self) -> list[Allocation]:
         return [one for stored in self.backend.records() for one in stored.record.allocations]

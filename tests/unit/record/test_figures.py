@@ -12,8 +12,6 @@ from controller.settings import LiveSettings
 from tests.unit.record.stage import (
     OURS,
     RecordLeader,
-    add_image,
-    add_replica,
     entry,
     image_entry,
     set_field,
@@ -29,19 +27,35 @@ def metrics(leader: RecordLeader) -> dict[str, float]:
     }
 
 
-def test_metrics_tell_how_the_record_does() -> None:
+def test_metrics_and_the_status_tell_where_the_record_is_and_how_it_does() -> None:
     leader = RecordLeader()
     before = {"kept": 0, "entries": 0, "unreadable": 0, "unmatched": 0, "writes_total": 0, "failures_total": 0}
     assert before == metrics(leader)  # there is no place yet
-    add_replica(leader.api, "r1", node="n3")
-    add_image(leader.api, "i1", 7, "n3-d1")
+    write(leader.backend, entry("r1", node="n3"), image_entry("i1", node="n3"), node="n3")
     leader.give("given")
-    set_field(leader.api, leader.backend, "n2", {"n2-d1": "garbage"})
+    set_field(leader.api, leader.backend, "n2", {"n2-d1": {"replicas": {"r1": 10, "r2": "x"}}})
     leader.api.fail_with(ClusterError("422: no"), "patch", "replace")
     leader.round()
+    expected: dict[str, Any] = {
+        "place": "node-disk-allocation",
+        "problem": "",
+        "is_kept": True,
+        "records": 3,
+        "entries": 2,
+        "unreadable": {"n2": "spec.diskAllocations.n2-d1.replicas.r2: is not a number of bytes"},
+        "unmatched": 1,
+        "writes": 2,
+        "failures": 1,
+        "last_failure": "n2: the record of n2 cannot be written: 422: no",
+    }
+    assert ("allocations", expected) == (leader.addition.name, leader.addition.status())
+    shown = {"kept": 1, "entries": 2, "unreadable": 1, "unmatched": 1, "writes_total": 2, "failures_total": 1}
+    assert shown == metrics(leader)
+    leader.api.work()
     leader.round()
-    expected = {"kept": 1, "entries": 3, "unreadable": 1, "unmatched": 1, "writes_total": 2, "failures_total": 2}
-    assert expected == metrics(leader)
+    leader.see()
+    status = leader.addition.status()
+    assert ({}, 1, 3) == (status["unreadable"], status["entries"], status["writes"])
 
 
 @pytest.mark.parametrize("what", ["follows", "keeps none", "has no place"])
@@ -52,32 +66,6 @@ def test_nothing_is_kept_by_a_process_that(what: str) -> None:
     leader.is_open = what != "follows"
     leader.round()
     assert 0 == metrics(leader)["kept"]
-
-
-def test_the_status_tells_where_it_is_and_what_is_wrong() -> None:
-    leader = RecordLeader()
-    write(leader.backend, entry("r1", node="n3"), image_entry("i1", node="n3"), node="n3")
-    set_field(leader.api, leader.backend, "n1", {"n1-d1": {"replicas": {"r1": 10, "r2": "x"}}})
-    leader.api.fail_with(ClusterError("422: no"), "patch", "replace")
-    leader.round()
-    expected: dict[str, Any] = {
-        "place": "node-disk-allocation",
-        "problem": "",
-        "is_kept": True,
-        "records": 2,
-        "entries": 3,
-        "unreadable": {"n1": "spec.diskAllocations.n1-d1.replicas.r2: is not a number of bytes"},
-        "unmatched": 0,
-        "writes": 0,
-        "failures": 2,
-        "last_failure": "n3: the record of n3 cannot be written: 422: no",
-    }
-    assert ("allocations", expected) == (leader.addition.name, leader.addition.status())
-    leader.api.work()
-    leader.round()
-    leader.see()
-    status = leader.addition.status()
-    assert ({}, 0, 2) == (status["unreadable"], status["entries"], status["writes"])
 
 
 def test_a_follower_tells_what_its_watch_shows_and_asks_nobody() -> None:

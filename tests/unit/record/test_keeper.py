@@ -61,7 +61,7 @@ def lying(leader: RecordLeader, *entries: Allocation) -> None:
 
 @AUTHORITIES
 @PLACES
-def test_what_exists_is_adopted(live: LiveSettings, in_nodes: bool) -> None:
+def test_what_exists_is_adopted_and_followed(live: LiveSettings, in_nodes: bool) -> None:
     leader = RecordLeader(live, in_nodes=in_nodes)
     add_replica(leader.api, "r1")
     add_replica(leader.api, "r2", 20, "n2", "d2")
@@ -74,23 +74,14 @@ def test_what_exists_is_adopted(live: LiveSettings, in_nodes: bool) -> None:
     leader.round()
     leader.round(FULL_SECONDS)
     assert (before, 3) == (leader.api.writes(), leader.keeper.figures().writes)
-
-
-@PLACES
-def test_it_follows_what_changes(in_nodes: bool) -> None:
-    leader = RecordLeader(in_nodes=in_nodes)
-    add_replica(leader.api, "r1")
-    add_replica(leader.api, "r2", 20, "n2")
-    add_image(leader.api, "i1", 7, "n3-d1")
-    leader.round()
     add_replica(leader.api, "r1", 15)
     add_replica(leader.api, "r2", 20, "n3", "d2")
     add_image(leader.api, "i1", 7, "n2-d1")
     leader.round(EVERY_SECONDS)
-    assert [{"r1": 15}, {"i1": 7}, {"r2": 20}] == [leader.node(name) for name in NODES]
+    assert [{"r1": 15}, {"i1": 7}, {"r2": 20, "i2": 8}] == [leader.node(name) for name in NODES]
     leader.api.delete(LONGHORN_REPLICAS, NAMESPACE, "r1")
     leader.round(EVERY_SECONDS)
-    assert {"i1": 7, "r2": 20} == leader.on_record()
+    assert {"i1": 7, "r2": 20, "i2": 8} == leader.on_record()
 
 
 def test_what_lies_on_a_disk_goes_with_it_to_another_node_and_stays_when_its_name_changes() -> None:

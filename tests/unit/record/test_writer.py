@@ -32,7 +32,6 @@ from tests.unit.record.stage import (
     WATCHES,
     WRITES,
     Crash,
-    HeldWrite,
     WriterStage,
     check_enough,
     entry,
@@ -82,8 +81,12 @@ def test_what_is_committed_is_there_for_the_next_leader(stage: WriterStage) -> N
 
 
 @EVERY_WATCH
-def test_nothing_is_written_for_what_is_there(stage: WriterStage) -> None:
-    stage.commit(entry("r1"), entry("r2", node="n2"))
+def test_a_node_is_read_at_its_first_write_alone_and_nothing_is_written_for_what_is_there(stage: WriterStage) -> None:
+    verbs = list[str]()
+    stage.api.fail = lambda verb, _resource: verbs.append(verb)
+    for number in range(3):
+        stage.commit(entry(f"r{number}"))
+    assert 1 == verbs.count("get")
     before = stage.api.writes()
     for _ in range(2):
         stage.commit(nodes=["n1", "n2", "n3"])
@@ -118,35 +121,21 @@ def test_it_is_told_what_stands_on_record_before_its_caller_is(stage: WriterStag
 
 
 def test_those_who_wait_share_the_next_write(stage: WriterStage) -> None:
-    held, before = HeldWrite(), stage.api.writes()
-    stage.api.sent = held.hold
-    with ThreadPoolExecutor(21) as callers:
-        first = callers.submit(stage.commit, entry("r0"), seconds=30.0)
-        assert held.entered.wait(30)
-        looks = stage.clock.looks
-        others = [callers.submit(stage.commit, entry(f"r{number}"), seconds=30.0) for number in range(1, 21)]
-        stage.wait_looks(looks + 40)  # each for its deadline, and for how long it waits
-        assert not any(one.done() for one in (first, *others))
-        held.go.set()
-        for one in (first, *others):
-            one.result(30)
+    before = stage.api.writes()
+    with stage.behind_a_write(entry("r0")) as follow:
+        for number in range(1, 21):
+            follow(stage.commit, entry(f"r{number}"), seconds=30.0)
+        assert before == stage.api.writes()
     assert (before + 2, 21) == (stage.api.writes(), len(on_record(stage.backend)))
     assert len(stage.wanted.asked) < 10  # nobody works out once more what was written for him
 
 
 def test_who_waits_for_others_to_share_his_write_does_so_for_a_moment(kind: Kind) -> None:
     """Two have wanted the last one, and nobody else comes."""
-    stage, held = WriterStage(kind), HeldWrite()
-    stage.api.sent, stage.api.stored = held.hold, lambda _verb, _key: stage.clock.advance(1.0)
-    with ThreadPoolExecutor(2) as callers:
-        calls = [callers.submit(stage.commit, entry("r1"), seconds=30.0)]
-        assert held.entered.wait(30)
-        looks = stage.clock.looks
-        calls.append(callers.submit(stage.commit, entry("r2"), seconds=30.0))
-        stage.wait_looks(looks + 2)
-        held.go.set()
-        for one in calls:
-            one.result(30)
+    stage = WriterStage(kind)
+    stage.api.stored = lambda _verb, _key: stage.clock.advance(1.0)
+    with stage.behind_a_write(entry("r1")) as follow:
+        follow(stage.commit, entry("r2"), seconds=30.0)
     stage.commit(entry("r3"), seconds=30.0)
     assert {"r1": 10, "r2": 10, "r3": 10} == on_record(stage.backend)
 
@@ -173,35 +162,18 @@ def test_whatever_many_callers_want_is_there_when_they_are_told(kind: Kind, seed
 
 
 def test_a_write_that_only_adds_serves_nobody_who_waits_for_something_to_go(kind: Kind) -> None:
-    stage, held = WriterStage(kind), HeldWrite()
+    stage = WriterStage(kind)
     stage.commit(entry("goes"))
-    stage.api.sent = held.hold
-    with ThreadPoolExecutor(3) as callers:
-        calls = [callers.submit(stage.commit, entry("comes"), seconds=30.0)]
-        assert held.entered.wait(30)
+    with stage.behind_a_write(entry("comes")) as follow:
         stage.wanted.set("n1", entry("comes"), entry("more"))
         for grows in (True, False):
-            looks = stage.clock.looks
-            calls.append(callers.submit(stage.writer.write, "n1", 1030.0, grows=grows))
-            stage.wait_looks(looks + 1)
-        held.go.set()
-        for one in calls:
-            one.result(30)
+            follow(stage.writer.write, "n1", 1030.0, grows=grows, looks_at_clock=1)
     assert {"comes": 10, "more": 10} == on_record(stage.backend)
 
 
 def test_nobody_waits_beyond_his_time_for_another_ones_write(stage: WriterStage) -> None:
-    held = HeldWrite()
-    stage.api.sent = held.hold
-    with ThreadPoolExecutor(1) as callers:
-        first = callers.submit(stage.commit, entry("r1"))
-        assert held.entered.wait(30)
-        try:
-            with pytest.raises(NotReadyError, match="was not written in time"):
-                stage.commit(entry("late"), seconds=0.0)
-        finally:
-            held.go.set()
-        first.result(30)
+    with stage.behind_a_write(entry("r1")), pytest.raises(NotReadyError, match="was not written in time"):
+        stage.commit(entry("late"), seconds=0.0)
     stage.commit(nodes=["n1"])
     assert {"r1": 10, "late": 10} == on_record(stage.backend)
 
@@ -314,15 +286,6 @@ def test_from_the_second_conflict_on_it_pauses_and_gives_up_at_the_deadline(kind
     before = stage.clock.now()
     stage.commit(nodes=["n1"])
     assert before == stage.clock.now()
-
-
-@EVERY_WATCH
-def test_it_reads_a_node_at_its_first_write_alone(stage: WriterStage) -> None:
-    verbs = list[str]()
-    stage.api.fail = lambda verb, _resource: verbs.append(verb)
-    for number in range(3):
-        stage.commit(entry(f"r{number}"))
-    assert 1 == verbs.count("get")
 
 
 def test_what_a_watch_shows_from_before_does_not_pass_for_what_stands_there(kind: Kind) -> None:
