@@ -139,9 +139,7 @@ def another_node(cell: ReplicaCell) -> None:
 
 
 @pytest.mark.parametrize("give", [larger_disk, another_node, replica_gone])
-def test_what_waits_for_room_is_placed_as_soon_as_some_appears(
-    cell: ReplicaCell, give: Callable[[ReplicaCell], None]
-) -> None:
+def test_what_waits_is_placed_as_soon_as_room_appears(cell: ReplicaCell, give: Callable[[ReplicaCell], None]) -> None:
     cell.put_volume("old", 90)
     cell.put_replica("old", gib=90, nodeID="n1", diskID="n1-d1")
     name = cell.add("v", 20)

@@ -230,9 +230,7 @@ def test_an_account_that_comes_after_the_term_began_is_written(cell: GateCell) -
 
 
 @pytest.mark.parametrize("change", ["deleted", "audit", "another parameter", "for others alone"])
-def test_a_binding_that_somebody_deletes_or_changes_is_made_again(
-    cell: GateCell, leader: GateLeader, change: str
-) -> None:
+def test_a_binding_that_is_deleted_or_changed_is_made_again(cell: GateCell, leader: GateLeader, change: str) -> None:
     raw = cell.raw(POLICY_BINDINGS)
     spec = raw["spec"]
     if change == "deleted":

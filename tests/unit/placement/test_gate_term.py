@@ -31,9 +31,7 @@ def test_a_term_begins_once_a_write_of_the_former_one_is_refused() -> None:
 
 
 @pytest.mark.parametrize("has_replica", [True, False])
-def test_a_fence_that_refuses_nothing_is_not_awaited_for_ever(
-    has_replica: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fence_that_refuses_nothing_is_not_awaited_long(has_replica: bool, caplog: pytest.LogCaptureFixture) -> None:
     cell = GateCell()
     GateLeader(cell).lead("1")
     cell.fence_lag, began = 1e9, cell.clock.now()

@@ -130,9 +130,7 @@ def test_what_has_not_begun_when_the_term_or_the_process_ends_is_not_written(
     assert ("", ended) == (added.node_of("v-r-1"), added.decides.ended)
 
 
-def test_a_fault_of_a_writer_ends_the_write_as_any_other_failure(
-    added: PlacerStage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fault_of_a_writer_ends_the_write_as_failed(added: PlacerStage, caplog: pytest.LogCaptureFixture) -> None:
     def faulty(*_arguments: Any, **_more: Any) -> Any:
         raise KeyError("unheard of")
 
@@ -278,9 +276,7 @@ MARKS = [
 
 
 @pytest.mark.parametrize(("step", "outcome", "marks"), MARKS, ids=str)
-def test_it_is_marked_as_the_allocator_says(
-    stage: PlacerStage, step: TurnStep, outcome: str, marks: dict[str, str]
-) -> None:
+def test_it_is_marked_as_was_decided(stage: PlacerStage, step: TurnStep, outcome: str, marks: dict[str, str]) -> None:
     stage.add("v-r-1", told=turn(step, "v-r-1"))
     stage.round()
     assert {"kept": "yes", **marks} == stage.raw("v-r-1")["metadata"]["annotations"]

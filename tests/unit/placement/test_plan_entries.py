@@ -145,9 +145,7 @@ STORED, ANSWER = plan("v0", "d1", "d2", "d2"), hold("p", "n1", "n2", volume="v0"
         "another answer",
     ],
 )
-def test_an_entry_says_less_where_places_have_ended_or_a_node_is_chosen(
-    former: Entry, now: Entry, says_less: bool
-) -> None:
+def test_it_says_less_where_places_have_ended_or_a_node_is_chosen(former: Entry, now: Entry, says_less: bool) -> None:
     assert says_less is is_less(now, encode(now), encode(former))
     assert not is_less(now, encode(now), encode(now))
     assert not is_less(now, encode(now), None)

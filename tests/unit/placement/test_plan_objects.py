@@ -294,9 +294,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("line", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_damaged_line_is_told_and_set_aside_and_removed(
-    site: PlanSite, line: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_line_is_told_and_removed(site: PlanSite, line: str, caplog: pytest.LogCaptureFixture) -> None:
     other = plan("v1")
     site.put(data={KEY: f"{line}\n{encode(other)}\n"})
     objects = site.new()
@@ -314,24 +312,27 @@ def test_a_line_that_somebody_has_formatted_is_a_plan(site: PlanSite, caplog: py
     assert ((plan("v0"),), []) == (found.plans, caplog.messages)
 
 
-def test_keys_and_marks_of_others_stay_where_they_are(site: PlanSite, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("immutable", [False, True])
+def test_keys_and_marks_of_others_stay_also_where_an_immutable_config_map_is_made_again(
+    site: PlanSite, immutable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = f"{encode(plan('v0'))}\n"
     data, binary = {"ca.crt": "x", "Plans": "{"}, {"picture": "AAAA"}
-    site.put(data=data, binaryData=binary)
     labels = {"theirs": "x", "app.kubernetes.io/name": "other"}
-    marks = {"labels": labels, "annotations": {"theirs": "y"}, "finalizers": ["theirs/z"]}
-    site.spoil(metadata=marks)
+    site.put(immutable=immutable, data={**data, KEY: text}, binaryData=binary)
+    site.spoil(metadata={"labels": labels, "annotations": {"theirs": "y"}, "finalizers": ["theirs/z"]})
     objects = site.new()
-    found = objects.load(1)
-    assert () == found.plans
+    assert (plan("v0"),) == objects.load(1).plans
     assert "keys that are not ours: Plans, ca.crt, picture" in caplog.text
     assert "its labels are not ours" in caplog.text
-    objects.put(plan("v0"))
+    assert immutable is ("immutable" in caplog.text)
+    objects.put(plan("v1"))
     objects.flush(1.0)
     raw = site.raw(FIRST)
     meta = raw["metadata"]
-    assert ({**data, KEY: f"{encode(plan('v0'))}\n"}, binary) == (raw["data"], raw["binaryData"])
+    assert ({**data, KEY: f"{text}{encode(plan('v1'))}\n"}, binary) == (raw["data"], raw["binaryData"])
     assert ({"theirs": "x", **LABELS}, ["theirs/z"]) == (meta["labels"], meta["finalizers"])
-    assert meta["annotations"]["theirs"] == "y"
+    assert ("y", False) == (meta["annotations"]["theirs"], raw.get("immutable", False))
 
 
 @pytest.mark.parametrize(
@@ -354,23 +355,6 @@ def test_a_config_map_of_another_shape_has_no_plans_until_it_is_written(site: Pl
     objects.flush(1.0)
     raw = site.raw(FIRST)
     assert ({KEY}, set()) == (set(raw["data"]), set(raw["binaryData"]))
-
-
-def test_an_immutable_config_map_is_made_again_with_what_others_had_there(
-    site: PlanSite, caplog: pytest.LogCaptureFixture
-) -> None:
-    text = f"{encode(plan('v0'))}\n"
-    site.put(immutable=True, data={"theirs": "x", KEY: text}, binaryData={"picture": "AAAA"})
-    objects = site.new()
-    found = objects.load(1)
-    assert (plan("v0"),) == found.plans
-    assert "immutable" in caplog.text
-    other = plan("v1")
-    objects.put(other)
-    objects.flush(1.0)
-    raw = site.raw(FIRST)
-    assert {"theirs": "x", KEY: f"{text}{encode(other)}\n"} == raw["data"]
-    assert ({"picture": "AAAA"}, False) == (raw["binaryData"], raw.get("immutable", False))
 
 
 def test_an_immutable_config_map_that_is_somebody_elses_by_now_is_not_deleted(site: PlanSite) -> None:
@@ -413,9 +397,7 @@ def test_a_write_that_meets_somebody_elses_puts_ours_on_top_of_what_is_known(sit
     "error",
     [UnavailableError("timeout"), ClusterError("413: too large"), ClusterError("422: invalid"), ConflictError("")],
 )
-def test_a_write_that_fails_is_told_and_tried_again_after_a_pause_that_grows(
-    site: PlanSite, error: ClusterError
-) -> None:
+def test_a_failed_write_is_told_and_tried_again_after_a_pause_that_grows(site: PlanSite, error: ClusterError) -> None:
     leader = site.leader()
     leader.put(plan("v0"))
     site.api.fail_with(error, "replace")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.outcome import PlaceWrite
 from controller.errors import (
     ConflictError,
     ForbiddenError,
@@ -83,36 +82,42 @@ def bodies(api: RecordingApi) -> list[Any]:
     return [body for body, _ in api.sent]
 
 
+Call = Callable[[ReplicaObjects], Replica]
+MARKS: dict[str, tuple[Call, list[Raw]]] = {
+    "hold": (lambda found: found.hold(NAME, UID, SINCE, nothing), [HELD]),
+    "release": (lambda found: found.hold(NAME, UID, None, nothing), [UNHELD]),
+    "leave": (lambda found: found.leave(NAME, UID, "no-room", nothing), [LEFT]),
+}
+PLACES: dict[str, tuple[Call, list[Raw]]] = {
+    "place": (lambda found: found.place(place_write(NAME), nothing), [*PLACED, *LABELS]),
+    "place for good": (
+        lambda found: found.place(place_write(NAME, affinity="n1"), nothing),
+        [*PLACED, {"op": "add", "path": "/spec/hardNodeAffinity", "value": "n1"}, *LABELS],
+    ),
+    "place a held one": (
+        lambda found: found.place(place_write(NAME, is_held=True), nothing),
+        [*PLACED, *LABELS, UNHELD],
+    ),
+}
+WRITES = {**PLACES, **MARKS}
+
+
 # The patch
 
 
-@pytest.mark.parametrize(
-    ("write", "more"),
-    [
-        (place_write(NAME), []),
-        (place_write(NAME, affinity="n1"), [{"op": "add", "path": "/spec/hardNodeAffinity", "value": "n1"}]),
-    ],
-)
-def test_a_place_is_one_patch_that_tests_that_the_replica_is_the_same_and_has_none(
-    api: RecordingApi, write: PlaceWrite, more: list[Raw]
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_is_one_patch_that_tests_that_the_replica_is_the_same_and_has_no_node(
+    api: RecordingApi, write: str
 ) -> None:
-    found = objects(api).place(write, nothing)
+    call, changes = WRITES[write]
+    before = "2025-12-31T23:59:00Z"
+    put_replica(api, NAME, {"annotations": {HELD_ANNOTATION: before, "kept": "yes"}})
+    found = call(objects(api))
 
-    assert [([*SAME, *PLACED, *more, *LABELS], f"longhorn-scheduler-extender-{TERM}")] == api.sent
-    assert ("n1", "n1-d1", write.hard_node_affinity) == (found.node, found.disk_uuid, found.hard_node_affinity)
-
-
-def test_a_place_leaves_all_else_as_it_is(api: RecordingApi) -> None:
-    before = raw_of(api)
-    objects(api).place(place_write(NAME), nothing)
-    after = raw_of(api)
-
-    labels = {**before["metadata"]["labels"], "longhornnode": "n1", "longhorndiskuuid": "n1-d1"}
-    assert labels == after["metadata"]["labels"]
-    assert before["metadata"]["annotations"] == after["metadata"]["annotations"]
-    assert {"nodeID", "diskID", "diskPath", "dataDirectoryName"} == {
-        key for key, value in after["spec"].items() if before["spec"].get(key) != value
-    }
+    assert [([*SAME, *changes], f"longhorn-scheduler-extender-{TERM}")] == api.sent
+    assert (("n1", "n1-d1") if write in PLACES else ("", "")) == (found.node, found.disk_uuid)
+    held = {"hold": SINCE, "release": "", "place a held one": ""}.get(write, before)
+    assert (held, write == "leave") == (found.held, found.is_left)
 
 
 def test_no_two_places_have_the_same_directory(api: RecordingApi) -> None:
@@ -130,25 +135,6 @@ def test_the_place_of_a_held_replica_takes_its_mark_off(api: RecordingApi) -> No
 
     assert [[*SAME, *PLACED, *LABELS, UNHELD]] == bodies(api)
     assert {"kept": "yes"} == raw_of(api)["metadata"]["annotations"]
-
-
-Call = Callable[[ReplicaObjects], Replica]
-MARKS: dict[str, tuple[Call, Raw]] = {
-    "hold": (lambda found: found.hold(NAME, UID, SINCE, nothing), HELD),
-    "release": (lambda found: found.hold(NAME, UID, None, nothing), UNHELD),
-    "leave": (lambda found: found.leave(NAME, UID, "no-room", nothing), LEFT),
-}
-
-
-@pytest.mark.parametrize("mark", MARKS)
-def test_a_mark_is_one_patch_with_the_same_tests(api: RecordingApi, mark: str) -> None:
-    call, change = MARKS[mark]
-    put_replica(api, NAME, {"annotations": {HELD_ANNOTATION: "2025-12-31T23:59:00Z"}})
-    found = call(objects(api))
-
-    assert [([*SAME, change], f"longhorn-scheduler-extender-{TERM}")] == api.sent
-    held = {"hold": SINCE, "release": "", "leave": "2025-12-31T23:59:00Z"}
-    assert (held[mark], mark == "leave", "") == (found.held, found.is_left, found.node)
 
 
 # Other shapes
@@ -204,18 +190,12 @@ def test_what_changes_between_that_read_and_its_write_is_a_conflict(api: Recordi
 # Not written
 
 
-CALLS: dict[str, Call] = {
-    "place": lambda found: found.place(place_write(NAME), nothing),
-    **{name: call for name, (call, _) in MARKS.items()},
-}
-
-
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", WRITES)
 @pytest.mark.parametrize(
     "other", [{"nodeID": "n2", "diskID": "n2-d1"}, {"uid": "another"}], ids=["it has a node", "it was made again"]
 )
 @pytest.mark.parametrize("has_annotations", [True, False])
-def test_what_has_a_node_or_is_another_one_stays_as_it_is(
+def test_what_has_a_node_or_is_another_one_stays(
     api: RecordingApi, call: str, other: Raw, has_annotations: bool
 ) -> None:
     meta = {} if has_annotations else {"annotations": None}
@@ -225,15 +205,15 @@ def test_what_has_a_node_or_is_another_one_stays_as_it_is(
         put_replica(api, NAME, meta, **other)
     before = raw_of(api)
     with pytest.raises(ConflictError):
-        CALLS[call](objects(api))
+        WRITES[call][0](objects(api))
     assert before == raw_of(api)
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", WRITES)
 def test_what_is_gone_is_said_to_be(api: RecordingApi, call: str) -> None:
     api.delete(LONGHORN_REPLICAS, NAMESPACE, NAME)
     with pytest.raises(NotFoundError):
-        CALLS[call](objects(api))
+        WRITES[call][0](objects(api))
     assert objects(api).look(NAME) is None
 
 

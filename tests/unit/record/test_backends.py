@@ -124,9 +124,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=str)
-def test_what_is_damaged_is_told_read_around_and_written_anew(
-    backend: RecordBackend, api: RecordApi, garbage: Any
-) -> None:
+def test_what_is_damaged_is_read_around_and_written_anew(backend: RecordBackend, api: RecordApi, garbage: Any) -> None:
     is_a_part = isinstance(garbage, dict)
     sound = {"n1-d2": {"replicas": {"r2": 5}}} if is_a_part else {}
     set_field(api, backend, "n1", {**garbage, **sound} if is_a_part else garbage)

@@ -348,9 +348,7 @@ def test_an_api_server_that_is_away_is_asked_until_the_deadline(stage: WriterSta
 
 
 @pytest.mark.parametrize("error", [ForbiddenError("403: no right"), ClusterError("422: too many")], ids=str)
-def test_a_refused_write_is_told_with_its_node_and_done_once_it_is_accepted(
-    stage: WriterStage, error: SchedulerError
-) -> None:
+def test_a_refused_write_names_its_node_and_is_done_once_accepted(stage: WriterStage, error: SchedulerError) -> None:
     stage.api.fail_with(error, *WRITES)
     with pytest.raises(RefusedWriteError, match=str(error)) as raised:
         stage.commit(entry("r1", node="n2"))

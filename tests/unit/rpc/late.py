@@ -142,16 +142,3 @@ def refuse(leader: GivingLeader, node: str) -> Callable[[], None]:
 
     backend.write = forbid
     return mend
-
-
-def overtake(leader: GivingLeader, other: Callable[[], object]) -> None:
-    """The next write comes after another one, of which its writer knows nothing."""
-    backend: Any = leader.writer.backend
-    write = backend.write
-
-    def write_after(*arguments: Any) -> Any:
-        backend.write = write
-        other()
-        return write(*arguments)
-
-    backend.write = write_after

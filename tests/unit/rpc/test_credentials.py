@@ -96,9 +96,7 @@ def test_a_server_that_is_not_the_leader_is_refused(server: Leader, ca: Pair) ->
     assert grpc.StatusCode.UNAVAILABLE == CallingClient(server, material(ca, client=True)).refusal()
 
 
-def test_both_sides_change_leaves_and_authorities_without_a_failed_call(
-    server: Leader, client: CallingClient, ca: Pair
-) -> None:
+def test_both_sides_change_certificates_without_a_failed_call(server: Leader, client: CallingClient, ca: Pair) -> None:
     present = ca
     for _ in range(3):
         coming = authority()

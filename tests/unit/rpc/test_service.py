@@ -86,9 +86,7 @@ def test_of_volumes_that_nobody_has_so_many_are_read_and_the_others_not_judged(l
     assert Reply.ADMITTED == leader.ask(of_claim(name, 200)).verdict  # nothing has to be read
 
 
-def test_nothing_is_judged_or_held_for_a_caller_that_has_gone(
-    leader: Leader, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_held_for_a_caller_that_has_gone(leader: Leader, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = leader.cluster.allocator.expansions.hold
 
     def hold(request: GrowthRequest, now_utc: datetime, asker: Caller) -> GrowthOutcome:
