@@ -9,7 +9,7 @@ from datetime import UTC, timedelta
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.allocator.plans.plan import Hold, Plan, Source
@@ -63,6 +63,7 @@ def _reversed(of: Mapping[str, Found]) -> dict[str, Found]:
     return {name: of[name] for name in reversed(list(of))}
 
 
+@settings(max_examples=50)
 @given(holds())
 def test_a_line_says_all_that_a_hold_is_but_for_the_time_of_its_process(one: Hold) -> None:
     line = encode(one)

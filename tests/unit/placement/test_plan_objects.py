@@ -446,8 +446,9 @@ def test_one_config_map_that_is_refused_gets_no_more_plans(site: PlanSite) -> No
 
 def test_a_full_config_map_keeps_its_limit_and_takes_the_rest_when_there_is_room(site: PlanSite) -> None:
     leader, names = site.leader(), neighbours(16 * SHARDS)
+    pods = tuple(f"{number:0200}" for number in range(300))
     for name in names:
-        leader.put(plan(name, pods=5_500))  # 60 KiB each
+        leader.put(replace(plan(name), pods=pods))  # 60 KiB each
     site.pass_time(leader, GATHER_SECONDS)
     figures, stored = leader.figures(), site.volumes()
     assert len(names) - len(stored) == figures.unwritten == SHARDS
