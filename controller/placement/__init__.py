@@ -1,1 +1,1 @@
-"""Places Replica objects without a disk, for a Longhorn whose own placement is off."""
+"""Gives Replicas their disks in place of Longhorn, which the gate keeps from doing so."""

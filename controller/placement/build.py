@@ -1,4 +1,4 @@
-"""Puts together what places replicas in the leader."""
+"""Builds the part of the controller that places replicas."""
 
 from __future__ import annotations
 
@@ -28,24 +28,27 @@ from controller.process.addition import Addition
 from controller.process.version import PACKAGE
 from controller.settings import LiveSettings, ProcessSettings
 
-FLUSH_SECONDS: Final = 2.0  # of a clean stop
+FLUSH_SECONDS: Final = 2.0  # at a clean stop
+# Kinds of which any change may open a disk to replicas.
 DISK_OPENERS: Final = tuple(kind.name for kind in FOLLOWED if kind.may_open_disks)
 
 
 class PlacementTerms:
-    """What a term of the leader begins with. Threads: the lifecycle's; `name` from any. Blocks: for the API server.
-    I/O: the gate's, and what is stored of plans and holds."""
+    """Begins and ends terms of the leader as far as placement is concerned.
+
+    Threads: the lifecycle's; `name` from any. Blocks: for the API server. I/O: the gate's, and stored plans and holds.
+    """
 
     def __init__(self, gate: PlacementGate, plans: PlanObjects, placer: Placer) -> None:
         self._gate, self._plans, self._placer = gate, plans, placer
-        self.name = ""  # of the present term, in the gate and in the field manager of writes
-        self.number = -1  # before the first one, which may be 0
+        self.name = ""  # of the present term; in the gate, and in the field manager of writes
+        self.number = -1  # before the first term, which may have number 0
         self._is_fenced = self._has_begun = False
 
     def fence(self, term: int) -> None:
-        """From now on no write of a former leader reaches a Replica, and none of this one's before. A begin that failed
-        goes on where it was: what it has written is not the former leader's, and the gate's time runs from its first
-        try. Raises ClusterError or NotReadyError."""
+        """Fence off former leaders: from its return on, no write of theirs reaches a Replica. A call after one that
+        failed continues with the same name: else its own first try would pass for the former leader, and the gate's
+        time would begin anew. Raises ClusterError or NotReadyError."""
         if self._has_begun or term != self.number:
             self.number, self.name = term, f"{term}-{secrets.token_hex(3)}"
             self._is_fenced = self._has_begun = False
@@ -54,27 +57,27 @@ class PlacementTerms:
             self._is_fenced = True
 
     def load(self, term: int) -> Loaded:
-        """What the leader before has stored, as far as it can be read: the term begins all the same. Raises
-        UnavailableError or NotReadyError."""
+        """The plans and holds that the former leader has stored, as far as they can be read. Raises UnavailableError or
+        NotReadyError."""
         loaded = self._plans.load(term)
         self._has_begun = True
         return loaded
 
     def changed(self) -> None:
-        """Settings or the mode have changed: the gate is opened or closed within two seconds, and who waits for room is
-        looked at."""
+        """Settings or the mode have changed: the gate is adapted within two seconds, and replicas that wait for room
+        are decided about again."""
         self._gate.changed()
         self._placer.unplaced.room_came()
 
     def end(self) -> None:
-        """A clean stop: what waits to be stored is stored, as far as that is possible in time."""
+        """Store what waits to be stored, within FLUSH_SECONDS: for a clean stop."""
         self._placer.store_plans()
         self._plans.flush(FLUSH_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementParts:
-    """`additions` run the placer, and what keeps plans, holds and the gate."""
+    """What `build_placement` has built. `additions` run the placer, the gate, and the store of plans and holds."""
 
     placer: Placer
     terms: PlacementTerms
@@ -99,7 +102,7 @@ def build_placement(
     explains: Explains,
 ) -> PlacementParts:
     """`stores`: by kind, before their informers start, and after the allocator has subscribed. `holds_lease`: whether
-    the Lease is this process's now, in that term. `wait`, `tell`: as for `PlacementGate`. Starts nothing."""
+    this process holds the Lease now, in that term. `wait`, `tell`: as in `PlacementGate`. Starts nothing."""
 
     def now_utc() -> datetime:
         return api.server_utc() or clock.now_utc()

@@ -1,11 +1,12 @@
-"""The leader's hand on the gate: the policy by which the API server lets nobody else give a Replica its first node.
+"""Operates the gate: the ValidatingAdmissionPolicy by which only the leader gives a Replica its first node.
 
-    a term:        fenced first (`begin_term`), before anything is listed
-    every 2 s:     renewed while the placer lives; the binding as the settings ask; wakes at once when they change
-    every minute:  proven by a dry run, and compared with what it should be
+    a term:        is fenced first (`begin_term`), before anything is listed
+    every 2 s:     the gate is renewed while the placer lives, and its binding made as the settings ask; a change of
+                   settings wakes the worker at once
+    every minute:  the gate is proven by a dry run, and compared with what it should be
 
-The gate opens by itself when it is not renewed. So every fault here ends with Longhorn placing as without us, and is
-told. All times in the gate are the API server's; the clock of this machine measures intervals alone.
+The gate opens by itself when it is not renewed. So every fault here ends with Longhorn placing as without this product,
+and is reported. All times in the gate are the API server's; this machine's clock only measures intervals.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from controller.process.worker import Part, Worker
 from controller.settings import AUDIT, LiveSettings, places_replicas
 
 EVERY_SECONDS: Final = 2.0
-LATE_SECONDS: Final = 10.0  # without a renewal, before it is told
+LATE_SECONDS: Final = 10.0  # without a renewal, before that is reported
 PROOF_SECONDS: Final = 60.0
-AGAIN_SECONDS: Final = 10.0  # after a proof that failed, or that there was nothing for
-ACTIVE_SECONDS: Final = 6.0  # within which all API servers go by a new binding
-BEGIN_TRIES: Final = 3  # where others write the account at the same time
-FENCED_SECONDS: Final = 2.0  # within which the fence goes by a new term
+AGAIN_SECONDS: Final = 10.0  # after a proof that failed or was not possible
+ACTIVE_SECONDS: Final = 6.0  # for all API servers to apply a new binding
+BEGIN_TRIES: Final = 3  # of writing the account, if others write it at the same time
+FENCED_SECONDS: Final = 2.0  # for the fence to apply a new term
 FENCE_LOOK_SECONDS: Final = 0.1
-OTHER_SERVERS_SECONDS: Final = 1.0  # that the other API servers have to hear of a new term
-TERM: Final = re.compile(r"[A-Za-z0-9._-]{1,60}", re.ASCII)  # what a term may be called
+OTHER_SERVERS_SECONDS: Final = 1.0  # for the other API servers to see a new term
+TERM: Final = re.compile(r"[A-Za-z0-9._-]{1,60}", re.ASCII)  # a valid name of a term
 STEPS: Final = ("renewal", "binding", "policies", "proof")  # of a round
 REASON: Final = "PlacementGate"
 MENDED_REASON: Final = "PlacementGateMended"
@@ -51,10 +52,10 @@ _log = logging.getLogger(__name__)
 class GateState(StrEnum):
     FOLLOWING = "following"  # another process leads, or none does
     ENFORCED = "enforced"
-    UNPROVEN = "unproven"  # it stands or is being made, and there was nothing yet to prove it by
+    UNPROVEN = "unproven"  # it exists or is being made, and no dry run has proven it yet
     MISSING = "missing"  # others may place
     AUDIT = "audit"
-    OPENING = "opening"  # it is to go, and has not gone yet
+    OPENING = "opening"  # its binding has yet to be removed
     OFF = "off"
 
 
@@ -71,7 +72,7 @@ TEXTS: Final[Mapping[GateState, str]] = {
 
 
 def gate_wanted(live: LiveSettings, mode: Mode) -> Enforcement:
-    """By the settings, and the mode."""
+    """How the gate should treat others, by the settings and the mode."""
     if mode is not Mode.ACTIVE or not places_replicas(live):
         return Enforcement.NONE
     return Enforcement.AUDIT if live.placement == AUDIT else Enforcement.DENY
@@ -79,7 +80,7 @@ def gate_wanted(live: LiveSettings, mode: Mode) -> Enforcement:
 
 @dataclass(frozen=True, slots=True)
 class GateFigures:
-    """For metrics and the status page. Ages are None before the first time in this term."""
+    """For metrics and the status page. Ages are in seconds, None before the first time in this term."""
 
     state: GateState
     problem: str
@@ -88,18 +89,18 @@ class GateFigures:
     renewals: int
     failed_renewals: int
     mended: int
-    proofs: Mapping[str, int]  # by what became of them
+    proofs: Mapping[str, int]  # by outcome
 
 
 @dataclass(slots=True)
 class _Term:
-    """One term of this process. `since`: "" where the account could not be written when it began."""
+    """One term of this process. `since`: when it began, by the API server; "" if the account could not be written."""
 
     name: str
     former: str
     since: str
     renewed_at: float
-    bound: Enforcement | None = None  # as the binding was seen or made last
+    bound: Enforcement | None = None  # by the binding as it was last seen or made
     bound_at: float = -math.inf
     proof: Proof | None = None  # since the binding was made
     proven_at: float = -math.inf
@@ -115,11 +116,11 @@ class _Term:
 
 
 class PlacementGate(Part):
-    """`is_current`: whether this process holds the Lease of that term at this moment. `is_alive`: whether the placer's
-    loop turns and its watches are not late. `wait`: for so many seconds, or until the process is to end.
+    """`is_current`: whether this process holds the Lease of that term at this moment. `is_alive`: whether the placer
+    lives (`Placer.is_alive`). `wait` waits for so many seconds, or until the process ends.
 
-    Threads: `worker`'s; `begin_term` the lifecycle's; `changed` and `figures` any. Blocks: `begin_term` for its waits
-    and calls. I/O: the account, the binding, policies, and dry runs on a Replica.
+    Threads: `worker`'s; `begin_term` the lifecycle's; `changed` and `figures` any. Blocks: `begin_term`, for its waits
+    and calls. I/O: the account, the binding, the policies, and dry runs on a Replica.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class PlacementGate(Part):
         wait: Callable[[float], object],
         tell: Callable[[str, str, bool], None],
     ) -> None:
-        """`tell`: a reason, a text, and whether it is a warning."""
+        """`tell` writes an Event: its reason, its text, and whether it is a warning."""
         self.worker = Worker("placement-gate", self.run_once)
         self._objects, self._clock = objects, clock
         self._is_current, self._is_alive, self._wanted = is_current, is_alive, wanted
@@ -146,13 +147,14 @@ class PlacementGate(Part):
     # From other threads
 
     def changed(self) -> None:
-        """The settings have changed: look at once."""
+        """The settings have changed: run a round at once."""
         self.worker.wake()
 
     def begin_term(self, name: str) -> None:
-        """From its return on no write of a former term reaches a Replica. Where the account is not there, or cannot be
-        written, the term begins all the same, without that guarantee. Where it raises nothing may be decided:
-        UnavailableError, ConflictError (others write the account all the time), NotLeaderError (the term is over)."""
+        """Fence off former terms: from its return on, no write of theirs reaches a Replica. If the account does not
+        exist or cannot be written, the term begins all the same, without that guarantee. If it raises, nothing may be
+        decided: UnavailableError, ConflictError (others write the account all the time), NotLeaderError (the term is
+        over)."""
         began_at = self._clock.now()
         try:
             since = self._write_term(name)
@@ -182,10 +184,10 @@ class PlacementGate(Part):
             {proof.value: self._proofs[proof] for proof in Proof},
         )
 
-    # The begin of a term
+    # The beginning of a term
 
     def _write_term(self, name: str) -> str:
-        """When it began, by the API server."""
+        """Write the term into the account. Returns the API server's time of that."""
         tries = 0
         while True:
             before, tries = self._objects.stamps(), tries + 1
@@ -203,16 +205,17 @@ class PlacementGate(Part):
                 return now
 
     def _await_fence(self, name: str, former: str) -> None:
-        """Without a Replica there is nothing that a former leader could write."""
+        """Wait until a dry run under the former term is refused, for FENCED_SECONDS at most. Without a Replica there is
+        nothing that a former leader could write."""
         until = self._clock.now() + FENCED_SECONDS
-        proof = self._fence(former)
+        proof = self._prove_fence(former)
         while proof is Proof.ADMITTED and self._clock.now() < until and self._is_current(name):
             self._wait(FENCE_LOOK_SECONDS)
-            proof = self._fence(former)
+            proof = self._prove_fence(former)
         if proof in (Proof.ADMITTED, Proof.UNCLEAR):
             _log.warning("a write of the former term was not refused by the fence term=%s: %s", name, proof)
 
-    def _fence(self, former: str) -> Proof:
+    def _prove_fence(self, former: str) -> Proof:
         try:
             return self._objects.prove_fence(former)
         except UnavailableError:
@@ -224,19 +227,19 @@ class PlacementGate(Part):
     # A round
 
     def run_once(self) -> float:
-        """Does what is due."""
+        """Do what is due. Returns the seconds until the next round."""
         term = self._term
         if term is not None and self._is_current(term.name):
             wanted = self._wanted()
             for step, do in zip(STEPS, (self._renew, self._keep_binding, self._compare, self._prove), strict=True):
                 try:
                     term.problems[step] = do(term, wanted)
-                except ClusterError as error:  # is none of the other steps
+                except ClusterError as error:  # it must not affect the other steps
                     term.problems[step] = str(error)
             self._tell_change(term, wanted)
         return EVERY_SECONDS
 
-    # The steps of a round, each of which returns its problem
+    # The steps of a round: each returns its problem, or ""
 
     def _renew(self, term: _Term, wanted: Enforcement) -> str:
         if wanted is Enforcement.NONE:
@@ -265,7 +268,8 @@ class PlacementGate(Part):
         return ""
 
     def _renewed(self, term: _Term, now: str) -> bool:
-        """Renew it; where it does not say what this term wrote, write it all again, but never once the term is over."""
+        """Renew the account's time stamp; if the account is not as this term wrote it, write all of it again, unless
+        the term is over. Returns whether it was written."""
         try:
             stamps = self._objects.renew(term.name, now)
         except ConflictError:  # another term is there, or none
@@ -281,7 +285,7 @@ class PlacementGate(Part):
         return True
 
     def _late(self, term: _Term, why: str) -> str:
-        """What is told only once it goes on."""
+        """That problem, once it lasts."""
         return f"it is not renewed: {why}" if self._clock.now() - term.renewed_at > LATE_SECONDS else ""
 
     def _keep_binding(self, term: _Term, wanted: Enforcement) -> str:
@@ -290,12 +294,12 @@ class PlacementGate(Part):
             if not self._is_current(term.name) or self._wanted() is not wanted:
                 self.worker.wake()
                 return ""
-            if spec is not None:  # no spec of a binding is ever changed: it goes, and another one comes
+            if spec is not None:  # a binding's spec is never changed: the binding is deleted and made again
                 self._objects.unbind()
             if wanted is not Enforcement.NONE:
                 self._objects.bind(wanted)
             if wanted is not Enforcement.NONE and term.bound is wanted:
-                term.bound = None  # it is another one, to be proven anew
+                term.bound = None  # so that the new one is proven
                 self._tell_mended(f"The binding of {GATE} was deleted or changed by somebody, and is made again")
         if term.bound is not wanted:
             now = self._clock.now()
@@ -309,7 +313,7 @@ class PlacementGate(Part):
         term.compare_at = now + AGAIN_SECONDS
         problems = self._objects.problems()
         if problems:
-            term.prove_at = now  # what is told of it is to be so
+            term.prove_at = now  # whether the gate works all the same
         else:
             term.compare_at = now + PROOF_SECONDS
         return "; ".join(problems) + (f": {BRING_BACK}" if problems else "")

@@ -1,5 +1,5 @@
-"""What the leader reads and writes of the gate: the account that tells the API server of the leader, the binding by
-which the policy is in force, the policies themselves, and dry runs that show whether they are."""
+"""Reads and writes of the gate's objects: the account whose annotations tell the API server of the leader, the binding
+that puts the policy into force, the policies themselves, and dry runs that show whether they are in force."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PROOF_ANNOTATION: Final = "scheduling.longhorn.io/proof"  # of dry runs alone, s
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """What the account says of the leader; "" where it says nothing."""
+    """The account's annotations about the leader; "" for one that is missing."""
 
     term: str
     since: str
@@ -50,7 +50,7 @@ class Stamps:
 
 
 class Proof(StrEnum):
-    """What became of a dry run that is to be refused."""
+    """The outcome of a dry run that should be refused."""
 
     REFUSED = "refused"
     ADMITTED = "admitted"
@@ -59,15 +59,18 @@ class Proof(StrEnum):
 
 
 class GateObjects:
-    """`account`: that of the leader. Threads: any. Blocks: for CALL_SECONDS in each call of the API. Raises
-    ClusterError."""
+    """The gate's objects at the API server. All methods raise ClusterError.
+
+    Threads: any. Blocks: for CALL_SECONDS in each call of the API server. I/O: those calls.
+    """
 
     def __init__(self, api: KubeApi, namespace: str, account: str) -> None:
+        """`account`: the name of the ServiceAccount under which the leader runs."""
         self._api, self._namespace = api, namespace
         self._user = f"system:serviceaccount:{namespace}:{account}"
 
     def server_time(self) -> str:
-        """The API server's clock, as the account's stamps are written; "" where it is not known."""
+        """The API server's time in RFC 3339; "" if it is not known."""
         now = self._api.server_utc()
         return rfc3339(now) if now is not None else ""
 
@@ -77,13 +80,13 @@ class GateObjects:
         return _stamps(self._api.get(SERVICE_ACCOUNTS, self._namespace, GATE, timeout=CALL_SECONDS))
 
     def write(self, before: Stamps, term: str, since: str, renewed: str) -> None:
-        """All stamps in place of those. ConflictError where the account was written meanwhile."""
+        """Replace all stamps. ConflictError if the account was written since `before` was read."""
         annotations = {TERM_ANNOTATION: term, SINCE_ANNOTATION: since, RENEWED_ANNOTATION: renewed}
         body = {"metadata": {"resourceVersion": before.version, "annotations": annotations}}
         self._api.patch(SERVICE_ACCOUNTS, self._namespace, GATE, body, timeout=CALL_SECONDS)
 
     def renew(self, term: str, renewed: str) -> Stamps:
-        """What the account says then. ConflictError where it names another term."""
+        """Set the time of renewal, and return the stamps. ConflictError if the account names another term."""
         body = [
             {"op": "test", "path": pointer("metadata", "annotations", TERM_ANNOTATION), "value": term},
             {"op": "add", "path": pointer("metadata", "annotations", RENEWED_ANNOTATION), "value": renewed},
@@ -94,18 +97,18 @@ class GateObjects:
     # The binding
 
     def binding(self) -> Raw | None:
-        """Its spec; None: there is none."""
+        """The spec of the gate's binding; None if it does not exist."""
         raw = find(self._api, POLICY_BINDINGS, None, GATE, timeout=CALL_SECONDS)
         return raw and (raw.get("spec") or {})
 
     def is_binding(self, spec: Spec | None, wanted: Enforcement) -> bool:
-        """Whether it is the one that is wanted; None: there is none."""
+        """Whether that spec is the wanted one; None: the binding does not exist."""
         if spec is None or wanted is Enforcement.NONE:
             return spec is None and wanted is Enforcement.NONE
         return without_defaults(spec) == expected_bindings(self._namespace, wanted)[GATE]
 
     def bind(self, wanted: Enforcement) -> None:
-        """ConflictError where there is one."""
+        """Create the gate's binding. ConflictError if it exists."""
         body = {
             "apiVersion": POLICY_BINDINGS.api_version,
             "kind": POLICY_BINDINGS.kind,
@@ -118,10 +121,10 @@ class GateObjects:
         with contextlib.suppress(NotFoundError):
             self._api.delete(POLICY_BINDINGS, None, GATE, timeout=CALL_SECONDS)
 
-    # What the manifest brings
+    # What the manifest installs
 
     def problems(self) -> list[str]:
-        """What is wrong with the policies, and with the bindings that are not the leader's."""
+        """The problems of the policies, and of the bindings that the leader does not make."""
         digest = partial(digest_of, user=self._user)
         found = [self._problem(POLICIES, name, digest, expected) for name, expected in POLICY_DIGESTS.items()]
         bindings = expected_bindings(self._namespace)
@@ -129,7 +132,7 @@ class GateObjects:
         return [problem for problem in found if problem]
 
     def _problem(self, resource: Resource, name: str, form: Callable[[Spec], object], expected: object) -> str:
-        """`form`: what of its spec is compared."""
+        """The object's problem, or "". `form`: what of its spec is compared with `expected`."""
         if (raw := find(self._api, resource, None, name, timeout=CALL_SECONDS)) is None:
             return f"{resource.kind} {name} does not exist"
         warnings = ((raw.get("status") or {}).get("typeChecking") or {}).get("expressionWarnings") or []
@@ -142,17 +145,19 @@ class GateObjects:
     # Proofs
 
     def prove_gate(self) -> Proof:
-        """Whether the gate refuses a first placement by others than the leader, as far as a dry run tells."""
-        # The clock is the time of this very write, which has one only where it changes something.
+        """Whether the gate refuses others a first placement, as far as a dry run tells."""
+        # The policy takes its time from managedFields of this very write, which has an entry only if it changes
+        # something.
         change = {"labels": {NODE_LABEL: ""}, "annotations": {PROOF_ANNOTATION: self.server_time()}}
         return self._prove(GATE, PROOF_MANAGER, change, {"labelSelector": f"{NODE_LABEL}="}, {})
 
     def prove_fence(self, term: str) -> Proof:
-        """Whether the leader's account is refused a write of a term that is not the present one."""
+        """Whether the fence refuses the leader's account a write under that term, which is not the present one."""
         return self._prove(FENCE, MANAGER_PREFIX + term, {"annotations": {PROOF_ANNOTATION: self.server_time()}}, {})
 
     def _prove(self, policy: str, manager: str, change: Raw, *queries: Mapping[str, str]) -> Proof:
-        """By a dry run on the first Replica that any of these lists has."""
+        """The outcome of a dry run of that change on the first Replica that one of the queries finds. `policy`: the one
+        that should refuse it."""
         try:
             name = self._any_replica(queries)
             if not name:
@@ -168,12 +173,12 @@ class GateObjects:
             )
         except ForbiddenError as error:
             return Proof.REFUSED if f"'{policy}'" in str(error) else Proof.UNCLEAR
-        except (ConflictError, NotFoundError):  # it goes at this moment
+        except (ConflictError, NotFoundError):  # the Replica was deleted at this moment
             return Proof.NOTHING
         return Proof.ADMITTED
 
     def _any_replica(self, queries: Iterable[Mapping[str, str]]) -> str:
-        """Its name; "" where there is none at all."""
+        """The name of the first Replica that one of the queries finds; "" for none."""
         for query in queries:
             page = self._api.list_page(LONGHORN_REPLICAS, self._namespace, timeout=CALL_SECONDS, limit=1, **query)
             if page.items:

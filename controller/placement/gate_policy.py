@@ -1,6 +1,6 @@
-"""What the policies and bindings by which only the leader places are to be, as the API server stores them.
+"""The policies and bindings by which only the leader places, as the API server should have them.
 
-The chart brings the policies; the leader knows their digests, and so whether what is stored is of its own version.
+The chart installs the policies; the leader knows their digests, and so whether the stored ones are of its own version.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, Final
 from controller.model.names import FENCE, GATE, GUARD
 
 SILENT_SECONDS: Final = 45
-"""The gate is open when the leader has not renewed for longer. Its policy says so, too."""
+"""The gate opens when the leader has not renewed it for longer. The number is part of its policy, too."""
 
-# Of the specs of this version's policies. A test compares them with the manifest.
+# By `digest_of`, of this version's policies. A test compares them with the manifest.
 POLICY_DIGESTS: Final[Mapping[str, str]] = {
     GATE: "8f370dd41e18212be96ce354e9844e6ade46953e32f6eb4448ea3be29e170324",
     FENCE: "a8801714c687d62a7c0adcd555611f2efdd11a890d41f8040df20a3cdc9bb972",
     GUARD: "b48fbf02ae0c6e947dab63f8a60f4b75f87b53b4eae2a84418f3d81986d433bc",
 }
-# What the API server adds to what is said.
+# Fields that the API server adds by itself.
 DEFAULTS: Final = {
     "failurePolicy": "Fail",
     "matchPolicy": "Equivalent",
@@ -35,15 +35,15 @@ Spec = Mapping[str, Any]
 
 
 class Enforcement(StrEnum):
-    """What becomes of what others place: the gate's binding has it as its action."""
+    """What the API server does when others place a Replica: the action of the gate's binding."""
 
     DENY = "Deny"
-    AUDIT = "Audit"  # it passes, and the API server's audit log names it
-    NONE = ""  # it passes: there is no binding
+    AUDIT = "Audit"  # it lets them, and notes it in its audit log
+    NONE = ""  # it lets them: there is no binding
 
 
 def expected_bindings(namespace: str, wanted: Enforcement = Enforcement.DENY) -> Mapping[str, Spec]:
-    """The spec of each binding, by name."""
+    """The spec of each binding, by name. `wanted`: for the gate's."""
     reference = {"name": GATE, "namespace": namespace, "parameterNotFoundAction": "Allow"}
     denies = [Enforcement.DENY.value]
     return {
@@ -54,13 +54,13 @@ def expected_bindings(namespace: str, wanted: Enforcement = Enforcement.DENY) ->
 
 
 def digest_of(spec: Spec, user: str) -> str:
-    """What a policy's spec is told by, whoever the leader's `user` is, and whatever the API server adds by itself."""
+    """The digest of a policy's spec, the same whoever the leader's `user` is, and whatever the API server has added."""
     text = json.dumps(without_defaults(spec), sort_keys=True)
     return hashlib.sha256(text.replace(user, "\0").encode()).hexdigest()  # no JSON has a NUL
 
 
 def without_defaults(raw: Any) -> object:
-    """The same without what the API server adds by itself."""
+    """The same value without fields that the API server adds by itself."""
     if isinstance(raw, Mapping):
         kept = {key: value for key, value in raw.items() if key not in DEFAULTS or value != DEFAULTS[key]}
         return {key: without_defaults(value) for key, value in kept.items()}

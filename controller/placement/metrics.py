@@ -1,4 +1,4 @@
-"""What placement tells Prometheus. Labels never carry the name of a replica, a volume or a node."""
+"""Prometheus metrics of placement. No label has the name of a replica, a volume or a node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PlacementMetrics(Collector):
         self._placer, self._plans, self._gate = placer, plans, gate
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # registering must not read anything
+        return ()  # so that registration reads nothing
 
     def collect(self) -> Iterator[Metric]:
         yield from _of_placer(self._placer())

@@ -1,9 +1,9 @@
-"""The writes of Replica objects: a place as Longhorn writes it, and the two marks.
+"""Reads and writes of Replica objects: a place as Longhorn writes it, and the two marks.
 
-A place is one JSON patch that tests that the Replica is the same one and has no node; a precondition on its
-resourceVersion would fail whenever anybody writes anything of it. A replica that has a node by now is somebody's
-decision, and stays as it is. All writes carry the field manager of the present term, which the API server compares with
-the term that it knows.
+A write is one JSON patch with tests that the Replica has that uid and no node. (A precondition on the resourceVersion
+would fail whenever anybody writes anything in it.) A Replica that has a node by now was placed by somebody, and stays
+as it is. Each write has the field manager of the present term, which the API server's policy compares with the term
+that it knows.
 """
 
 from __future__ import annotations
@@ -29,20 +29,24 @@ Raw = dict[str, Any]
 
 
 class ReplicaObjects:
-    """Threads: any. Blocks: for the API server. I/O: one call a method, or three where a Replica has another shape."""
+    """Replicas at the API server.
+
+    Threads: any. Blocks: for the API server. I/O: one call in each method, three if a Replica lacks labels, annotations
+    or other fields that a JSON patch needs.
+    """
 
     def __init__(self, api: KubeApi, namespace: str, term: Callable[[], str]) -> None:
-        """`term`: the name of the present one."""
+        """`term`: the name of the present term."""
         self._api, self._namespace, self._term = api, namespace, term
 
     def look(self, name: str) -> Replica | None:
-        """As it is at this moment; None: it is gone. Raises ClusterError or MalformedRequestError."""
+        """The Replica as it is at this moment; None if it is gone. Raises ClusterError or MalformedRequestError."""
         raw = find(self._api, LONGHORN_REPLICAS, self._namespace, name, timeout=CALL_SECONDS)
         return None if raw is None else replica_facts(raw)
 
     def place(self, write: PlaceWrite, check: Callable[[], None]) -> Replica:
-        """The Replica with its place. `check` is asked right before the write, and raises where it must not be made.
-        ConflictError: it has a node by now, or is another one; NotFoundError: it is gone."""
+        """Write the place, and return the Replica with it. `check` is called right before the write, and raises if it
+        must not be made. ConflictError: the Replica has a node by now, or another uid; NotFoundError: it is gone."""
         where = write.place
         spec = {
             "nodeID": where.node,
@@ -58,23 +62,24 @@ class ReplicaObjects:
         return self._patch(write.replica, write.uid, {"spec": spec, "metadata": meta}, check)
 
     def hold(self, name: str, uid: str, since: str | None, check: Callable[[], None]) -> Replica:
-        """Mark it as held since then, and return it; None: take that mark off. Raises as `place`."""
+        """Mark the Replica as held since that time, and return it; None removes the mark. Raises as `place` does."""
         return self._patch(name, uid, {"metadata": {"annotations": {HELD_ANNOTATION: since}}}, check)
 
     def leave(self, name: str, uid: str, why: str, check: Callable[[], None]) -> Replica:
-        """Mark it as Longhorn's to place, and return it. Raises as `place`."""
+        """Mark the Replica as Longhorn's to place, and return it. Raises as `place` does."""
         return self._patch(name, uid, {"metadata": {"annotations": {LEFT_ANNOTATION: why}}}, check)
 
     def _patch(self, name: str, uid: str, changes: Raw, check: Callable[[], None]) -> Replica:
-        """`changes`: as a merge patch has them; what is None goes."""
+        """`changes`: in the form of a merge patch, in which None removes a field."""
         try:
             return self._send(name, [_test("/metadata/uid", uid), _test("/spec/nodeID", ""), *_steps(changes)], check)
         except ConflictError as error:
             return self._merge(name, uid, changes, check, error)
 
     def _merge(self, name: str, uid: str, changes: Raw, check: Callable[[], None], error: ConflictError) -> Replica:
-        """A JSON patch cannot add to a mapping that is not there, nor remove or test what is not, and such a one is
-        refused as a conflict is. So it is looked at, and merged under its resourceVersion."""
+        """Write by a merge patch under the resourceVersion that is read, unless the Replica has a node or another uid.
+        (A JSON patch fails as if there were a conflict if it adds to a mapping that does not exist, or tests or removes
+        a field that does not.)"""
         raw = self._api.get(LONGHORN_REPLICAS, self._namespace, name, timeout=CALL_SECONDS)
         meta, spec = raw["metadata"], raw["spec"]
         if meta.get("uid") != uid or spec.get("nodeID"):
@@ -97,7 +102,7 @@ class ReplicaObjects:
 
 
 def _steps(changes: Raw, *way: str) -> Iterator[Raw]:
-    """The same changes as operations of a JSON patch."""
+    """The changes of a merge patch as operations of a JSON patch."""
     for key, value in changes.items():
         path = (*way, key)
         if isinstance(value, dict):

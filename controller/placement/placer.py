@@ -1,10 +1,10 @@
-"""Places every Replica that Longhorn would look for a disk for, before Longhorn does.
+"""Gives each Replica without a node its disk, before Longhorn looks for one.
 
-One thread asks the allocator what to do with each Replica that has no node, in the order in which they came; a few
-others write what was decided. A decision counts from the moment when it is made, so they need no order among them.
+One thread asks the allocator what to do with each Replica that has no node, in the order in which they appeared; a few
+others write what was decided. A decision counts from the moment when it is made, so the writes need no order.
 
-The same thread hands changed plans and holds over to be stored, in every mode of a leader: there are some without
-placement, too. While it turns, and its watch is not late, the gate is renewed.
+The same thread hands changed plans and holds over to be stored, in every mode of a leader, since there are some without
+placement, too. While its loop runs, and its watch is not late, the gate is renewed.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from controller.placement.writes import HearsOfPlaces, PlacementOutcome, Replica
 from controller.process.worker import Part, Worker, backoff_seconds
 from controller.rules.placing import Wait
 
-EVERY_SECONDS: Final = 0.05  # a turn of a leader's loop, without news
-IDLE_SECONDS: Final = 1.0  # the same of a follower's
-ROUND_SECONDS: Final = 0.5  # of decisions in one turn; the rest follows in the next one
+EVERY_SECONDS: Final = 0.05  # between rounds of a leader, without news
+IDLE_SECONDS: Final = 1.0  # between rounds of a follower
+ROUND_SECONDS: Final = 0.5  # of decisions in one round; the others follow in the next one
 MOST_WRITES: Final = 64  # under way at the same time
-BACKOFF_SECONDS: Final = (1.0, 10.0)  # between looks at what finds no room: the first, and the longest
-YOUNG_SECONDS: Final = 12.0  # for which a replica is looked at every second: by then time alone has changed what it may
-REST: Final = 4.0  # times that a round of repeated tries took are waited before the next one
+BACKOFF_SECONDS: Final = (1.0, 10.0)  # between decisions about a replica that finds no room: the first, and the longest
+YOUNG_SECONDS: Final = 12.0  # without back-off: until then time alone may allow the replica more disks
+REST: Final = 4.0  # a round with repeated decisions is followed by a rest of so many times its duration
 MOST_REST_SECONDS: Final = 5.0
 LATE_SECONDS: Final = 5.0  # for a place that is stored to show in the watch
-STUCK_SECONDS: Final = 6.0  # for one turn of the loop
-SHOWN: Final = 50  # replicas in the status document
-SHOWN_FOREIGN: Final = 10  # the same of those that others have placed
-FOREIGN_EVERY_SECONDS: Final = 60.0  # between two Events about them: each has other words
+STUCK_SECONDS: Final = 6.0  # for one round
+SHOWN: Final = 50  # waiting replicas in the status document
+SHOWN_FOREIGN: Final = 10  # replicas that others have placed, there
+FOREIGN_EVERY_SECONDS: Final = 60.0  # between two Events about those: each has another text
 FOREIGN_REASON: Final = "ForeignPlacement"
 FOREIGN_TEXT: Final = (
     "Replicas to which somebody else than the leader gave a disk: {}; the last one: {replica} on {node}"
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class Decides(HearsOfPlaces, Protocol):
-    """What to do with each Replica. In the product the allocator's `PlaceDecisions`."""
+    """Decides what to do with each Replica. In the product the allocator's `PlaceDecisions`."""
 
     @property
     def is_on(self) -> bool: ...
@@ -72,14 +72,14 @@ class KeepsPlans(Protocol):
 
 
 class Explains(Protocol):
-    """Looks into why no disk takes a replica, in its own time. In the product `Teller`."""
+    """Finds out, on a thread of its own, why no disk takes a replica. In the product `Teller`."""
 
     def unplaced(self, replica: str) -> None: ...
     def reasons_of(self, replica: str) -> Mapping[str, int]: ...
 
 
 class TermChecks(Protocol):
-    """Whether this process may write. In the product `Preconditions` of the extender."""
+    """Checks whether this process may decide and write. In the product `Preconditions` of the extender."""
 
     def begin(self) -> int: ...
     def check_term(self, term: int) -> None: ...
@@ -88,7 +88,8 @@ class TermChecks(Protocol):
 
 @dataclass(slots=True)
 class Waiting:
-    """One replica without a node. `tries`: looks in a row that gave it none. `is_busy`: somebody writes it."""
+    """One replica without a node. `tries`: decisions in a row with the same reason. `is_busy`: a write is under way.
+    `since`, `next_at`: monotonic seconds."""
 
     volume: str
     since: float
@@ -100,8 +101,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class PlacementFigures:
-    """For metrics and the status page. `waiting`: how many, by reason. `replicas`: the first that wait. `writing`:
-    writes under way. `foreign`: the last that others have placed."""
+    """For metrics and the status page. `waiting`: the number of waiting replicas by reason. `replicas`: the first of
+    them. `writing`: writes under way. `foreign`: the last replicas that others have placed."""
 
     is_on: bool = False
     problem: str = ""
@@ -113,8 +114,11 @@ class PlacementFigures:
 
 
 class Placer(Part):
-    """Threads: `worker`'s, and writers' of its own; `figures` and `is_alive` from any. Blocks: never. I/O: that of the
-    writers, of Replicas alone."""
+    """Places Replicas while this process leads.
+
+    Threads: `worker`'s, and those of its writes; `figures`, `is_alive` and `store_plans` from any. Blocks: never. I/O:
+    reads and writes of Replicas, by the writing threads.
+    """
 
     def __init__(
         self,
@@ -129,8 +133,8 @@ class Placer(Part):
         tell: Callable[[str, str, bool], None],
         explains: Explains,
     ) -> None:
-        """`now_utc`: the API server's time, where that is known. `tell`: a reason, a text, and whether it is a
-        warning."""
+        """`now_utc`: the API server's time, if that is known. `tell` writes an Event: its reason, its text, and whether
+        it is a warning."""
         self.worker = Worker("placer", self.run_once, at_end=self._end)
         self.unplaced = Unplaced(self.worker.wake)
         self._writes = ReplicaWrites(decides, objects, clock, now_utc, is_leading, self.worker.wake)
@@ -142,7 +146,7 @@ class Placer(Part):
         self._states: dict[str, Waiting] = {}
         self._rest_until = -math.inf
         self._problem = ""
-        self._turned_at = clock.now()
+        self._round_at = clock.now()  # when the last round of a leader ended
         self._foreign = deque[Mapping[str, str]](maxlen=SHOWN_FOREIGN)
         self._foreign_untold, self._foreign_told_at = 0, -math.inf
         self._show(is_on=False)
@@ -151,47 +155,47 @@ class Placer(Part):
         return self._figures
 
     def is_alive(self) -> bool:
-        """Whether its loop turns as a leader's, its writes end, none that it keeps from Longhorn is kept for nothing,
-        and its watch is not late."""
-        is_turning = self._clock.now() - self._turned_at <= STUCK_SECONDS
-        return is_turning and self._writes.is_alive() and self._decides.unseen_seconds() <= LATE_SECONDS
+        """Whether its loop runs as a leader's, its writes end, no Replica is kept from Longhorn for nothing, and its
+        watch is not late."""
+        is_running = self._clock.now() - self._round_at <= STUCK_SECONDS
+        return is_running and self._writes.is_alive() and self._decides.unseen_seconds() <= LATE_SECONDS
 
     def _end(self) -> None:
         self._writes.end()
 
-    # A turn of the loop
+    # A round
 
     def run_once(self) -> float:
-        """Do what is due; the seconds until the next turn, unless there are news before."""
+        """Do what is due. Returns the seconds until the next round, unless news come before."""
         is_leading = self._is_leading()
         is_on = is_leading and self._decides.is_on
         if is_leading:
             self.store_plans()
         if not is_on:
-            self._states.clear()  # no news are taken: there may be some with every event
+            self._states.clear()  # and no news are taken: there may be some with every event
         problem = self._place_due() if is_on else ""
         if problem != self._problem:
             self._problem = problem
             _log.log(logging.WARNING if problem else logging.INFO, "placing replicas: %s", problem or "goes on")
         self._show(is_on=is_on)
         if is_leading and not problem:
-            self._turned_at = self._clock.now()
+            self._round_at = self._clock.now()
         return EVERY_SECONDS if is_leading else IDLE_SECONDS
 
     def _place_due(self) -> str:
-        """Decide what is due; why nothing may be decided now."""
+        """Decide what is due. Returns why nothing may be decided now, or ""."""
         self._note_foreign()
         try:
             self._checks().check_fresh()
         except NotReadyError as error:
             return str(error)
-        self._hear(self.unplaced.take())
+        self._take_news(self.unplaced.take())
         self._decide_due()
         self.store_plans()
         return ""
 
     def _note_foreign(self) -> None:
-        """Log each place that somebody else has given, and have an Event tell of them once in a while."""
+        """Log each place that somebody else has given, and report them by an Event, once a minute at most."""
         for one in self._decides.take_foreign():
             _log.warning("placed by somebody else replica=%s volume=%s node=%s", one.name, one.volume, one.node)
             seen = {"replica": one.name, "volume": one.volume, "node": one.node, "seen_utc": rfc3339(self._now_utc())}
@@ -204,7 +208,7 @@ class Placer(Part):
             self._foreign_untold, self._foreign_told_at = 0, now
 
     def store_plans(self) -> None:
-        """Hand plans and holds over that have changed. From any thread."""
+        """Hand over plans and holds that have changed. From any thread."""
         with self._handing:
             plans, holds, is_freed = self._decides.take_changes()
             changes = [(hold_key(pod), hold) for pod, hold in holds] + [(plan_key(name), plan) for name, plan in plans]
@@ -215,7 +219,7 @@ class Placer(Part):
         if is_freed:
             self.unplaced.room_came()
 
-    def _hear(self, news: News) -> None:
+    def _take_news(self, news: News) -> None:
         now = self._clock.now()
         for name in self._states.keys() - news.waiting.keys():
             del self._states[name]
@@ -235,9 +239,9 @@ class Placer(Part):
                     state.next_at = min(state.next_at, at)
 
     def _decide_due(self) -> None:
-        """Those that are due for longest first, and among equals in the order in which they came, so that none that
-        waits for room loses it to a later one. Where a round ends before all were looked at, the next one begins with
-        the others."""
+        """Decide about what has been due for longest first, and among equals in the order in which they appeared, so
+        that no replica that waits for room loses it to a later one. If the round ends early, the next one begins with
+        the rest."""
         began = self._clock.now()
         due = sorted(
             (name for name, state in self._states.items() if not state.is_busy and self._due_at(state) <= began),
@@ -249,7 +253,7 @@ class Placer(Part):
             if is_over or self.worker.is_stopping:
                 break
             again += self._states[name].tries > 0
-            self._look_at(name, self._states[name])
+            self._decide(name, self._states[name])
         if again:
             now = self._clock.now()
             self._rest_until = now + min(REST * (now - began), MOST_REST_SECONDS)
@@ -257,7 +261,7 @@ class Placer(Part):
     def _due_at(self, state: Waiting) -> float:
         return max(state.next_at, self._rest_until) if state.tries else state.next_at
 
-    def _look_at(self, name: str, state: Waiting) -> None:
+    def _decide(self, name: str, state: Waiting) -> None:
         now = self._clock.now()
         state.next_at = now + BACKOFF_SECONDS[1]
         try:
@@ -267,7 +271,7 @@ class Placer(Part):
             return
         try:
             turn = self._decides.turn_of(name, self._now_utc())
-        except Exception:  # fault barrier: it keeps no other from its turn
+        except Exception:  # fault barrier: it must not affect other replicas
             self._writes.count(PlacementOutcome.FAILED)
             state.reason = Why.FAULT
             _log.exception("no decision about replica=%s volume=%s", name, state.volume)
@@ -315,7 +319,7 @@ def _entry(name: str, state: Waiting, now: float) -> Mapping[str, Any]:
 
 
 def status_of(figures: PlacementFigures, reasons_of: Callable[[str], Mapping[str, int]]) -> Mapping[str, Any]:
-    """Its section of the status document. `reasons_of`: as for `Explains`."""
+    """The placer's section of the status document. `reasons_of`: as in `Explains`."""
     found = asdict(figures)
     for one in found["replicas"]:
         if one["reason"] == Why.NO_ROOM:

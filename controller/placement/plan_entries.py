@@ -1,14 +1,14 @@
-"""Plans and holds as text in ConfigMaps: in which of them one stands, how it looks there, and how all of that is read
-back, whatever somebody else has made of it.
+"""The text form of plans and holds in ConfigMaps: how one is encoded, and how a ConfigMap is read back, whatever
+somebody else has made of it.
 
-An entry stands in one of the ConfigMaps, in any of them. One key of each has all of its entries, a line of compact JSON
-each: with a key for each entry, the API server's account of who owns which field would make a write several times as
-slow. What is damaged costs its line, and other keys are not ours.
+An entry is in exactly one of the ConfigMaps, whichever that is. All entries of a ConfigMap are under one key, each as a
+line of compact JSON: with a key for each entry, the API server's record of who owns which field (managedFields) would
+make a write several times as slow. A damaged line costs that entry alone, and other keys are left as they are.
 
     {"volume":"pvc-1","uid":"…","places":[["n1","<disk>",10737418240]],"pods":["…"],"since":"…"}
     {"pod":"…","since":"…","nodes":{"n1":{"<disk>":[0]},"n2":{"<disk>":[0]}},"volumes":[["pvc-1",10737418240]]}
 
-A hold says under `nodes` which of its `volumes`, counted from 0, has a place on which disk. So an offer takes little
+In a hold, `nodes` maps each disk to the indices of those `volumes` that have a place on it. So an offer takes little
 more than the names of its node and disk.
 """
 
@@ -45,17 +45,17 @@ _SHOWN: Final = 5  # of a kind of problem
 
 
 def shard_name(index: int) -> str:
-    """What the ConfigMap of that number is called."""
+    """The name of the ConfigMap with that number."""
     return f"{_NAME}-{index}"
 
 
 def plan_key(volume: str) -> str:
-    """What the plan of that volume is known by."""
+    """The key of the volume's plan among all entries."""
     return f"plan:{volume}"
 
 
 def hold_key(pod: str) -> str:
-    """What the hold of that pod is known by."""
+    """The key of the hold of the pod with that uid among all entries."""
     return f"{_HOLD}{pod}"
 
 
@@ -76,7 +76,7 @@ _OnNode = dict[_Text, tuple[Annotated[int, msgspec.Meta(ge=0)], ...]]  # disk UU
 
 
 class _PlanLine(msgspec.Struct, forbid_unknown_fields=True):
-    """A plan as it is written."""
+    """The JSON form of a plan."""
 
     volume: _Text
     uid: _Text
@@ -86,7 +86,7 @@ class _PlanLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _HoldLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A hold as it is written. `volumes`: those with places on `nodes`, by name and bytes."""
+    """The JSON form of a hold. `volumes`: name and bytes of those that have a place on any of the `nodes`."""
 
     pod: _Text
     since: _Time
@@ -98,7 +98,7 @@ class _HoldLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class _Either(msgspec.Struct):
-    """What tells the two kinds apart: a plan has no field of that name, and is damaged if it does."""
+    """The field by which a hold is told from a plan, which has no field of that name."""
 
     pod: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
@@ -110,16 +110,16 @@ _holds: Final = msgspec.json.Decoder(_HoldLine)
 
 
 def encode(entry: Entry) -> str:
-    """Its line: compact JSON, the same for equal entries. Of a hold `since` is left out, which no other process
-    understands; `until` and `against` say nothing of an answer."""
+    """The entry's line of compact JSON, the same for equal entries. Of a hold it lacks `since`, which is in this
+    process's monotonic seconds, and `until` and `against`, which mean nothing for an answer."""
     if isinstance(entry, Hold):
         return _encoder.encode(_hold_line(entry)).decode()
-    line = _PlanLine(entry.volume, entry.uid, _spots(entry.places), entry.pods, entry.since_utc)
+    line = _PlanLine(entry.volume, entry.uid, _tuples(entry.places), entry.pods, entry.since_utc)
     return _encoder.encode(line).decode()
 
 
 def decode(line: str) -> Entry:
-    """The plan or hold that the line says. Raises MalformedRequestError."""
+    """The plan or hold in that line. Raises MalformedRequestError."""
     if len(line) > MAX_LINE_BYTES:
         raise MalformedRequestError("", f"has more than {MAX_LINE_BYTES} bytes")
     try:
@@ -141,7 +141,7 @@ def _hold_line(hold: Hold) -> _HoldLine:
         since=hold.since_utc,
         nodes=None if nodes is None else {node: _by_disk(nodes[node], numbers) for node in sorted(nodes)},
         volumes=tuple(volumes),
-        anywhere={volume: _spots(hold.anywhere[volume]) for volume in sorted(hold.anywhere)},
+        anywhere={volume: _tuples(hold.anywhere[volume]) for volume in sorted(hold.anywhere)},
         older=tuple(sorted(hold.older)),
         chosen=hold.chosen,
     )
@@ -162,7 +162,7 @@ def _hold_of(line: _HoldLine) -> Hold:
         pod=line.pod,
         source=Source.FILTER,
         nodes=None if nodes is None else {node: _on_node(node, nodes[node], line.volumes) for node in nodes},
-        anywhere={volume: _places(spots) for volume, spots in line.anywhere.items()},
+        anywhere={volume: _places(tuples) for volume, tuples in line.anywhere.items()},
         since=0.0,
         since_utc=line.since.astimezone(UTC),
         older=frozenset(line.older),
@@ -183,41 +183,41 @@ def _on_node(node: str, disks: _OnNode, volumes: Sequence[tuple[str, int]]) -> d
     return found
 
 
-def _spots(places: Iterable[Place]) -> tuple[tuple[str, str, int], ...]:
+def _tuples(places: Iterable[Place]) -> tuple[tuple[str, str, int], ...]:
     return tuple((one.node, one.disk_uuid, one.size_bytes) for one in places)
 
 
-def _places(spots: Iterable[tuple[str, str, int]]) -> tuple[Place, ...]:
-    return tuple(Place(node, disk_uuid, size_bytes) for node, disk_uuid, size_bytes in spots)
+def _places(tuples: Iterable[tuple[str, str, int]]) -> tuple[Place, ...]:
+    return tuple(Place(node, disk_uuid, size_bytes) for node, disk_uuid, size_bytes in tuples)
 
 
-def is_less(entry: Entry, line: str, former: str | None) -> bool:
-    """Whether all that its line says beyond the former one is that some of its places have ended, or which of the nodes
-    that were offered is chosen."""
+def only_shrinks(entry: Entry, line: str, former: str | None) -> bool:
+    """Whether the entry's line differs from the `former` one in nothing but places that have ended, or the choice of
+    one of the nodes that were offered."""
     if former is None or former == line:
         return False
     try:
         old = decode(former)
     except MalformedRequestError:
         return False
-    return _rest(entry) == _rest(old) and _count(entry) <= _count(old)
+    return _without_places(entry) == _without_places(old) and _places_of(entry) <= _places_of(old)
 
 
-def _rest(entry: Entry) -> Entry:
-    """All that it says but for its places and which node is chosen."""
+def _without_places(entry: Entry) -> Entry:
+    """The entry without its places and the choice of a node."""
     return replace(entry, places=()) if isinstance(entry, Plan) else replace(entry.narrowed(""), since=0.0)
 
 
-def _count(entry: Entry) -> Counter[object]:
-    """Its places."""
+def _places_of(entry: Entry) -> Counter[object]:
     return Counter(entry.places if isinstance(entry, Plan) else entry.places())
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """One ConfigMap as it was read. `version`: "" where there is none. `entries`, and `lines` as we write them: by key.
-    `text`: the value under our key, None where there is none that is a text. `others`: `metadata`, `data` and
-    `binaryData` as far as they are not ours; they stay. `damaged`: lines that are none. `problems`: for people."""
+    """One ConfigMap as it was read. `version`: its resourceVersion, "" if it does not exist. `entries`: by key;
+    `lines`: the same as we would encode them. `text`: the value under our key, None without one that is text.
+    `others`: what of `metadata`, `data` and `binaryData` is not ours, and is kept. `damaged`: the number of lines that
+    are no entry. `problems`: in words, for people."""
 
     uid: str
     version: str
@@ -235,7 +235,7 @@ _GONE: Final = Content("", "", {}, {}, None, {}, 0, False, 0, ("is gone, and is 
 
 
 def read(raw: Raw | None) -> Content:
-    """What the ConfigMap holds; None: there is none. What cannot be read is told, and never an entry."""
+    """The content of that ConfigMap; None: it does not exist. What cannot be read becomes a problem, never an entry."""
     if raw is None:
         return _GONE
     meta, data, binary = (_mapping(raw.get(name)) for name in ("metadata", "data", "binaryData"))
@@ -251,7 +251,7 @@ def read(raw: Raw | None) -> Content:
     }
     foreign = sorted({*others["data"], *others["binaryData"]})
     if foreign:
-        problems.append(f"it has keys that are not ours: {_some(foreign)}")
+        problems.append(f"it has keys that are not ours: {_shortened(foreign)}")
     labels = _mapping(meta.get("labels"))
     if any(labels.get(name) != value for name, value in LABELS.items()):
         problems.append("its labels are not ours")
@@ -265,7 +265,7 @@ def read(raw: Raw | None) -> Content:
         text=text if isinstance(text, str) and KEY not in binary else None,
         others=others,
         others_bytes=sum(
-            len(key) + size_of(str(value)) for name in ("data", "binaryData") for key, value in others[name].items()
+            len(key) + utf8_bytes(str(value)) for name in ("data", "binaryData") for key, value in others[name].items()
         ),
         is_immutable=bool(raw.get("immutable")),
         damaged=damaged,
@@ -274,8 +274,8 @@ def read(raw: Raw | None) -> Content:
 
 
 def _entries_in(text: str) -> tuple[dict[str, Entry], int, list[str]]:
-    """By key, how many lines are none, and what is wrong with the first of those. Of a volume with two plans there is
-    none, nor of a pod with two holds: nobody knows which of them is true."""
+    """The entries by key, the number of damaged lines, and the problems of the first of those. Entries with the same
+    key are all dropped, since nobody knows which of them is true."""
     found, damaged, problems = list[tuple[str, Entry]](), 0, list[str]()
     for number, line in enumerate(text.split("\n"), 1):
         if not line:
@@ -291,17 +291,17 @@ def _entries_in(text: str) -> tuple[dict[str, Entry], int, list[str]]:
     if damaged > _SHOWN:
         problems.append(f"so are {damaged - _SHOWN} more lines")
     twice = {key for key, count in Counter(key for key, _ in found).items() if count > 1}
-    problems += several(twice)
+    problems += duplicates_problem(twice)
     return {key: entry for key, entry in found if key not in twice}, damaged + len(twice), problems
 
 
-def several(keys: Collection[str]) -> list[str]:
-    """That there are several entries for each of these, if there are any; for people."""
-    return [f"there are several entries for {_some(sorted(keys))}"] if keys else []
+def duplicates_problem(keys: Collection[str]) -> list[str]:
+    """The problem that each of these keys has several entries; nothing for no keys."""
+    return [f"there are several entries for {_shortened(sorted(keys))}"] if keys else []
 
 
-def body(index: int, mark: str, text: str, others: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The whole ConfigMap. `mark`: what the term of its writer is told by."""
+def config_map(index: int, mark: str, text: str, others: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The whole ConfigMap as it is sent. `mark`: identifies the term of its writer. `others`: as in `Content`."""
     meta = others.get("metadata", {})
     return {
         "apiVersion": "v1",
@@ -317,12 +317,12 @@ def body(index: int, mark: str, text: str, others: Mapping[str, Mapping[str, Any
     }
 
 
-def _some(names: Sequence[str]) -> str:
+def _shortened(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
 
 
-def size_of(text: str) -> int:
+def utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 

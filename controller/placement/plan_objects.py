@@ -1,15 +1,15 @@
-"""Keeps the leader's plans and holds in ConfigMaps, from which the next leader goes on.
+"""Stores the leader's plans and holds in ConfigMaps, from which the next leader continues.
 
-They are memory, not a decision: one counts from the moment at which the allocator made it, and is written within 0.1 s
-after that. What cannot be written stays in memory, is told, and is tried again.
+The ConfigMaps are a backup: a plan or hold counts from the moment at which the allocator makes it, and is stored within
+0.1 s. What cannot be stored stays in memory, is logged, and is tried again.
 
-A plan that a choice makes of a hold is written together with what is left of the hold: it goes to the same ConfigMap.
-Whoever loads finds the places in one of the two, whenever the leader ends.
+A plan that a choice makes of a hold is stored in one write with what is left of the hold, in the same ConfigMap. So
+whenever the leader ends, the next one finds the places in one of the two.
 
-A former leader's write may arrive late. Each write stands on a resourceVersion, and the load at the beginning of a term
-writes all sixteen ConfigMaps, or makes those that are missing. What arrives before that is loaded; what arrives later,
-change or creation, is refused as a conflict, and its sender asks whether its term holds before it tries again. The
-order is kept by that alone: the term that stands in an annotation is for people.
+A former leader's write may arrive late. Each write is conditional on a resourceVersion, and the load at the beginning
+of a term writes all sixteen ConfigMaps, or creates those that are missing. What arrives before that is loaded. What
+arrives later, an update or a creation, is refused as a conflict, and its sender checks its term before it tries again.
+That alone keeps the order: the annotation with the term is for people.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ from controller.placement.plan_entries import (
     SHARDS,
     Content,
     Entry,
-    body,
+    config_map,
+    duplicates_problem,
     encode,
     hold_key,
-    is_less,
     key_of,
+    only_shrinks,
     read,
-    several,
     shard_name,
 )
 from controller.placement.plan_shard import Goal, PlanShard
 from controller.process.worker import Part, Worker, waiting
 
-GATHER_SECONDS: Final = 0.05  # from a decision to its write, for others that come meanwhile
-REMOVE_SECONDS: Final = 10.0  # what has ended may stand a while: whoever loads it sees that it has ended
-LOOK_SECONDS: Final = 5.0  # between looks at a ConfigMap that nothing is written to
-CHECK_SECONDS: Final = 1.0  # between questions whether the term holds, while it does not
+GATHER_SECONDS: Final = 0.05  # from a decision to its write, so that others share the write
+REMOVE_SECONDS: Final = 10.0  # until what has ended is removed: whoever loads it sees that it has ended
+LOOK_SECONDS: Final = 5.0  # between reads of a ConfigMap that nothing is written to
+CHECK_SECONDS: Final = 1.0  # between checks of the term, while it does not hold
 CALL_SECONDS: Final = 5.0
 MOST_TRIES: Final = 5
-CALLS: Final = 8  # at a time
+CALLS: Final = 8  # of the API server, in parallel
 
 _log = logging.getLogger(__name__)
 Raw = dict[str, Any]
-Of = TypeVar("Of")
-Found = TypeVar("Found")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What stood there at the beginning of the term."""
+    """The plans and holds that were stored when the term began."""
 
     plans: tuple[Plan, ...] = ()
     holds: tuple[Hold, ...] = ()
@@ -75,9 +75,9 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class PlanFigures:
-    """For metrics and the status page. `shards`: ConfigMaps that are known to stand there. `unwritten`: plans and holds
-    that are in memory alone, as yet or for good. `overwritten`: those that others damaged, changed or removed.
-    `last_problem` stays until there is another one."""
+    """For metrics and the status page. `shards`: ConfigMaps that are known to exist. `unwritten`: plans and holds that
+    are only in memory, for now or for good. `overwritten`: those that others damaged, changed or removed.
+    `last_problem`: kept until the next one."""
 
     plans: int = 0
     holds: int = 0
@@ -93,78 +93,81 @@ class PlanFigures:
 
 
 class PlanObjects(Part):
-    """Writes what `put` and `remove` say, as few times as that takes; `check` is asked right before each write of a
-    term, and raises NotReadyError when this process may not write in that one.
+    """Stores what `put` and `remove` are given, in few writes. `check` is called right before each write with its term,
+    and raises NotReadyError when this process may not write in that term.
 
     Threads: any. Blocks: `load` and `flush`, for the API server; the rest never. I/O: outside the lock.
     """
 
     def __init__(self, api: KubeApi, namespace: str, clock: Clock, check: Callable[[int], None]) -> None:
         self._api, self._namespace, self._clock, self._check = api, namespace, clock, check
-        self._writing = threading.Lock()  # held for all calls; guards what the shards know of the cluster
-        self._term, self._mark = 0, ""  # those that were loaded last; "": nothing is written
-        self._lock = threading.Lock()  # guards what the shards want, and the fields below
+        self._writing = threading.Lock()  # held during calls of the API server; guards what shards know of the cluster
+        self._term, self._mark = 0, ""  # of the last load; without a mark nothing is written
+        self._lock = threading.Lock()  # guards what is wanted of the shards, and the fields below
         self._shards = tuple(PlanShard(index) for index in range(SHARDS))
         self._commits = self._failures = self._overwritten = 0
         self._last_commit_seconds, self._last_problem = 0.0, ""
         self.worker = Worker("plan-objects", self.run_once)
 
     def put(self, *entries: Entry) -> None:
-        """Have these written together, each in place of what stands there for its volume or pod. Never blocks, never
+        """Have these stored together, each in place of the stored entry of its volume or pod. Never blocks, never
         raises."""
         lines = [(key_of(entry), entry, encode(entry)) for entry in entries]
         with self._lock:
             for key, entry, line in lines:
                 shard = self._shard_of(key, entry)
-                waits = is_less(entry, line, shard.wanted.get(key))
+                waits = only_shrinks(entry, line, shard.wanted.get(key))
                 self._want(shard, key, line, REMOVE_SECONDS if waits else GATHER_SECONDS)
 
     def remove(self, *keys: str) -> None:
-        """Have what stands there for these removed. Never blocks, never raises."""
+        """Have the stored entries of these keys removed. Never blocks, never raises."""
         with self._lock:
             for key in keys:
                 self._want(self._shard_of(key), key, None, REMOVE_SECONDS)
 
     def _shard_of(self, key: str, entry: Entry | None = None) -> PlanShard:
-        """The one that has it, or had it until a moment ago; for a new plan, one with a hold of its pods; for any other
-        new entry, one in which it has company."""
+        """The shard that has the key, or has yet to remove it; for a new plan, a shard with a hold of one of its pods;
+        for any other new entry, the best by `PlanShard.rank`."""
         has = [shard for shard in self._shards if key in shard.wanted]
         has = has or [shard for shard in self._shards if key in shard.dirty]
         if not has and isinstance(entry, Plan):
             holds = set(map(hold_key, entry.pods))
             has = [shard for shard in self._shards if shard.is_open and shard.has_any(holds)]
-        return min(has or self._shards, key=lambda shard: shard.busy)
+        return min(has or self._shards, key=lambda shard: shard.rank)
 
     def _want(self, shard: PlanShard, key: str, line: str | None, seconds: float) -> None:
         if shard.want(key, line, self._clock.now() + seconds):
             self.worker.wake()
 
     def load(self, term: int) -> Loaded:
-        """All plans and holds, after which no late write of a former leader arrives. From here on they are what is
-        known: call it at the beginning of each term, before the first `put`. What cannot be read or written is told,
-        and tried again later. Raises UnavailableError or NotReadyError, and then nothing is written before the next
-        load."""
+        """All stored plans and holds; from its return on, no late write of a former leader is accepted. They replace
+        what is in memory: call it at the beginning of each term, before the first `put`. A ConfigMap that cannot be
+        read or written is logged, and tried again later. Raises UnavailableError or NotReadyError, after which nothing
+        is written until the next load."""
         with self._writing:
             self._term, self._mark = term, ""
             mark = f"{term}-{secrets.token_hex(4)}"  # the same term twice is a change, too
-            found = _at_once(lambda index: self._fenced(index, mark), range(SHARDS))
+            found = _in_parallel(lambda index: self._fence(index, mark), range(SHARDS))
             with self._lock:
                 self._mark, self._shards = mark, tuple(shard for shard, _ in found)
-                twice = self._end_twice()
+                twice = self._drop_duplicates()
                 self._overwritten += len(twice) + sum(content.damaged for _, content in found)
             entries = list[Entry]()
             for shard, content in found:
                 if content.version:
                     entries += (entry for key, entry in content.entries.items() if key not in twice)
-                    self._tell(shard, "content", *content.problems, *several(twice.intersection(content.entries)))
+                    self._tell(
+                        shard, "content", *content.problems, *duplicates_problem(twice.intersection(content.entries))
+                    )
         self.worker.wake()
         return Loaded(
             tuple(entry for entry in entries if isinstance(entry, Plan)),
             tuple(entry for entry in entries if isinstance(entry, Hold)),
         )
 
-    def _end_twice(self) -> set[str]:
-        """The keys of entries in several ConfigMaps. There are none from now on: nobody knows which of them is true."""
+    def _drop_duplicates(self) -> set[str]:
+        """Drop entries whose key is in several ConfigMaps, since nobody knows which of them is true. Returns the
+        keys."""
         count = Counter(key for shard in self._shards for key in shard.wanted)
         twice = {key for key, entries in count.items() if entries > 1}
         for shard in self._shards:
@@ -172,8 +175,9 @@ class PlanObjects(Part):
                 shard.want(key, None, self._clock.now())
         return twice
 
-    def _fenced(self, index: int, mark: str) -> tuple[PlanShard, Content]:
-        """What stood there, and the same under the mark, as far as that is possible."""
+    def _fence(self, index: int, mark: str) -> tuple[PlanShard, Content]:
+        """Read that ConfigMap and write it back with the mark, if that is possible: from then on a write that is based
+        on an earlier resourceVersion is a conflict. Raises UnavailableError or NotReadyError."""
         shard, content = PlanShard(index), read(None)
         problem = "others write it all the time"
         for _ in range(MOST_TRIES):
@@ -196,7 +200,7 @@ class PlanObjects(Part):
         return shard, content
 
     def flush(self, seconds: float) -> bool:
-        """Write all that waits, as far as `seconds` allow; whether everything is written."""
+        """Write all that waits, for `seconds` at most. Returns whether everything is stored."""
         deadline = self._clock.now() + seconds
         if not self._writing.acquire(timeout=seconds):
             return False
@@ -233,7 +237,8 @@ class PlanObjects(Part):
     # The thread
 
     def run_once(self) -> float | None:
-        """Write what is due, else look at one that was not seen for a while; seconds until the next round."""
+        """Write what is due, or else read the ConfigMap that was not read for longest. Returns the seconds until the
+        next round, None until a load."""
         with self._writing:
             if not self._mark:
                 return None
@@ -258,9 +263,9 @@ class PlanObjects(Part):
         return max(0.0, next_at - self._clock.now())
 
     def _commit(self, shards: Sequence[PlanShard], deadline: float) -> None:
-        """Write these, as far as possible. Raises NotReadyError, and then what is not written waits."""
+        """Write these, as far as possible. Raises NotReadyError; what is not written then waits."""
         started, before = self._clock.now(), self._commits
-        _at_once(lambda shard: self._try(shard, deadline), shards)
+        _in_parallel(lambda shard: self._try(shard, deadline), shards)
         if self._commits > before:
             self._last_commit_seconds = self._clock.now() - started
 
@@ -274,7 +279,8 @@ class PlanObjects(Part):
             self._tell(shard, "write", f"cannot be written: {error}")
 
     def _write(self, shard: PlanShard, deadline: float) -> None:
-        """What waits stands there, or is told to have no room. Raises ClusterError or NotReadyError."""
+        """Store what waits in that ConfigMap; what has no room there is logged. Raises ClusterError or
+        NotReadyError."""
         last: ClusterError | None = None
         for _ in range(MOST_TRIES):
             with self._lock:
@@ -298,10 +304,11 @@ class PlanObjects(Part):
         raise ClusterError(f"others write it all the time: {last}")
 
     def _send(self, shard: PlanShard, goal: Goal, mark: str, timeout: float) -> None:
-        """Have it stand there. Raises ClusterError."""
+        """Write that goal: an update, or a creation where the ConfigMap does not exist or is immutable. Raises
+        ClusterError."""
         if timeout <= 0:
             raise UnavailableError("there is no time left")
-        name, raw = shard_name(shard.index), body(shard.index, mark, goal.text, shard.others)
+        name, raw = shard_name(shard.index), config_map(shard.index, mark, goal.text, shard.others)
         if shard.version and not shard.is_immutable:
             raw["metadata"]["resourceVersion"] = shard.version
             found = self._api.replace(CONFIG_MAPS, self._namespace, name, raw, timeout=timeout)
@@ -319,7 +326,8 @@ class PlanObjects(Part):
         return find(self._api, CONFIG_MAPS, self._namespace, shard_name(index), timeout=CALL_SECONDS)
 
     def _look(self, shard: PlanShard) -> None:
-        """Learn what others have made of it, which is told, and written anew. Raises ClusterError."""
+        """Read the ConfigMap again. What others have changed is logged, and due to be written anew. Raises
+        ClusterError."""
         raw = self._find(shard.index)
         if raw is not None and raw["metadata"]["resourceVersion"] == shard.version:
             with self._lock:
@@ -334,7 +342,7 @@ class PlanObjects(Part):
         self._tell(shard, "content", *content.problems, anew)
 
     def _tell(self, shard: PlanShard, about: str, *problems: str) -> None:
-        """Log those that are new; "" is none. There are no others about that any more."""
+        """Log those of the problems that are new; "" is none. They replace the former ones of that subject."""
         name = shard_name(shard.index)
         with self._lock:
             new = [problem for problem in problems if problem and problem not in shard.told.get(about, ())]
@@ -345,7 +353,7 @@ class PlanObjects(Part):
             _log.warning("plans in ConfigMap %s: %s", name, problem)
 
 
-def _at_once(do: Callable[[Of], Found], of: Iterable[Of]) -> list[Found]:
-    """What it finds for each, in their order; the first error, once all have ended."""
+def _in_parallel(do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """The results in the order of the items. Raises the first error, once all calls have ended."""
     with waiting(), ThreadPoolExecutor(CALLS, "plan-objects") as pool:
-        return list(pool.map(do, of))
+        return list(pool.map(do, items))

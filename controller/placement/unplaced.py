@@ -1,4 +1,4 @@
-"""Replicas without a node, and what has happened that may give them one."""
+"""Keeps account of Replicas without a node, and of events that may give them one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from controller.model.longhorn import Disk, LonghornNode, Replica, Volume
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """`waiting`: all replicas without a node, with their volumes, in the order in which they came. `touched`: those of
-    which something has changed, or of their volumes. `has_room`: somewhere there may be more room."""
+    """`waiting`: the volume of each replica without a node, in the order in which they appeared. `touched`: those that
+    have changed, or whose volumes have. `has_room`: there may be more room on some disk."""
 
     waiting: Mapping[str, str]
     touched: frozenset[str]
@@ -21,9 +21,10 @@ class News:
 
 
 class Unplaced:
-    """Kept by the stores' subscribers, on followers too.
+    """Replicas without a node, as the stores show them, on followers too. `wake` is called at the first news after a
+    `take`, outside the lock.
 
-    Threads: any. Blocks: never. I/O: none. `wake` hears of the first news after a `take`, outside the lock.
+    Threads: any. Blocks: never. I/O: none.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -36,7 +37,7 @@ class Unplaced:
         self._has_told = False  # `wake` was called since the last `take`
 
     def take(self) -> News:
-        """What is new since the last time."""
+        """The news since the last call."""
         with self._lock:
             news = News(dict(self._waiting), frozenset(self._touched), self._has_room)
             self._touched, self._has_room, self._has_told = set(), False, False
@@ -84,19 +85,19 @@ class Unplaced:
             self.room_came()
 
     def volume_planned(self, volume: str) -> None:
-        """The volume's plan has changed. Wakes nobody: the one who takes the news tells it."""
+        """The volume's plan has changed. Does not call `wake`: its caller is who takes the news."""
         with self._lock:
             self._touched |= self._of_volume.get(volume, set())
 
     def room_came(self, _changes: object = None) -> None:
-        """Something else has changed that may open a disk to replicas."""
+        """There may be more room on some disk, whatever has changed."""
         with self._lock:
             self._has_room = True
         self._tell()
 
 
 def gives_room(old: LonghornNode | None, new: LonghornNode | None) -> bool:
-    """Whether that change may let a replica in that found no disk before: anything but disks that got fuller."""
+    """Whether a replica that found no disk may find one after that change: it is more than disks that got fuller."""
     if old is None or new is None or len(old.disks) != len(new.disks):
         return True
     is_same = new == replace(old, record=new.record, disks=new.disks)
@@ -117,6 +118,6 @@ def _disk_gives_room(before: Disk, after: Disk) -> bool:
 
 
 def _leaves(old: Replica, new: Replica) -> bool:
-    """Whether it takes less of that disk, or is nothing any more that other replicas of its volume have to avoid."""
+    """Whether the replica takes less of its disk, or no longer keeps other replicas of its volume from it."""
     before, after = ((one.disk_uuid, one.node, one.failed_at, one.eviction_requested) for one in (old, new))
     return new.size_bytes < old.size_bytes or before != after

@@ -1,6 +1,7 @@
-"""Carries out what was decided about Replicas, side by side.
+"""Carries out what was decided about Replicas, several at a time.
 
-What became of a write is told in any case: stored, refused, or, where nobody knows, read until it is known.
+The allocator always hears what became of a write: stored, refused, or, if the answer is lost, what reads show in the
+end.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from controller.model.times import rfc3339
 from controller.placement.objects import ReplicaObjects
 
 WRITERS: Final = 8
-AGAIN_SECONDS: Final = 1.0  # after a write, whatever became of it, for another look at its Replica
+AGAIN_SECONDS: Final = 1.0  # from the end of a write, whatever became of it, until the next decision about its Replica
 HUNG_SECONDS: Final = 30.0  # for one write with all its reads
-KEPT_SECONDS: Final = 30.0  # for a mark that cannot be taken off
-ARRIVES_SECONDS: Final = 10.0  # after which a write without an answer does not arrive any more: longer than its call
-DOUBT_SECONDS: Final = 1.0  # between reads of what nobody knows the end of
+KEPT_SECONDS: Final = 30.0  # for a mark that has to go and cannot be removed
+ARRIVES_SECONDS: Final = 10.0  # for a write without an answer to arrive: longer than its call
+DOUBT_SECONDS: Final = 1.0  # between reads after a write without an answer
 
 _log = logging.getLogger(__name__)
 
 
 class PlacementOutcome(StrEnum):
-    """What the metrics count."""
+    """What became of a write, as the metrics count it."""
 
     PLACED = "placed"
     ELSEWHERE = "placed-by-others"
@@ -50,14 +51,18 @@ class PlacementOutcome(StrEnum):
 
 
 class HearsOfPlaces(Protocol):
-    """What became of each write of a place. In the product the allocator's `PlaceDecisions`."""
+    """Is told what became of each write of a place. In the product the allocator's `PlaceDecisions`."""
 
     def stored(self, write: PlaceWrite, facts: Replica) -> None: ...
     def failed(self, write: PlaceWrite, facts: Replica | None) -> None: ...
 
 
 class ReplicaWrites:
-    """Threads: its own; all else from any. Blocks: `end`, until none is under way. I/O: of Replicas alone."""
+    """Writes places and marks of Replicas.
+
+    Threads: its own; its methods are for any. Blocks: `end`, until no write is under way. I/O: reads and writes of
+    Replicas.
+    """
 
     def __init__(
         self,
@@ -68,7 +73,7 @@ class ReplicaWrites:
         is_leading: Callable[[], bool],
         wake: Callable[[], None],
     ) -> None:
-        """`wake`: is called when one has ended."""
+        """`wake` is called when a write has ended."""
         self._decides, self._objects, self._clock = decides, objects, clock
         self._now_utc, self._is_leading, self._wake = now_utc, is_leading, wake
         self._ending = threading.Event()
@@ -76,17 +81,17 @@ class ReplicaWrites:
         self._lock = threading.Lock()  # guards the fields below
         self._under_way: dict[str, float] = {}  # by replica, since when
         self._ended: list[tuple[str, float]] = []  # replicas, and when to look again
-        self._kept_since: float | None = None  # since when a mark that has to go does not, for no write is taken
+        self._kept_since: float | None = None  # since when a mark cannot be removed that has to go
         self._outcomes = Counter[str]()
 
     def submit(self, name: str, turn: ReplicaTurn, check: Callable[[], None]) -> None:
-        """Carry that turn out soon. `check`: as for `ReplicaObjects.place`."""
+        """Carry out that turn soon. `check`: as for `ReplicaObjects.place`."""
         with self._lock:
             self._under_way[name] = self._clock.now()
         self._writers.submit(self._write, name, turn, check)
 
     def take_ended(self) -> list[tuple[str, float]]:
-        """Replicas whose writes have ended since the last call, and when to look at each again."""
+        """Replicas whose writes have ended since the last call, and when to decide about each again."""
         with self._lock:
             ended, self._ended = self._ended, []
         return ended
@@ -104,7 +109,7 @@ class ReplicaWrites:
         return len(self._under_way)
 
     def outcomes(self) -> Mapping[str, int]:
-        """How often each has come."""
+        """The number of writes by outcome."""
         with self._lock:
             return {one.value: self._outcomes[one] for one in PlacementOutcome}
 
@@ -113,14 +118,14 @@ class ReplicaWrites:
             self._outcomes[outcome] += 1
 
     def end(self) -> None:
-        """What has not begun is not written any more."""
+        """Wait for writes under way; those that have not begun are dropped."""
         self._ending.set()
         self._writers.shutdown(wait=True, cancel_futures=True)
 
     # The threads
 
     def _write(self, name: str, turn: ReplicaTurn, check: Callable[[], None]) -> None:
-        """Carry out a turn. Whatever happens, its end is told."""
+        """Carry out a turn. Its end is noted whatever happens."""
         try:
             if turn.write is not None:
                 self._place(turn.write, check)
@@ -133,7 +138,7 @@ class ReplicaWrites:
             self.count(PlacementOutcome.FAILED)
             _log.exception("replica not written replica=%s volume=%s", name, turn.volume)
             if turn.write is not None:
-                self._find_out(turn.write, error)
+                self._resolve(turn.write, error)
         finally:
             with self._lock:
                 self._under_way.pop(name, None)
@@ -145,7 +150,7 @@ class ReplicaWrites:
         try:
             facts = self._objects.place(write, check)
         except (UnavailableError, MalformedRequestError) as error:
-            self._find_out(write, error)
+            self._resolve(write, error)
             return
         except SchedulerError as error:
             self._refused(write, error)
@@ -155,14 +160,14 @@ class ReplicaWrites:
             return
         self._decides.stored(write, facts)
         self.count(PlacementOutcome.PLACED)
-        self._keep(None)
+        self._note_kept(None)
         milliseconds = (self._clock.now() - began) * 1000
         text = "placed replica=%s volume=%s node=%s disk=%s how=%s ms=%.1f"
         where = write.place
         _log.info(text, write.replica, write.volume, where.node, where.disk_uuid, write.how, milliseconds)
 
     def _refused(self, write: PlaceWrite, error: SchedulerError) -> None:
-        """It was not stored, and will not be."""
+        """The write was not stored, and will not be."""
         found = self._read(write)
         if found is not None and found.node:
             self.count(PlacementOutcome.ELSEWHERE)
@@ -172,9 +177,9 @@ class ReplicaWrites:
             _log.warning("place refused replica=%s volume=%s: %s", write.replica, write.volume, error)
         self._decides.failed(write, found)
 
-    def _find_out(self, write: PlaceWrite, error: Exception) -> None:
-        """Nobody knows whether it was stored: the answer never came. It may still arrive, so where the Replica has no
-        node nothing is said before it cannot any more."""
+    def _resolve(self, write: PlaceWrite, error: Exception) -> None:
+        """Read until it is known whether the write was stored: its answer is lost. While the Replica has no node the
+        write may still arrive, so nothing is reported for ARRIVES_SECONDS."""
         _log.warning("no answer replica=%s volume=%s: %s", write.replica, write.volume, error)
         self.count(PlacementOutcome.FAILED)
         arrives_until = self._clock.now() + ARRIVES_SECONDS
@@ -192,7 +197,8 @@ class ReplicaWrites:
             self._decides.failed(write, found)
 
     def _read(self, write: PlaceWrite) -> Replica | None:
-        """As it is, asked until there is an answer; what cannot be parsed counts as gone."""
+        """The Replica as the API server has it, asked until there is an answer. One that cannot be parsed counts as
+        gone."""
         while True:
             try:
                 return self._objects.look(write.replica)
@@ -218,17 +224,17 @@ class ReplicaWrites:
             return  # it has a node by now, or is gone
 
     def _release(self, name: str, uid: str, check: Callable[[], None]) -> None:
-        """Take the mark off: Longhorn need not wait."""
+        """Remove the mark that keeps the Replica from Longhorn."""
         try:
             self._objects.hold(name, uid, None, check)
         except (ConflictError, NotFoundError):
-            self._keep(None)
+            self._note_kept(None)
             raise
         except ClusterError:
-            self._keep(self._clock.now())
+            self._note_kept(self._clock.now())
             raise
-        self._keep(None)
+        self._note_kept(None)
 
-    def _keep(self, since: float | None) -> None:
+    def _note_kept(self, since: float | None) -> None:
         with self._lock:
             self._kept_since = since if since is None or self._kept_since is None else self._kept_since

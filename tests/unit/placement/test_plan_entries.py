@@ -16,7 +16,7 @@ from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.errors import MalformedRequestError
 from controller.model.places import Place
 from controller.model.quantity import MAX_BYTES
-from controller.placement.plan_entries import MAX_LINE_BYTES, MAX_PLACES, Entry, decode, encode, is_less, key_of
+from controller.placement.plan_entries import MAX_LINE_BYTES, MAX_PLACES, Entry, decode, encode, only_shrinks, key_of
 from tests.longhorn.options import GIB
 from tests.unit.placement.plan_stage import hold, plan
 
@@ -146,11 +146,13 @@ STORED, ANSWER = plan("v0", "d1", "d2", "d2"), hold("p", "n1", "n2", volume="v0"
         "another answer",
     ],
 )
-def test_it_says_less_where_places_have_ended_or_a_node_is_chosen(former: Entry, now: Entry, says_less: bool) -> None:
-    assert says_less is is_less(now, encode(now), encode(former))
-    assert not is_less(now, encode(now), encode(now))
-    assert not is_less(now, encode(now), None)
-    assert not is_less(now, encode(now), "{")
+def test_it_only_shrinks_where_places_have_ended_or_a_node_is_chosen(
+    former: Entry, now: Entry, says_less: bool
+) -> None:
+    assert says_less is only_shrinks(now, encode(now), encode(former))
+    assert not only_shrinks(now, encode(now), encode(now))
+    assert not only_shrinks(now, encode(now), None)
+    assert not only_shrinks(now, encode(now), "{")
 
 
 PLAN, HOLD = json.loads(encode(plan("v0"))), json.loads(encode(hold("p", "n1")))
