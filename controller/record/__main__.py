@@ -1,4 +1,4 @@
-"""`python -m controller.record` looks at the record of what is allocated."""
+"""Runs `python -m controller.record`."""
 
 import sys
 

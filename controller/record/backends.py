@@ -1,7 +1,7 @@
-"""Where the record is kept: in the Longhorn Node if its CRD has the field, otherwise in an object of our own.
+"""The places for the record: the Longhorn Node if its CRD has the field, otherwise an object of our own.
 
-Each write is one merge patch under the object's resourceVersion: its other contents stay, and only what changes is
-sent. A record of which something cannot be read is replaced as a whole.
+Each write is one merge patch under the object's resourceVersion with only what changes: the rest of the object stays. A
+record of which something cannot be parsed is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -33,16 +33,18 @@ NODE_CRD: Final = "nodes.longhorn.io"
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A node's record, and the object that carries it, as it was read; None where that is not at hand. Without a
-    version there is no such object."""
+    """A node's record, and the object that carries it as it was read; `raw` is None if that is not at hand. A record
+    without a version means that the object does not exist."""
 
     record: NodeRecord
     raw: Raw | None = None
 
 
 class RecordBackend:
-    """Records in objects of one kind, one for each Longhorn node and of its name. Threads: any. Blocks: for the API
-    server. I/O: one call each, `records` one for a page. Raises ClusterError."""
+    """Records in objects of one kind, each with the name of its Longhorn node. All methods raise ClusterError.
+
+    Threads: any. Blocks: for the API server. I/O: one call each; `records`, one for each page.
+    """
 
     name = ""
     _kind: Resource
@@ -51,7 +53,7 @@ class RecordBackend:
         self._api, self._namespace = api, namespace
 
     def check(self) -> None:
-        """Raises NotFoundError where the cluster has no such kind of object."""
+        """Raise NotFoundError if the cluster has no such kind of object."""
         try:
             self._api.list_page(self._kind, self._namespace, limit=1)
         except NotFoundError as error:
@@ -68,8 +70,8 @@ class RecordBackend:
     def write(
         self, stored: StoredRecord, allocations: Sequence[Allocation], timeout: float = CALL_SECONDS
     ) -> StoredRecord:
-        """This and nothing else of ours is on record then, under another version than before; ConflictError when the
-        object is not as `stored` any more. One with a problem has to be as it was read."""
+        """Replace the record by these allocations, under a new resourceVersion even if nothing changes. ConflictError
+        if the object is not as `stored` any more. A record with a problem needs its `raw`."""
         record, body = stored.record, copy.deepcopy(stored.raw)
         if record.problem and body is not None:
             body["spec"] = {**body.get("spec", {}), FIELD: {**self._others(body), **encode_allocations(allocations)}}
@@ -85,13 +87,14 @@ class RecordBackend:
         raise NotImplementedError
 
     def _others(self, raw: Raw) -> Raw:
-        """What of the record is not ours."""
+        """The parts of the record that are not ours, by name."""
         del raw
         return {}
 
 
 class LonghornNodeBackend(RecordBackend):
-    """`spec.diskAllocations` of the Longhorn Node. What stands there under disks' names is left alone."""
+    """Records in `spec.diskAllocations` of Longhorn's Nodes. What is there under the names of disks, rather than their
+    UUIDs, is left alone."""
 
     name = "longhorn-node"
     _kind = LONGHORN_NODES
@@ -106,7 +109,7 @@ class LonghornNodeBackend(RecordBackend):
 
 
 class NodeDiskAllocationBackend(RecordBackend):
-    """Our own object `NodeDiskAllocation`, one for each Longhorn node and of its name."""
+    """Records in NodeDiskAllocations, our own kind of object."""
 
     name = "node-disk-allocation"
     _kind = NODE_DISK_ALLOCATIONS
@@ -132,7 +135,7 @@ class NodeDiskAllocationBackend(RecordBackend):
             raise ConflictError(f"NodeDiskAllocation {node} was deleted meanwhile") from error
 
     def forget(self, stored: StoredRecord) -> None:
-        """There is no record there any more; ConflictError as of `write`."""
+        """Delete the object, if it exists. ConflictError if it is not as `stored` any more."""
         record = stored.record
         if record.version:
             with suppress(NotFoundError):
@@ -143,7 +146,8 @@ class NodeDiskAllocationBackend(RecordBackend):
 
 
 def found_backend(api: KubeApi, namespace: str) -> RecordBackend:
-    """The one that this cluster's Longhorn Node CRD allows: a field that the schema does not have is pruned."""
+    """The backend for this cluster, by the CRD of Longhorn's Node: a field that its schema lacks would be pruned.
+    Raises ClusterError."""
     if keeps_field(api.get(CRDS, None, NODE_CRD)):
         return LonghornNodeBackend(api, namespace)
     return NodeDiskAllocationBackend(api, namespace)

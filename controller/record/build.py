@@ -1,4 +1,4 @@
-"""Puts together what keeps the record in the leader."""
+"""Builds the part of the controller that keeps the record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.kube.store import Change, Store
 from controller.model.allocations import NodeRecord
 from controller.model.longhorn import LonghornNode
 from controller.process.addition import Addition
-from controller.record.keeper import Projects, RecordKeeper, SeenRecords
+from controller.record.keeper import RecordKeeper, SeenRecords, WantedRecords
 from controller.record.metrics import RecordMetrics
 from controller.settings import LiveSettings
 
@@ -32,18 +32,18 @@ def build_record(
     gate: LeaderGate,
     stores: Mapping[str, Store[Any]],
     registry: CollectorRegistry,
-    projects: Projects,
+    wanted: WantedRecords,
     *,
     settings: Callable[[], LiveSettings],
     is_fresh: Callable[[], bool],
 ) -> tuple[RecordKeeper, Addition]:
-    """The keeper, and what runs it. `stores`: of `node` and `record`, before their informers start. Starts
-    nothing."""
+    """The keeper, and the addition that runs it. `stores`: of the kinds `node` and `record` at least, before their
+    informers start. Starts nothing."""
     keeper = RecordKeeper(
         api,
         namespace,
         clock,
-        projects,
+        wanted,
         SeenRecords(namespace, stores),
         settings,
         gate.check,
@@ -57,12 +57,12 @@ def build_record(
 
 
 def _nodes_of(changes: Iterable[Change[Any]]) -> set[str]:
-    """The nodes whose records are others by that, at whichever place."""
-    return {change.key.rpartition("/")[2] for change in changes if _told_by(change.old) != _told_by(change.new)}
+    """The nodes whose records differ after these changes, at either place."""
+    return {change.key.rpartition("/")[2] for change in changes if _record_in(change.old) != _record_in(change.new)}
 
 
-def _told_by(facts: LonghornNode | NodeRecord | None) -> tuple[object, ...] | None:
-    """What the object says of the record; None where there is no object."""
+def _record_in(facts: LonghornNode | NodeRecord | None) -> tuple[object, ...] | None:
+    """What the object says of the record; None without an object."""
     record = facts.record if isinstance(facts, LonghornNode) else facts
     if record is None:
         return () if facts is not None else None

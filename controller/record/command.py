@@ -1,7 +1,7 @@
 """`python -m controller.record {crd,check}`: the record of what is allocated on Longhorn's disks.
 
 `crd` prints the CustomResourceDefinition of NodeDiskAllocation. `check` compares the record with Longhorn's objects and
-changes nothing; exit code 1 where they differ. What differs, the leader writes within seconds.
+changes nothing; exit code 1 if they differ. The leader writes what differs within seconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def check(api: KubeApi, namespace: str) -> int:
-    """Says what differs, a line each."""
+    """Print each difference between the record and Longhorn's objects on a line. Returns the exit code."""
     backend = found_backend(api, namespace)
     _say(f"backend={backend.name}")
     objects, found = _Objects(api, namespace), 0
@@ -58,7 +58,7 @@ def check(api: KubeApi, namespace: str) -> int:
 
 
 class _Objects:
-    """What Longhorn has. MalformedRequestError where one of its objects cannot be read."""
+    """Longhorn's objects as they are now. MalformedRequestError if one of them cannot be parsed."""
 
     def __init__(self, api: KubeApi, namespace: str) -> None:
         def all_of(kind: Any, facts_of: Callable[[Any], Any]) -> dict[str, Any]:
@@ -77,11 +77,11 @@ class _Objects:
             allocator.observe_backing_image(name, image)
 
     def on_record(self, nodes: Iterable[str]) -> dict[str, tuple[Allocation, ...]]:
-        """What is to be on record, of all of Longhorn's nodes and of these."""
+        """What should be on record, for all of Longhorn's nodes and for these."""
         return self._allocator.record.of_nodes({*nodes, *self._nodes})
 
     def differences(self, wanted: Sequence[Allocation], there: Sequence[Allocation]) -> Iterator[str]:
-        """What the record lacks, and what it has beyond what objects show, or are about to."""
+        """What the record lacks, and what it has beyond what objects show or are about to show."""
         sizes, have = {one.key: one.size_bytes for one in wanted}, {one.key: one.size_bytes for one in there}
         for one in wanted:
             if have.get(one.key, -1) < one.size_bytes:
@@ -91,7 +91,7 @@ class _Objects:
                 yield f"has {_text(one)}, and objects show {max(0, sizes.get(one.key, 0))}"
 
     def _is_to_come(self, one: Allocation) -> bool:
-        """Whether the object is there and may show as much at any moment."""
+        """Whether the object exists and may show as many bytes at any moment."""
         replica = self._replicas.get(one.name) if one.purpose is Purpose.REPLICA else None
         if replica is None:
             return one.purpose is Purpose.BACKING_IMAGE and one.name in self._images

@@ -12,7 +12,7 @@ Schema = dict[str, Any]
 
 
 def allocation_crd() -> Schema:
-    """What `kubectl apply` takes."""
+    """The CustomResourceDefinition as an object for `kubectl apply`."""
     kind = NODE_DISK_ALLOCATIONS
     columns = [{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]
     version: Schema = {
@@ -60,7 +60,7 @@ def _spec() -> Schema:
                 "type": "object",
                 "description": "By the disk's UUID, which stays when the disk gets another name or node.",
                 "maxProperties": MAX_DISKS,
-                # One writer: else the API server notes and compares who owns each entry, with every write of any.
+                # There is one writer: without this the API server would track the owner of each entry at every write.
                 "x-kubernetes-map-type": "atomic",
                 "additionalProperties": {
                     "type": "object",

@@ -1,7 +1,7 @@
-"""Keeps the record true to what the leader knows: finds out where it stands, and writes what differs.
+"""Keeps the record in accordance with what the leader knows: finds out where it is kept, and writes what differs.
 
-Every 2 s it looks at the nodes of which something has changed, at the record or in the cluster, and every 5 minutes at
-all. What grows is written on all of them before anything is taken off one.
+Every 2 s it compares the nodes of which something has changed, in the record or in the cluster, and every 5 minutes all
+nodes. Additions are written on all of them before anything is removed from one.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from controller.settings import DISK_SCHEDULER, LiveSettings
 
 EVERY_SECONDS: Final = 2.0
 FULL_SECONDS: Final = 300.0
-LOOK_SECONDS: Final = 60.0  # between looks where the record stands, once that is known
+LOOK_SECONDS: Final = 60.0  # between searches for where the record is kept, once that is known
 WRITE_SECONDS: Final = 5.0  # for one node
-AT_ONCE: Final = 50  # nodes that are compared before others are let in
-MOST_FAILURES: Final = 3  # in a row: what keeps so many nodes from being written may keep all
+AT_ONCE: Final = 50  # nodes that are compared in one call of the allocator, which holds its lock
+MOST_FAILURES: Final = 3  # in a row, after which a round writes no more: what has failed on these may fail on all
 
-Name = tuple[Purpose, str]  # whatever disk it is on
+Name = tuple[Purpose, str]  # of an allocation, whichever disk it is on
 
 _log = logging.getLogger(__name__)
 
 
-class Projects(Protocol):
-    """What records are to have, by the allocator."""
+class WantedRecords(Protocol):
+    """What the records should contain. In the product the allocator's `record`."""
 
     def of_nodes(self, nodes: Iterable[str]) -> Mapping[str, tuple[Allocation, ...]]: ...
     def take_changed(self) -> Collection[str]: ...  # nodes, since the last call
     def written(self, node: str, there: Collection[Allocation]) -> None: ...
-    def waiting(self) -> int: ...  # places that are given by name and shown by no object
+    def waiting(self) -> int: ...  # the number of places that were given by name and that no object shows
 
 
 class SeenRecords:
-    """Records as the watch shows them, by node, at either place. Threads: any."""
+    """Records as the watches show them, both in Longhorn's Nodes and in our own objects. Threads: any."""
 
     def __init__(self, namespace: str, stores: Mapping[str, Store[Any]]) -> None:
         self._namespace, self._nodes, self._own = namespace, stores["node"], stores["record"]
@@ -62,10 +62,11 @@ class SeenRecords:
         return self._own.values()
 
     def nodes(self) -> Collection[str]:
-        """Those that Longhorn has."""
+        """The names of Longhorn's Nodes."""
         return {node.name for node in self._nodes.values()}
 
-    def seen(self, node: str, *, in_node: bool) -> NodeRecord | None:
+    def of_node(self, node: str, *, in_node: bool) -> NodeRecord | None:
+        """The node's record, in the Longhorn Node or in our own object."""
         facts = (self._nodes if in_node else self._own).get(f"{self._namespace}/{node}")
         record: NodeRecord | None = facts.record if in_node and facts is not None else facts
         return record
@@ -73,8 +74,8 @@ class SeenRecords:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """For metrics and the status page. `unreadable`: by node, what of its record is not understood. `unmatched`: places
-    that are given by name, and that no object shows yet."""
+    """For metrics and the status page. `place`: the backend's name, "" while there is none. `unreadable`: by node, what
+    of its record cannot be parsed. `unmatched`: places that were given by name, and that no object shows yet."""
 
     place: str = ""
     problem: str = ""
@@ -90,14 +91,15 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class KeptRecord:
-    """`entries`: what is on record of a name. `failed` is told of nodes that could not be written."""
+    """The record, for those who give places by name. `entries`: what is on record of a name. `failed` is told which
+    nodes could not be written."""
 
     writer: RecordWriter
     entries: Callable[[Purpose, str], list[Allocation]]
     failed: Callable[[Collection[str]], None]
 
     def commit(self, nodes: Collection[str], deadline: float) -> None:
-        """As `RecordWriter.commit`."""
+        """`RecordWriter.commit`, with its errors."""
         try:
             self.writer.commit(nodes, deadline)
         except BaseException:
@@ -106,9 +108,10 @@ class KeptRecord:
 
 
 class RecordKeeper(Part):
-    """Writes the record while this process leads and a record is to be kept.
+    """Writes the record while this process leads and a record should be kept.
 
-    Threads: `worker`'s; the rest is for any. Blocks: `load`, for the API server; the worker, too. I/O: theirs.
+    Threads: `worker`'s; the other methods are for any. Blocks: `load` and the worker, for the API server. I/O: their
+    calls of it.
     """
 
     def __init__(
@@ -116,33 +119,33 @@ class RecordKeeper(Part):
         api: KubeApi,
         namespace: str,
         clock: Clock,
-        projects: Projects,
-        followed: SeenRecords,
+        wanted: WantedRecords,
+        seen: SeenRecords,
         settings: Callable[[], LiveSettings],
         check: Callable[[], None],
         *,
         is_leading: Callable[[], bool],
         is_fresh: Callable[[], bool],
     ) -> None:
-        """`check` raises NotLeaderError while this process does not lead. `is_fresh`: whether what is seen of the
-        cluster is young enough to write by."""
+        """`check` raises NotLeaderError while this process does not lead. `is_fresh`: whether the stores are up to date
+        enough to write by."""
         self._api, self._namespace, self._clock = api, namespace, clock
-        self._projects, self._followed, self._settings, self._check = projects, followed, settings, check
+        self._wanted, self._seen, self._settings, self._check = wanted, seen, settings, check
         self._is_leading, self._is_fresh = is_leading, is_fresh
         self._writer: RecordWriter | None = None
-        self._is_known = False  # whether a look has told if there is a place
+        self._is_known = False  # whether it was found out if there is a place for the record
         self._look_at = -inf
         self._problem = ""
         self._lock = threading.Lock()  # guards the next field
         self._news: set[str] | None = None  # nodes; None: all
         self._full_at = 0.0
-        self._is_complete = False  # whether all records have been as they are to be, at this place
+        self._is_complete = False  # whether all records have once been as wanted, at this place
         self._failures, self._last_failure = 0, ""
-        self._failing: dict[str, str] = {}  # nodes that could not be written the last time, and why
+        self._failing: dict[str, str] = {}  # nodes whose last write failed, and why
         self.worker = Worker("record-keeper", self.run_once)
 
     def changed(self, nodes: Iterable[str] | None = None) -> None:
-        """These nodes' records may differ from what they are to have; None: any may. Never blocks."""
+        """Note that the records of these nodes may differ from what is wanted; None: those of all. Never blocks."""
         with self._lock:
             if nodes is None:
                 self._news = None
@@ -150,15 +153,15 @@ class RecordKeeper(Part):
                 self._news.update(nodes)
 
     def known(self) -> KeptRecord | None:
-        """The record, for those who give places by name; None without a place for one. NotReadyError until a look has
-        told whether there is any."""
+        """The record, for those who give places by name; None if the cluster has no place for one. NotReadyError until
+        that is known."""
         if not self._is_known:
             raise NotReadyError(f"it is not known yet where allocations are on record: {self._problem or 'wait'}")
         return KeptRecord(self._writer, self.entries, self.changed) if self._writer is not None else None
 
     def load(self) -> list[Allocation]:
-        """All that is on record, at either place, as the API server has it now: for a leader that begins. Nothing while
-        nobody asks for places by name. Raises ClusterError."""
+        """All that is on record, at either place, as the API server has it now: for the beginning of a term. Nothing
+        while nobody asks for places by name. Raises ClusterError."""
         found, writer = list[Allocation](), self._writer
         if writer is not None:
             writer.begin_term()
@@ -176,8 +179,8 @@ class RecordKeeper(Part):
         return found
 
     def entries(self, purpose: Purpose, name: str) -> list[Allocation]:
-        """What the watch shows on record of that name. Costs: a look at each entry."""
-        records = (*self._followed.in_nodes(), *self._followed.own())
+        """What the watch shows on record of that name. Costs: time by the number of all entries."""
+        records = (*self._seen.in_nodes(), *self._seen.own())
         return [one for record in records for one in record.allocations if (one.purpose, one.name) == (purpose, name)]
 
     def figures(self) -> Figures:
@@ -189,7 +192,7 @@ class RecordKeeper(Part):
             len(records),
             sum(len(one.allocations) for one in records),
             {one.node: one.problem for one in records if one.problem},
-            self._projects.waiting(),
+            self._wanted.waiting(),
             writer.writes if writer is not None else 0,
             self._failures,
             self._last_failure,
@@ -199,7 +202,7 @@ class RecordKeeper(Part):
 
     def run_once(self) -> float:
         if self._clock.now() >= self._look_at:
-            self._look()
+            self._find_backend()
         writer = self._writer
         if writer is None or not (self._is_leading() and is_kept(self._settings()) and self._is_fresh()):
             self.changed()
@@ -215,19 +218,19 @@ class RecordKeeper(Part):
             raise
         return EVERY_SECONDS
 
-    def _look(self) -> None:
-        """Where the record stands; as it was where that cannot be told."""
+    def _find_backend(self) -> None:
+        """Find out where the record is kept. If that fails, it is where it was."""
         try:
             backend = found_backend(self._api, self._namespace)
             backend.check()
         except NotFoundError as error:
-            self._say(str(error))
+            self._set_problem(str(error))
             self._writer = None
         except ClusterError as error:
-            self._say(str(error))
+            self._set_problem(str(error))
             return
         else:
-            self._say("")
+            self._set_problem("")
             self._write_to(backend)
         self._look_at = self._clock.now() + LOOK_SECONDS
         self._is_known = True
@@ -237,27 +240,27 @@ class RecordKeeper(Part):
             is_in_node = isinstance(backend, LonghornNodeBackend)
             self._writer = RecordWriter(
                 backend,
-                self._projects.of_nodes,
+                self._wanted.of_nodes,
                 self._check,
                 self._clock,
-                lambda node: self._followed.seen(node, in_node=is_in_node),
-                self._projects.written,
+                lambda node: self._seen.of_node(node, in_node=is_in_node),
+                self._wanted.written,
             )
             self._is_complete = False
             self.changed()
 
-    def _say(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         if problem and problem != self._problem:
             _log.info("record of allocations: %s", problem)
         self._problem = problem
 
     def _records(self) -> Sequence[NodeRecord]:
-        """At its place."""
+        """The records at the place where they are kept now."""
         is_in_nodes = self._writer is not None and isinstance(self._writer.backend, LonghornNodeBackend)
-        return self._followed.in_nodes() if is_in_nodes else self._followed.own()
+        return self._seen.in_nodes() if is_in_nodes else self._seen.own()
 
     def _take_news(self) -> set[str] | None:
-        changed = set(self._projects.take_changed())
+        changed = set(self._wanted.take_changed())
         with self._lock:
             news, self._news = self._news, set()
         if news is None or self._clock.now() >= self._full_at:
@@ -266,14 +269,15 @@ class RecordKeeper(Part):
         return news | changed
 
     def _nodes(self, news: set[str] | None) -> list[str]:
-        return sorted({*self._followed.nodes(), *(one.node for one in self._records())} if news is None else news)
+        return sorted({*self._seen.nodes(), *(one.node for one in self._records())} if news is None else news)
 
     def _write_all(self, writer: RecordWriter, nodes: Sequence[str]) -> bool:
-        """Whether all of them are as they are to be. What is not is looked at again."""
+        """Write the records of these nodes as wanted. Returns whether all are; what differs is compared again in the
+        next round."""
         there = {one.node: one for one in self._records()}
-        lacking, differing = dict[str, set[Name]](), dict[str, set[Name]]()  # what is to come, what is to go
+        lacking, differing = dict[str, set[Name]](), dict[str, set[Name]]()  # what to add, what to remove, by node
         for first in range(0, len(nodes), AT_ONCE):
-            for node, wanted in self._projects.of_nodes(nodes[first : first + AT_ONCE]).items():
+            for node, wanted in self._wanted.of_nodes(nodes[first : first + AT_ONCE]).items():
                 record = there.get(node, NodeRecord(node))
                 if record.allocations != wanted or record.problem:
                     known, goal = set(record.allocations), set(wanted)
@@ -281,15 +285,15 @@ class RecordKeeper(Part):
                     if goal - known:
                         lacking[node] = _names(goal - known)
         failed = self._write(writer, lacking, grows=True)
-        blocked = set[Name]().union(*(lacking[node] for node in failed))  # they may move from one node to another
+        blocked = set[Name]().union(*(lacking[node] for node in failed))  # these may be moving between nodes
         free = [node for node, names in differing.items() if node not in failed and not names & blocked]
         failed |= self._write(writer, free)
         self.changed(differing if failed else ())
         return not failed
 
     def _write(self, writer: RecordWriter, nodes: Collection[str], *, grows: bool = False) -> set[str]:
-        """Those that could not be written, or were not tried any more. Those that failed before come last, what was
-        tried least lately first."""
+        """Write these nodes. Returns those that could not be written, or were not tried. Nodes that failed before come
+        last, the one whose last try is longest ago first."""
         failed, in_a_row = set[str](), 0
         tried = {node: at for at, node in enumerate(self._failing)}
         for node in sorted(nodes, key=lambda name: (tried.get(name, -1), name)):
@@ -307,17 +311,18 @@ class RecordKeeper(Part):
         return failed
 
     def _note_failure(self, node: str, error: SchedulerError) -> None:
-        """It is said once, until that node can be written again."""
+        """Count the failure, and log it unless it is the node's last one again."""
         if self._failing.pop(node, "") != str(error):
             _log.warning("record not written node=%s: %s", node, error)
         self._failing[node] = str(error)
         self._failures, self._last_failure = self._failures + 1, f"{node}: {error}"
 
     def _tidy(self, writer: RecordWriter, nodes: Sequence[str]) -> None:
-        """Remove objects of ours that say nothing: of nodes that are gone, and all once Longhorn's Nodes carry the
-        record. What is given on a node that is gone stays: no other object has it."""
-        own, longhorn = NodeDiskAllocationBackend(self._api, self._namespace), self._followed.nodes()
-        there = {one.node: one for one in self._followed.own()}
+        """Delete objects of ours that are not needed: those of nodes that are gone, and all of them once Longhorn's
+        Nodes carry the record. An object with allocations on a node that is gone stays, since no other one has
+        them."""
+        own, longhorn = NodeDiskAllocationBackend(self._api, self._namespace), self._seen.nodes()
+        there = {one.node: one for one in self._seen.own()}
         is_moved = isinstance(writer.backend, LonghornNodeBackend)
         if is_moved:
             over = list(there) if self._is_complete else []
@@ -328,7 +333,7 @@ class RecordKeeper(Part):
                 self._check()
                 stored = own.read(node)
                 if is_moved:
-                    is_needed = node not in longhorn and bool(self._projects.of_nodes((node,))[node])
+                    is_needed = node not in longhorn and bool(self._wanted.of_nodes((node,))[node])
                 else:
                     is_needed = bool(stored.record.allocations or stored.record.problem)
                 if not is_needed:
@@ -346,5 +351,5 @@ def _names(entries: Iterable[Allocation]) -> set[Name]:
 
 
 def is_kept(live: LiveSettings) -> bool:
-    """Whether there is to be a record: it can do without one while Longhorn is the authority."""
+    """Whether a record should be kept: it is optional while Longhorn decides where replicas go."""
     return live.allocation_record or live.allocation_authority == DISK_SCHEDULER

@@ -1,4 +1,4 @@
-"""What the record tells Prometheus. Labels never carry the name of a volume or a node."""
+"""Prometheus metrics of the record. No label has the name of a volume or a node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RecordMetrics(Collector):
         self._figures, self._is_leading = figures, is_leading
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # registering must not read anything
+        return ()  # so that registration reads nothing
 
     def collect(self) -> Iterator[Metric]:
         found = self._figures()

@@ -1,8 +1,9 @@
-"""Has the records of nodes show what they are to have, with as few writes as there are nodes that wait for one.
+"""Writes the records of nodes as wanted: callers that wait for the same node share its next write.
 
-The record is a projection: each write brings all that its node is to have at that moment, for whoever waits. So writes
-need no order, a write without an answer is simply done again, and a former leader's late one is overwritten. What
-grows is written on all nodes before anything is taken off one: a crash leaves too much on record, never too little.
+The record is a projection: each write contains all that its node should have at that moment, for whoever waits. So
+writes need no order, a write without an answer is simply repeated, and a former leader's late one is overwritten.
+Additions are written on all nodes before anything is removed from one: a crash leaves too much on record, never too
+little.
 """
 
 from __future__ import annotations
@@ -29,31 +30,31 @@ from controller.record.backends import RecordBackend, StoredRecord
 
 PAUSE_SECONDS: Final = 0.05
 GATHER_SECONDS: Final = 0.1
-GATHER_TIMES: Final = 2.0  # as long as a write took
+GATHER_TIMES: Final = 2.0  # the duration of the last write
 SEND_SECONDS: Final = 10.0  # for one request
 
 
 @dataclass(slots=True)
 class _NodeWrites:
-    """`writing` is held by the caller who writes for all that wait, and guards `known`: what this process has written
-    or read last; None while a write of a former leader, or one of ours without an answer, may still arrive. Guarded by
-    the writer's lock: how many callers wait; the numbers of the last write that has begun, of the last that has brought
-    all growth, and of the last that has brought exactly what is to be there, which is growth, too; how many callers
-    wanted the last one or came meanwhile, how long it took, and when it ended."""
+    """The writes of one node's record. `writing` is held by the caller that writes for all who wait, and guards
+    `known`; the writer's lock guards the other fields. Writes are numbered from 1."""
 
     writing: threading.Lock = field(default_factory=threading.Lock)
-    known: StoredRecord | None = None
-    waiting: int = 0
-    begun: int = 0
-    grown: int = 0
-    exact: int = 0
-    expected: int = 0
-    took: float = 0.0
+    known: StoredRecord | None = None  # last written or read; None while somebody's late write may still arrive
+    waiting: int = 0  # callers
+    begun: int = 0  # number of the last write
+    grown: int = 0  # number of the last write with all additions
+    exact: int = 0  # number of the last write with all additions and removals
+    expected: int = 0  # callers that wanted the last write, or came during it
+    took: float = 0.0  # seconds, the last write
     ended_at: float = 0.0
 
 
 class RecordWriter:
-    """Threads: any. Blocks: until the records stand there, or the deadline. I/O: the API server."""
+    """Writes records on behalf of many callers.
+
+    Threads: any. Blocks: until the records are written, or the deadline. I/O: the API server.
+    """
 
     def __init__(
         self,
@@ -65,17 +66,18 @@ class RecordWriter:
         written: Callable[[str, Collection[Allocation]], None] = lambda _node, _there: None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`wanted`: what nodes' records are to have now. `check` raises NotLeaderError while this process does not
-        lead. `seen`: a node's record as a watch shows it. `written` is told what stands there, before any caller is."""
+        """`wanted`: what the records of nodes should contain now. `check` raises NotLeaderError while this process does
+        not lead. `seen`: a node's record as a watch shows it. `written` is told what is on record, before any caller
+        returns."""
         self.backend, self._wanted, self._check, self._clock = backend, wanted, check, clock
         self._seen, self._written, self._pause = seen, written, pause
         self._lock = threading.Lock()  # guards _nodes, and their numbers
-        self._came = threading.Condition(self._lock)  # told of each caller who comes to wait
+        self._came = threading.Condition(self._lock)  # notified when another caller waits
         self._nodes: dict[str, _NodeWrites] = {}
         self.writes = 0  # that were accepted
 
     def commit(self, nodes: Collection[str], deadline: float) -> None:
-        """Have the records of these nodes show what they are to have, as it is now or later. `deadline`: in the clock's
+        """Have the records of these nodes contain what is wanted now, or anything newer. `deadline`: in the clock's
         monotonic seconds.
 
         Raises NotReadyError when this process does not lead, or the API server does not answer in time, and
@@ -86,13 +88,13 @@ class RecordWriter:
             self.write(node, deadline)
 
     def begin_term(self) -> None:
-        """What a former leader has sent may arrive from now on, on whatever node. Costs: little."""
+        """Forget what is known of the records: from now on a former leader's late write may arrive on any node."""
         with self._lock:
             self._nodes = {}
 
     def write(self, node: str, deadline: float, *, grows: bool = False, looks: bool = False) -> None:
-        """The same of one node; `grows`: without taking anything off it. `looks`: where the watch shows no record, it
-        is read, since somebody may have removed it."""
+        """`commit` for one node. `grows`: write additions only. `looks`: if the watch shows no record, read it, since
+        somebody may have removed it."""
         with self._lock:
             state = self._nodes.setdefault(node, _NodeWrites())
             mine = state.begun + 1
@@ -103,7 +105,7 @@ class RecordWriter:
                 self._gather(state, deadline)
                 with self._lock:
                     if (state.grown if grows else state.exact) >= mine:
-                        return  # somebody who began after that has written for this caller, too
+                        return  # a write that began after this call has served it
                     state.begun = number = state.begun + 1
                     wanted, began = state.waiting, self._clock.now()
                 try:
@@ -120,9 +122,9 @@ class RecordWriter:
                 state.waiting -= 1
 
     def _gather(self, state: _NodeWrites, deadline: float) -> None:
-        """Where several wanted the last write, the next one waits until as many want it, but not for long. Without that
-        they fall into two halves, of which one waits for the other's write: as many would be answered in the same time,
-        with twice the writes."""
+        """Wait until as many callers want the next write as wanted the last one, but not for long. Otherwise callers
+        fall into two halves, each of which waits for the other's write: just as many are served in that time, by twice
+        the writes."""
         until = min(state.ended_at + GATHER_TIMES * state.took, deadline - state.took)
         with self._lock:
             left = min(GATHER_SECONDS, until - self._clock.now())
@@ -152,8 +154,8 @@ class RecordWriter:
                 if there.problem and stored.raw is None:
                     stored = None
                     continue
-                misses_late = bool(goal) and state.known is None  # a write that is late finds another version then
-                if goal != there.allocations or there.problem or misses_late:
+                must_fence = bool(goal) and state.known is None  # so that a late write is a conflict
+                if goal != there.allocations or there.problem or must_fence:
                     there = self.backend.write(stored, goal, min(left, SEND_SECONDS)).record
                     self.writes += 1
                 if there.allocations != goal:
@@ -172,7 +174,7 @@ class RecordWriter:
                 raise RefusedWriteError(f"the record of {node} cannot be written: {error}", node) from error
 
     def _latest(self, node: str, known: StoredRecord | None, *, looks: bool) -> StoredRecord | None:
-        """What this process has written last, or what the watch shows of later. None: it has to be read."""
+        """What this process has written last, or the watch has shown since. None: it has to be read."""
         seen = self._seen(node)
         if known is None or seen is None:
             return None if looks else known

@@ -96,7 +96,7 @@ class _Followed(SeenRecords):
     def nodes(self) -> Collection[str]:
         return self.seen_of("node").keys()
 
-    def seen(self, node: str, *, in_node: bool = False) -> NodeRecord | None:
+    def of_node(self, node: str, *, in_node: bool = False) -> NodeRecord | None:
         del in_node
         found: NodeRecord | None = self.seen_of("record").get(node)
         return found
@@ -133,7 +133,7 @@ class Service:
             allocator.record.of_nodes,
             checks.check_leading,
             clock,
-            followed.seen,
+            followed.of_node,
             allocator.record.written,
             lambda _seconds: clock.advance(_PAUSE_SECONDS),
         )
