@@ -57,15 +57,13 @@ class PlacementTerms:
             self._is_fenced = True
 
     def load(self, term: int) -> Loaded:
-        """The plans and holds that the former leader has stored, as far as they can be read. Raises UnavailableError or
-        NotReadyError."""
+        """The plans and holds that are stored, as far as they can be read. Raises UnavailableError or NotReadyError."""
         loaded = self._plans.load(term)
         self._has_begun = True
         return loaded
 
     def changed(self) -> None:
-        """Settings or the mode have changed: the gate is adapted within two seconds, and replicas that wait for room
-        are decided about again."""
+        """Settings or the mode have changed: adapt the gate, and decide about what waits for room."""
         self._gate.changed()
         self._placer.unplaced.room_came()
 

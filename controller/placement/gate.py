@@ -152,9 +152,8 @@ class PlacementGate(Part):
 
     def begin_term(self, name: str) -> None:
         """Fence off former terms: from its return on, no write of theirs reaches a Replica. If the account does not
-        exist or cannot be written, the term begins all the same, without that guarantee. If it raises, nothing may be
-        decided: UnavailableError, ConflictError (others write the account all the time), NotLeaderError (the term is
-        over)."""
+        exist or cannot be written, the term begins without that guarantee. If it raises, nothing may be decided:
+        UnavailableError, ConflictError (others write the account all the time), NotLeaderError (the term is over)."""
         began_at = self._clock.now()
         try:
             since = self._write_term(name)

@@ -146,8 +146,7 @@ class GateObjects:
 
     def prove_gate(self) -> Proof:
         """Whether the gate refuses others a first placement, as far as a dry run tells."""
-        # The policy takes its time from managedFields of this very write, which has an entry only if it changes
-        # something.
+        # The policy's clock is the managedFields entry of this very write, which exists only if something changes.
         change = {"labels": {NODE_LABEL: ""}, "annotations": {PROOF_ANNOTATION: self.server_time()}}
         return self._prove(GATE, PROOF_MANAGER, change, {"labelSelector": f"{NODE_LABEL}="}, {})
 
@@ -156,8 +155,7 @@ class GateObjects:
         return self._prove(FENCE, MANAGER_PREFIX + term, {"annotations": {PROOF_ANNOTATION: self.server_time()}}, {})
 
     def _prove(self, policy: str, manager: str, change: Raw, *queries: Mapping[str, str]) -> Proof:
-        """The outcome of a dry run of that change on the first Replica that one of the queries finds. `policy`: the one
-        that should refuse it."""
+        """The outcome of a dry run that `policy` should refuse, on the first Replica that one of the queries finds."""
         try:
             name = self._any_replica(queries)
             if not name:

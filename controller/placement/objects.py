@@ -1,9 +1,8 @@
 """Reads and writes of Replica objects: a place as Longhorn writes it, and the two marks.
 
 A write is one JSON patch with tests that the Replica has that uid and no node. (A precondition on the resourceVersion
-would fail whenever anybody writes anything in it.) A Replica that has a node by now was placed by somebody, and stays
-as it is. Each write has the field manager of the present term, which the API server's policy compares with the term
-that it knows.
+would fail whenever anybody writes anything in it.) A Replica that has a node by now stays as it is. Each write has the
+field manager of the present term, which the API server's policy compares with the term that it knows.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ Raw = dict[str, Any]
 class ReplicaObjects:
     """Replicas at the API server.
 
-    Threads: any. Blocks: for the API server. I/O: one call in each method, three if a Replica lacks labels, annotations
-    or other fields that a JSON patch needs.
+    Threads: any. Blocks: for the API server. I/O: one call in each method, three if a JSON patch does not fit.
     """
 
     def __init__(self, api: KubeApi, namespace: str, term: Callable[[], str]) -> None:
@@ -77,9 +75,8 @@ class ReplicaObjects:
             return self._merge(name, uid, changes, check, error)
 
     def _merge(self, name: str, uid: str, changes: Raw, check: Callable[[], None], error: ConflictError) -> Replica:
-        """Write by a merge patch under the resourceVersion that is read, unless the Replica has a node or another uid.
-        (A JSON patch fails as if there were a conflict if it adds to a mapping that does not exist, or tests or removes
-        a field that does not.)"""
+        """Write by a merge patch under the resourceVersion that is read. (A JSON patch fails like a conflict if it adds
+        to a mapping that does not exist, or tests or removes a field that does not.)"""
         raw = self._api.get(LONGHORN_REPLICAS, self._namespace, name, timeout=CALL_SECONDS)
         meta, spec = raw["metadata"], raw["spec"]
         if meta.get("uid") != uid or spec.get("nodeID"):

@@ -88,8 +88,7 @@ class TermChecks(Protocol):
 
 @dataclass(slots=True)
 class Waiting:
-    """One replica without a node. `tries`: decisions in a row with the same reason. `is_busy`: a write is under way.
-    `since`, `next_at`: monotonic seconds."""
+    """One replica without a node. `tries`: decisions in a row with the same reason. `is_busy`: it is being written."""
 
     volume: str
     since: float
@@ -133,8 +132,7 @@ class Placer(Part):
         tell: Callable[[str, str, bool], None],
         explains: Explains,
     ) -> None:
-        """`now_utc`: the API server's time, if that is known. `tell` writes an Event: its reason, its text, and whether
-        it is a warning."""
+        """`now_utc`: the API server's time if known. `tell` writes an Event: reason, text, whether a warning."""
         self.worker = Worker("placer", self.run_once, at_end=self._end)
         self.unplaced = Unplaced(self.worker.wake)
         self._writes = ReplicaWrites(decides, objects, clock, now_utc, is_leading, self.worker.wake)
@@ -155,8 +153,7 @@ class Placer(Part):
         return self._figures
 
     def is_alive(self) -> bool:
-        """Whether its loop runs as a leader's, its writes end, no Replica is kept from Longhorn for nothing, and its
-        watch is not late."""
+        """Whether its loop runs as a leader's, its writes end, its watch is not late, and it keeps nothing in vain."""
         is_running = self._clock.now() - self._round_at <= STUCK_SECONDS
         return is_running and self._writes.is_alive() and self._decides.unseen_seconds() <= LATE_SECONDS
 
@@ -240,8 +237,8 @@ class Placer(Part):
 
     def _decide_due(self) -> None:
         """Decide about what has been due for longest first, and among equals in the order in which they appeared, so
-        that no replica that waits for room loses it to a later one. If the round ends early, the next one begins with
-        the rest."""
+        that no replica that waits for room loses it to a later one. A round that ends early leaves the rest to the
+        next."""
         began = self._clock.now()
         due = sorted(
             (name for name, state in self._states.items() if not state.is_busy and self._due_at(state) <= began),

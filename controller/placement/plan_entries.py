@@ -1,5 +1,4 @@
-"""The text form of plans and holds in ConfigMaps: how one is encoded, and how a ConfigMap is read back, whatever
-somebody else has made of it.
+"""The text form of plans and holds in ConfigMaps, which are read back whatever somebody else has made of them.
 
 An entry is in exactly one of the ConfigMaps, whichever that is. All entries of a ConfigMap are under one key, each as a
 line of compact JSON: with a key for each entry, the API server's record of who owns which field (managedFields) would
@@ -235,7 +234,7 @@ _GONE: Final = Content("", "", {}, {}, None, {}, 0, False, 0, ("is gone, and is 
 
 
 def read(raw: Raw | None) -> Content:
-    """The content of that ConfigMap; None: it does not exist. What cannot be read becomes a problem, never an entry."""
+    """The content of that ConfigMap; None: it does not exist. What cannot be read is a problem, never an entry."""
     if raw is None:
         return _GONE
     meta, data, binary = (_mapping(raw.get(name)) for name in ("metadata", "data", "binaryData"))

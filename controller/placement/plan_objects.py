@@ -76,8 +76,7 @@ class Loaded:
 @dataclass(frozen=True, slots=True)
 class PlanFigures:
     """For metrics and the status page. `shards`: ConfigMaps that are known to exist. `unwritten`: plans and holds that
-    are only in memory, for now or for good. `overwritten`: those that others damaged, changed or removed.
-    `last_problem`: kept until the next one."""
+    are only in memory, for now or for good. `overwritten`: those that others damaged, changed or removed."""
 
     plans: int = 0
     holds: int = 0
@@ -110,8 +109,7 @@ class PlanObjects(Part):
         self.worker = Worker("plan-objects", self.run_once)
 
     def put(self, *entries: Entry) -> None:
-        """Have these stored together, each in place of the stored entry of its volume or pod. Never blocks, never
-        raises."""
+        """Have these stored together, each in place of its volume's or pod's stored one. Never blocks, never raises."""
         lines = [(key_of(entry), entry, encode(entry)) for entry in entries]
         with self._lock:
             for key, entry, line in lines:
@@ -140,10 +138,9 @@ class PlanObjects(Part):
             self.worker.wake()
 
     def load(self, term: int) -> Loaded:
-        """All stored plans and holds; from its return on, no late write of a former leader is accepted. They replace
-        what is in memory: call it at the beginning of each term, before the first `put`. A ConfigMap that cannot be
-        read or written is logged, and tried again later. Raises UnavailableError or NotReadyError, after which nothing
-        is written until the next load."""
+        """All stored plans and holds, which replace those in memory. From its return on, no late write of a former
+        leader is accepted. Call it at the beginning of each term, before the first `put`. What cannot be read or
+        written is tried again. After UnavailableError or NotReadyError nothing is written until the next load."""
         with self._writing:
             self._term, self._mark = term, ""
             mark = f"{term}-{secrets.token_hex(4)}"  # the same term twice is a change, too
@@ -166,8 +163,7 @@ class PlanObjects(Part):
         )
 
     def _drop_duplicates(self) -> set[str]:
-        """Drop entries whose key is in several ConfigMaps, since nobody knows which of them is true. Returns the
-        keys."""
+        """Drop entries whose key is in several ConfigMaps: nobody knows which is true. Returns the keys."""
         count = Counter(key for shard in self._shards for key in shard.wanted)
         twice = {key for key, entries in count.items() if entries > 1}
         for shard in self._shards:
@@ -237,8 +233,7 @@ class PlanObjects(Part):
     # The thread
 
     def run_once(self) -> float | None:
-        """Write what is due, or else read the ConfigMap that was not read for longest. Returns the seconds until the
-        next round, None until a load."""
+        """Write what is due, or read what was not read for longest. Returns the seconds until the next round."""
         with self._writing:
             if not self._mark:
                 return None
@@ -279,8 +274,7 @@ class PlanObjects(Part):
             self._tell(shard, "write", f"cannot be written: {error}")
 
     def _write(self, shard: PlanShard, deadline: float) -> None:
-        """Store what waits in that ConfigMap; what has no room there is logged. Raises ClusterError or
-        NotReadyError."""
+        """Store what waits there; log what has no room. Raises ClusterError or NotReadyError."""
         last: ClusterError | None = None
         for _ in range(MOST_TRIES):
             with self._lock:
@@ -304,8 +298,7 @@ class PlanObjects(Part):
         raise ClusterError(f"others write it all the time: {last}")
 
     def _send(self, shard: PlanShard, goal: Goal, mark: str, timeout: float) -> None:
-        """Write that goal: an update, or a creation where the ConfigMap does not exist or is immutable. Raises
-        ClusterError."""
+        """Write that goal, by an update, or a creation if it does not exist or is immutable. Raises ClusterError."""
         if timeout <= 0:
             raise UnavailableError("there is no time left")
         name, raw = shard_name(shard.index), config_map(shard.index, mark, goal.text, shard.others)
@@ -326,8 +319,7 @@ class PlanObjects(Part):
         return find(self._api, CONFIG_MAPS, self._namespace, shard_name(index), timeout=CALL_SECONDS)
 
     def _look(self, shard: PlanShard) -> None:
-        """Read the ConfigMap again. What others have changed is logged, and due to be written anew. Raises
-        ClusterError."""
+        """Read the ConfigMap again; others' changes are logged, and written over soon. Raises ClusterError."""
         raw = self._find(shard.index)
         if raw is not None and raw["metadata"]["resourceVersion"] == shard.version:
             with self._lock:

@@ -56,9 +56,8 @@ class PlanShard:
 
     @property
     def rank(self) -> tuple[bool, int, float]:
-        """Its rank as the place of a new entry; the smallest is the best: one whose writes succeed, then the emptier
-        one (in steps of COMPANY_BYTES), then the one that is written soonest. A write of a hundred plans takes as long
-        as one of a single plan."""
+        """Its rank for a new entry; the smallest is the best: one whose writes succeed, then the emptier one, in steps
+        of COMPANY_BYTES, then the one that is written soonest."""
         return self._failures > 0, (self.wanted_bytes + self._others_bytes) // COMPANY_BYTES, self.due_at
 
     @property
@@ -80,8 +79,7 @@ class PlanShard:
         return not (self.wanted.keys().isdisjoint(keys) and self.dirty.keys().isdisjoint(keys))
 
     def want(self, key: str, line: str | None, due_at: float) -> bool:
-        """Replace the line that is wanted for that key; None removes it. Returns whether the next write is due earlier
-        than before."""
+        """Replace that key's wanted line; None removes it. Returns whether the next write is due earlier."""
         if self.wanted.get(key) == line:
             return False
         self.wanted_bytes += _bytes_of(line) - _bytes_of(self.wanted.get(key))

@@ -21,8 +21,7 @@ class News:
 
 
 class Unplaced:
-    """Replicas without a node, as the stores show them, on followers too. `wake` is called at the first news after a
-    `take`, outside the lock.
+    """Replicas without a node, by the stores. `wake` is called at the first news after a `take`, outside the lock.
 
     Threads: any. Blocks: never. I/O: none.
     """

@@ -1,7 +1,6 @@
 """Carries out what was decided about Replicas, several at a time.
 
-The allocator always hears what became of a write: stored, refused, or, if the answer is lost, what reads show in the
-end.
+The allocator always hears what became of a write: stored, refused, or, without an answer, what reads show.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ class HearsOfPlaces(Protocol):
 class ReplicaWrites:
     """Writes places and marks of Replicas.
 
-    Threads: its own; its methods are for any. Blocks: `end`, until no write is under way. I/O: reads and writes of
-    Replicas.
+    Threads: its own; its methods are for any. Blocks: `end`, until no write is under way. I/O: of Replicas.
     """
 
     def __init__(
@@ -178,8 +176,8 @@ class ReplicaWrites:
         self._decides.failed(write, found)
 
     def _resolve(self, write: PlaceWrite, error: Exception) -> None:
-        """Read until it is known whether the write was stored: its answer is lost. While the Replica has no node the
-        write may still arrive, so nothing is reported for ARRIVES_SECONDS."""
+        """Read until it is known whether the write was stored: its answer is lost. It may still arrive for
+        ARRIVES_SECONDS."""
         _log.warning("no answer replica=%s volume=%s: %s", write.replica, write.volume, error)
         self.count(PlacementOutcome.FAILED)
         arrives_until = self._clock.now() + ARRIVES_SECONDS
@@ -197,8 +195,7 @@ class ReplicaWrites:
             self._decides.failed(write, found)
 
     def _read(self, write: PlaceWrite) -> Replica | None:
-        """The Replica as the API server has it, asked until there is an answer. One that cannot be parsed counts as
-        gone."""
+        """The Replica, asked for until there is an answer. One that cannot be parsed counts as gone."""
         while True:
             try:
                 return self._objects.look(write.replica)

@@ -93,8 +93,7 @@ class RecordBackend:
 
 
 class LonghornNodeBackend(RecordBackend):
-    """Records in `spec.diskAllocations` of Longhorn's Nodes. What is there under the names of disks, rather than their
-    UUIDs, is left alone."""
+    """Records in `spec.diskAllocations` of Longhorn's Nodes. What is there under disks' names, not UUIDs, stays."""
 
     name = "longhorn-node"
     _kind = LONGHORN_NODES
@@ -146,8 +145,7 @@ class NodeDiskAllocationBackend(RecordBackend):
 
 
 def found_backend(api: KubeApi, namespace: str) -> RecordBackend:
-    """The backend for this cluster, by the CRD of Longhorn's Node: a field that its schema lacks would be pruned.
-    Raises ClusterError."""
+    """The backend for this cluster, by the CRD of Longhorn's Node, which prunes fields that it lacks."""
     if keeps_field(api.get(CRDS, None, NODE_CRD)):
         return LonghornNodeBackend(api, namespace)
     return NodeDiskAllocationBackend(api, namespace)

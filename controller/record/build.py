@@ -37,8 +37,7 @@ def build_record(
     settings: Callable[[], LiveSettings],
     is_fresh: Callable[[], bool],
 ) -> tuple[RecordKeeper, Addition]:
-    """The keeper, and the addition that runs it. `stores`: of the kinds `node` and `record` at least, before their
-    informers start. Starts nothing."""
+    """The keeper, and the addition that runs it. `stores`: by kind, before their informers start. Starts nothing."""
     keeper = RecordKeeper(
         api,
         namespace,

@@ -91,8 +91,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class KeptRecord:
-    """The record, for those who give places by name. `entries`: what is on record of a name. `failed` is told which
-    nodes could not be written."""
+    """The record, for those who give places by name. `failed` is told which nodes could not be written."""
 
     writer: RecordWriter
     entries: Callable[[Purpose, str], list[Allocation]]
@@ -110,8 +109,7 @@ class KeptRecord:
 class RecordKeeper(Part):
     """Writes the record while this process leads and a record should be kept.
 
-    Threads: `worker`'s; the other methods are for any. Blocks: `load` and the worker, for the API server. I/O: their
-    calls of it.
+    Threads: `worker`'s; its methods are for any. Blocks: `load` and the worker, for the API server. I/O: their calls.
     """
 
     def __init__(
@@ -127,8 +125,7 @@ class RecordKeeper(Part):
         is_leading: Callable[[], bool],
         is_fresh: Callable[[], bool],
     ) -> None:
-        """`check` raises NotLeaderError while this process does not lead. `is_fresh`: whether the stores are up to date
-        enough to write by."""
+        """`check` raises NotLeaderError while not leading. `is_fresh`: whether the stores are up to date."""
         self._api, self._namespace, self._clock = api, namespace, clock
         self._wanted, self._seen, self._settings, self._check = wanted, seen, settings, check
         self._is_leading, self._is_fresh = is_leading, is_fresh
@@ -153,8 +150,7 @@ class RecordKeeper(Part):
                 self._news.update(nodes)
 
     def known(self) -> KeptRecord | None:
-        """The record, for those who give places by name; None if the cluster has no place for one. NotReadyError until
-        that is known."""
+        """The record, for those who give places by name; None if there is none. NotReadyError until that is known."""
         if not self._is_known:
             raise NotReadyError(f"it is not known yet where allocations are on record: {self._problem or 'wait'}")
         return KeptRecord(self._writer, self.entries, self.changed) if self._writer is not None else None
@@ -272,8 +268,7 @@ class RecordKeeper(Part):
         return sorted({*self._seen.nodes(), *(one.node for one in self._records())} if news is None else news)
 
     def _write_all(self, writer: RecordWriter, nodes: Sequence[str]) -> bool:
-        """Write the records of these nodes as wanted. Returns whether all are; what differs is compared again in the
-        next round."""
+        """Write the records of these nodes as wanted. Returns whether all are; the next round compares the others."""
         there = {one.node: one for one in self._records()}
         lacking, differing = dict[str, set[Name]](), dict[str, set[Name]]()  # what to add, what to remove, by node
         for first in range(0, len(nodes), AT_ONCE):
@@ -318,9 +313,8 @@ class RecordKeeper(Part):
         self._failures, self._last_failure = self._failures + 1, f"{node}: {error}"
 
     def _tidy(self, writer: RecordWriter, nodes: Sequence[str]) -> None:
-        """Delete objects of ours that are not needed: those of nodes that are gone, and all of them once Longhorn's
-        Nodes carry the record. An object with allocations on a node that is gone stays, since no other one has
-        them."""
+        """Delete objects of ours that are not needed: those of nodes that are gone, and all once Longhorn's Nodes carry
+        the record. Those with allocations on a node that is gone stay, since no other object has them."""
         own, longhorn = NodeDiskAllocationBackend(self._api, self._namespace), self._seen.nodes()
         there = {one.node: one for one in self._seen.own()}
         is_moved = isinstance(writer.backend, LonghornNodeBackend)

@@ -1,9 +1,8 @@
 """Writes the records of nodes as wanted: callers that wait for the same node share its next write.
 
 The record is a projection: each write contains all that its node should have at that moment, for whoever waits. So
-writes need no order, a write without an answer is simply repeated, and a former leader's late one is overwritten.
-Additions are written on all nodes before anything is removed from one: a crash leaves too much on record, never too
-little.
+writes need no order, a write without an answer is repeated, and a former leader's late one is overwritten. Additions
+are written on all nodes before anything is removed: a crash leaves too much on record, never too little.
 """
 
 from __future__ import annotations
@@ -66,9 +65,8 @@ class RecordWriter:
         written: Callable[[str, Collection[Allocation]], None] = lambda _node, _there: None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`wanted`: what the records of nodes should contain now. `check` raises NotLeaderError while this process does
-        not lead. `seen`: a node's record as a watch shows it. `written` is told what is on record, before any caller
-        returns."""
+        """`wanted`: what nodes' records should contain now. `check` raises NotLeaderError while this process does not
+        lead. `seen`: a node's record by a watch. `written` is told what is on record, before any caller returns."""
         self.backend, self._wanted, self._check, self._clock = backend, wanted, check, clock
         self._seen, self._written, self._pause = seen, written, pause
         self._lock = threading.Lock()  # guards _nodes, and their numbers
@@ -77,8 +75,7 @@ class RecordWriter:
         self.writes = 0  # that were accepted
 
     def commit(self, nodes: Collection[str], deadline: float) -> None:
-        """Have the records of these nodes contain what is wanted now, or anything newer. `deadline`: in the clock's
-        monotonic seconds.
+        """Have the records of these nodes contain what is wanted, now or later. `deadline`: monotonic seconds.
 
         Raises NotReadyError when this process does not lead, or the API server does not answer in time, and
         RefusedWriteError when it does not accept or keep a node's record."""
@@ -93,8 +90,7 @@ class RecordWriter:
             self._nodes = {}
 
     def write(self, node: str, deadline: float, *, grows: bool = False, looks: bool = False) -> None:
-        """`commit` for one node. `grows`: write additions only. `looks`: if the watch shows no record, read it, since
-        somebody may have removed it."""
+        """`commit` for one node. `grows`: additions only. `looks`: if the watch shows no record, it is read again."""
         with self._lock:
             state = self._nodes.setdefault(node, _NodeWrites())
             mine = state.begun + 1
@@ -123,8 +119,7 @@ class RecordWriter:
 
     def _gather(self, state: _NodeWrites, deadline: float) -> None:
         """Wait until as many callers want the next write as wanted the last one, but not for long. Otherwise callers
-        fall into two halves, each of which waits for the other's write: just as many are served in that time, by twice
-        the writes."""
+        fall into two halves, each waiting for the other's write: twice the writes for as many callers."""
         until = min(state.ended_at + GATHER_TIMES * state.took, deadline - state.took)
         with self._lock:
             left = min(GATHER_SECONDS, until - self._clock.now())
