@@ -1,4 +1,4 @@
-"""Which Longhorn runs, and whether this product can live next to it: for the status page, the log and admission."""
+"""Watches which Longhorn runs, and whether this product supports it: for the status page, the log and admission."""
 
 from __future__ import annotations
 
@@ -24,21 +24,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LonghornRelease:
-    """The Longhorn that runs, as its Setting names it; `version` is None where no Setting does."""
+    """The Longhorn that runs. `version`: by Longhorn's Setting, None without one."""
 
     version: str | None
     support: Support
 
 
 class SupportWatch(Part):
-    """Looks at the version and the settings whenever they change, and at the CRDs every minute as well.
-
-    `settings`: the values of Longhorn's Setting objects, before their informer starts.
+    """Evaluates Longhorn's version and settings whenever they change, and its CRDs every minute as well.
 
     Threads: `worker`'s; `current` is for any. Blocks: never. I/O: one read for each CRD.
     """
 
     def __init__(self, api: KubeApi, settings: Store[str]) -> None:
+        """`settings`: the values of Longhorn's Settings, before their informer starts."""
         self._api, self._settings = api, settings
         self._crds: frozenset[str] = frozenset()
         self._unreadable = ""
@@ -47,7 +46,7 @@ class SupportWatch(Part):
         settings.subscribe(lambda _changes: self.worker.wake())
 
     def run_once(self) -> float:
-        """One look; the seconds until the next one, unless `worker` is woken before."""
+        """Evaluate once. Returns the seconds until the next time, unless `worker` is woken before."""
         if self._settings.synced.is_set():
             self._look_at(by_name(self._settings.items()))
         return UNKNOWN_EVERY_SECONDS if self.current is None else EVERY_SECONDS
@@ -65,7 +64,7 @@ class SupportWatch(Part):
             log.warning("Longhorn version=%s not supported: %s", version or "unknown", found.support.problem)
 
     def _look_at_crds(self) -> None:
-        """What cannot be read is as it was last seen."""
+        """Read which CRDs of Longhorn's own disk scheduler exist. If a read fails, nothing changes."""
         try:
             self._crds = frozenset(
                 name

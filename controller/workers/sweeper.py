@@ -1,5 +1,5 @@
-"""What time alone brings about: holds whose pod was never chosen, plans whose pods were never bound, and expansions
-that were admitted and never shown by the cluster. And the sizes of backups that no filter call has read."""
+"""Ends what only time can end: holds whose pod was not chosen a node, plans whose pods were not bound, and expansions
+that the cluster did not show. Reads the sizes of backups that no filter call has read."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ log = logging.getLogger(__name__)
 
 
 class Sweeper(Part):
-    """Runs while this process leads.
+    """Expires holds and plans while this process leads.
 
-    What is held ends by time only after a live read of the objects concerned, which reaches the allocator: a choice or
-    a new size that it shows turns the hold into a plan, and there is nothing left to expire. A read that fails
-    keeps the hold, up to its cap. An object that cannot be parsed does not keep the holds of others; while the API
-    server is unavailable, all stay until the next round.
+    Before one expires, the objects concerned are read live, and the allocator sees them: a choice of a node or a new
+    size that a read shows turns the hold into a plan. A read that fails keeps the hold, up to its cap. An object that
+    cannot be parsed does not affect other holds; while the API server is unavailable, all stay.
 
     Threads: `worker`'s. Blocks: never. I/O: live reads, outside every lock.
     """
@@ -42,7 +41,7 @@ class Sweeper(Part):
     ) -> None:
         self._allocator, self._live = allocator, live
         self._is_leading, self._after_round = is_leading, after_round
-        self._unread: set[str] = set()  # claimants and volumes that could not be read the last time
+        self._unread: set[str] = set()  # claimants and volumes whose last read failed
         self.worker = Worker("sweeper", self.run_once)
 
     def run_once(self) -> float:
@@ -55,7 +54,7 @@ class Sweeper(Part):
 
     def _end_what_is_due(self) -> None:
         unread, self._unread = self._unread, set()
-        # Those that could not be read come last, so that they cannot fill every round.
+        # Those whose last read failed come last, so that they cannot fill every round.
         for due in self._allocator.due(unread)[:MAX_READS_A_ROUND]:
             if not self._is_leading():
                 return
@@ -74,7 +73,7 @@ class Sweeper(Part):
             self._allocator.expire(due)  # a pod that was filtered again meanwhile has a new hold, which is not due
 
     def _read_backups(self) -> None:
-        """What a new leader has not read, and what a filter call could not."""
+        """Read backups that volumes are restored from and whose sizes are not known."""
         for name in self._allocator.backups_to_read()[:MAX_READS_A_ROUND]:
             try:
                 self._live.refresh("backup", "", name, LIVE_READ_SECONDS)

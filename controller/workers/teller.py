@@ -1,8 +1,8 @@
-"""Events on pods: why the extender refused one, with the numbers of what is in the way. On claims: why no room is
-promised to one, or kept for its growth. And on both: why no disk takes a replica.
+"""Reports by Events: on pods, why the extender refused them, with the numbers of what is in the way; on claims, why no
+room is held for their growth; on both, why no disk takes a replica.
 
-The text that kube-scheduler writes into the pod's condition is constant, or it would try the pod again at every change
-of a number. So the numbers are told here, at most once a minute for each pod.
+The text that kube-scheduler writes into a pod's condition is constant, since it would try the pod again at every change
+of a number. So the numbers are in these Events, at most once a minute for each pod.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from controller.kube.resources import LONGHORN_VOLUMES
 from controller.model.quantity import bytes_text
 from controller.process.worker import Part, Worker
 
-EVERY_SECONDS: Final = 60.0  # a pod
+EVERY_SECONDS: Final = 60.0  # between two reports on a pod, a replica, or a kind of event of a claim
 QUEUE_LIMIT: Final = 1_000
 REMEMBERED: Final = 10_000
-REST: Final = 9.0  # times that it took to look into a replica are waited before the next one
-AGAIN_SECONDS: Final = 5.0  # after a replica was found to have room, which it may not get
-MOST_PODS: Final = 10  # that are told of their volume's replica
+REST: Final = 9.0  # an inquiry about a replica is followed by a rest of so many times its duration
+AGAIN_SECONDS: Final = 5.0  # until the next inquiry about a replica that seemed to have room
+MOST_PODS: Final = 10  # that get an Event about a replica of their volume
 NO_ROOM: Final = "LonghornNoRoom"
 FAULT: Final = "LonghornSchedulerExtenderFault"
 FAULT_TEXT: Final = (
@@ -39,7 +39,7 @@ REMOTE_TEXT: Final = (
     "For some time, no node with the pod's data had room for its Longhorn volumes, so the pod may now run on a node "
     "without its data"
 )
-# By decision, of pods that were let through although not all was as it should be: the Event's reason and text.
+# By decision, for pods that were let through although something was not as it should be: the Event's reason and text.
 LET_THROUGH: Final[Mapping[Decision, tuple[str, str]]] = {
     Decision.REMOTE: ("LonghornRemoteFallback", REMOTE_TEXT),
 }
@@ -69,7 +69,7 @@ LOST_TEXT: Final = (
     "A disk that was planned for this volume of {asked} takes it no more, and no other disk does now. It is placed as "
     "soon as there is room"
 )
-# By what is told of a claim: the Event's reason and text.
+# By kind of a claim's event: the Kubernetes Event's reason and text.
 OF_CLAIMS: Final[Mapping[ClaimEventKind, tuple[str, str]]] = {
     ClaimEventKind.GROWTH_NOT_HELD: ("LonghornGrowthNotHeld", NOT_HELD_TEXT),
     ClaimEventKind.GROWS_TOO_FAR: ("LonghornCannotGrow", TOO_FAR_TEXT),
@@ -80,59 +80,59 @@ OF_CLAIMS: Final[Mapping[ClaimEventKind, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A pod, and the nodes that it was refused on; none: something else is told of it, which is known already."""
+class Report:
+    """An Event to be written about a pod. `text`: worked out by the `candidates`, nodes that refused it, if empty."""
 
     pod: Target
     candidates: Sequence[str] = ()
     reason: str = NO_ROOM
     text: str = ""
-    is_warning: bool = True  # what is none is told each time
+    is_warning: bool = True  # others are not limited to one a minute
 
 
 class Teller(Part):
-    """Has Events written about refused pods, and about volumes whose replicas find no disk.
+    """Has Events written about refused pods, claims that cannot grow, and replicas that find no disk.
 
-    Threads: `tell_next` is `worker`'s; the rest from any. Blocks: never. I/O: none.
+    Threads: `tell_next` is `worker`'s; the other methods are for any. Blocks: never. I/O: none; the recorder writes.
     """
 
     def __init__(self, allocator: Allocator, recorder: Recorder, clock: Clock, namespace: str) -> None:
         """`namespace`: Longhorn's."""
         self._allocator, self._recorder, self._clock, self._namespace = allocator, recorder, clock, namespace
         self._lock = threading.Lock()  # guards the fields below
-        self._waiting: OrderedDict[str, Told] = OrderedDict()  # by pod uid, the latest refusal
-        self._told_at: OrderedDict[str, float] = OrderedDict()
-        self._unplaced: OrderedDict[str, None] = OrderedDict()  # replicas to be told of
-        self._lacks: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # by replica, as they were found last
-        self._rest_until = -math.inf  # the thread's own
+        self._waiting: OrderedDict[str, Report] = OrderedDict()  # by pod uid
+        self._told_at: OrderedDict[str, float] = OrderedDict()  # by what the report is about
+        self._unplaced: OrderedDict[str, None] = OrderedDict()  # replicas to inquire about
+        self._lacks: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # results of the last inquiries, by replica
+        self._rest_until = -math.inf  # the worker thread's own
         self.worker = Worker("teller", self.tell_next)
 
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
-        """Never blocks, never raises. Refusals are reported at most once a minute. While a report still waits, the
-        nodes of a new refusal are added to it: one attempt of kube-scheduler asks about some nodes by filter, and about
-        others by preempt. A call that names no node is not reported.
+        """Report that the pod was refused on these nodes, at most once a minute. Never blocks, never raises.
+
+        The nodes are added to a report that still waits: one attempt of kube-scheduler asks about some nodes by filter,
+        and about others by preempt. A call that names no node is not reported.
         """
         if candidates:
-            self._put(uid, Told(Target("Pod", namespace, name, uid), candidates))
+            self._put(uid, Report(Target("Pod", namespace, name, uid), candidates))
 
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None:
+        """Report why the pod was let through, each time. `decision`: one of LET_THROUGH."""
         reason, text = LET_THROUGH[decision]
-        self._put(uid, Told(Target("Pod", namespace, name, uid), (), reason, text, is_warning=False))
+        self._put(uid, Report(Target("Pod", namespace, name, uid), (), reason, text, is_warning=False))
 
     def broken(self, uid: str, namespace: str, name: str) -> None:
-        """An internal rule was broken for that pod; reported at most once a minute. The details may name objects of
-        others, so they only go to the log."""
-        self._put(uid, Told(Target("Pod", namespace, name, uid), (), FAULT, FAULT_TEXT))
+        """Report a fault of ours on the pod, at most once a minute. Details, which may name others, are in the log."""
+        self._put(uid, Report(Target("Pod", namespace, name, uid), (), FAULT, FAULT_TEXT))
 
     def tell_of_claims(self) -> None:
-        """Reports what the allocator has found out about claims, each at most once a minute. The leader calls it from
-        time to time."""
+        """Report the allocator's events of claims, each at most once a minute. The leader calls it now and then."""
         for event in self._allocator.drain_claim_events():
             if self._is_due(f"{event.uid} {event.kind}"):
                 self._recorder.note(*_of_claim(event), is_warning=True)
 
     def unplaced(self, replica: str) -> None:
-        """No disk takes it: why is looked into once a minute at most."""
+        """Inquire why no disk takes that replica, at most once a minute."""
         if self._is_due(_key_of(replica)):
             with self._lock:
                 if len(self._unplaced) < QUEUE_LIMIT:
@@ -140,12 +140,12 @@ class Teller(Part):
             self.worker.wake()
 
     def reasons_of(self, replica: str) -> Mapping[str, int]:
-        """Why no disk takes it: nodes and disks by reason, as they were found last."""
+        """Why no disk takes that replica: the number of nodes and disks by reason, by the last inquiry."""
         with self._lock:
             return self._lacks.get(replica, {})
 
     def _is_due(self, key: str) -> bool:
-        """Whether that may be told now; if so, not again for a while."""
+        """Whether that may be reported now; if so, it may not again for EVERY_SECONDS."""
         now = self._clock.now()
         with self._lock:
             if now < self._told_at.get(key, -math.inf) + EVERY_SECONDS:
@@ -159,43 +159,43 @@ class Teller(Part):
         if len(self._told_at) > REMEMBERED:
             self._told_at.popitem(last=False)
 
-    def _put(self, uid: str, told: Told) -> None:
+    def _put(self, uid: str, report: Report) -> None:
         now = self._clock.now()
         with self._lock:
             earlier = self._waiting.get(uid)
-            if told.candidates and earlier is not None and earlier.candidates:
-                together = tuple(dict.fromkeys((*earlier.candidates, *told.candidates)))
-                self._waiting[uid] = Told(told.pod, together)
+            if report.candidates and earlier is not None and earlier.candidates:
+                together = tuple(dict.fromkeys((*earlier.candidates, *report.candidates)))
+                self._waiting[uid] = Report(report.pod, together)
                 return
-            is_early = told.is_warning and now < self._told_at.get(uid, -math.inf) + EVERY_SECONDS
+            is_early = report.is_warning and now < self._told_at.get(uid, -math.inf) + EVERY_SECONDS
             if is_early or (earlier is None and len(self._waiting) >= QUEUE_LIMIT):
                 return
             self._remember(uid, now)
-            self._waiting[uid] = told
+            self._waiting[uid] = report
         self.worker.wake()
 
     def tell_next(self) -> float | None:
-        """Reports on what has waited longest, pods first; the seconds until the next one, None if none waits."""
+        """Write the report that has waited longest, pods first. Returns the seconds until the next one, or None."""
         began = self._clock.now()
         with self._lock:
             if not self._waiting and (not self._unplaced or began < self._rest_until):
                 return self._rest_until - began if self._unplaced else None
-            told = self._waiting.popitem(last=False)[1] if self._waiting else None
-            replica = self._unplaced.popitem(last=False)[0] if told is None else ""
-        if told is not None:
-            self._tell_of_pod(told)
+            report = self._waiting.popitem(last=False)[1] if self._waiting else None
+            replica = self._unplaced.popitem(last=False)[0] if report is None else ""
+        if report is not None:
+            self._tell_of_pod(report)
         else:
             self._tell_of_replica(replica)
             self._rest_until = began + (1 + REST) * (self._clock.now() - began)
         return 0.0
 
-    def _tell_of_pod(self, told: Told) -> None:
-        text = told.text or self._allocator.account_of(told.pod.uid, told.candidates)
+    def _tell_of_pod(self, report: Report) -> None:
+        text = report.text or self._allocator.account_of(report.pod.uid, report.candidates)
         if text:
-            self._recorder.note(told.pod, told.reason, text, is_warning=told.is_warning)
+            self._recorder.note(report.pod, report.reason, text, is_warning=report.is_warning)
 
     def _tell_of_replica(self, name: str) -> None:
-        """Remembers why it finds no disk. Of a first copy its claim and pods are told, or else its Volume."""
+        """Find out why the replica finds no disk, and report on a first copy: on claim and pods, or the Volume."""
         lack = self._allocator.lack_of(name)
         with self._lock:
             self._lacks.pop(name, None)
@@ -225,7 +225,7 @@ def _key_of(replica: str) -> str:
 
 
 def _of_claim(event: ClaimEvent) -> tuple[Target, str, str]:
-    """The claim, the Event's reason and its text."""
+    """The Event's target, reason and text."""
     reason, text = OF_CLAIMS[event.kind]
     asked, most = bytes_text(event.asked_bytes), bytes_text(event.most_bytes)
     target = Target("PersistentVolumeClaim", event.namespace, event.name, event.uid)

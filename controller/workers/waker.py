@@ -1,9 +1,8 @@
-"""The wake-up: makes kube-scheduler look again at pods that were refused and that now have room.
+"""The wake-up: makes kube-scheduler try again pods that were refused and that now have room.
 
-A pod that an extender refused is otherwise looked at only on core events, none of which tells of Longhorn's space, or
-after five minutes. An update of the pod itself wakes that pod alone: a condition of our own through `pods/status`
-does it (kube-scheduler's `scheduling_queue.go`, Update), and where a scheduler without queueing hints needs it, an
-annotation, by setting.
+kube-scheduler tries a pod that an extender refused only upon core events, none of which is about Longhorn's space, or
+after five minutes. An update of the pod itself makes it try that pod alone (`scheduling_queue.go`, Update): a condition
+of our own through `pods/status`, or, by setting, an annotation for a scheduler without queueing hints.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ CALL_SECONDS: Final = 5.0
 COALESCE_SECONDS: Final = 0.2
 SLICE_SECONDS: Final = 0.5
 PAUSE_SECONDS: Final = 0.003  # between slices of a plan, so that filter calls get the allocator's lock
-REST: Final = 4.0  # times that a plan took are waited before the next one
+REST: Final = 4.0  # a round is followed by a rest of so many times the duration of its planning
 MOST_REST_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 1.0  # until a patch that failed is sent again
-IDLE_SECONDS: Final = 30.0  # looked at again even if nothing was heard and nothing falls due by time
+IDLE_SECONDS: Final = 30.0  # between rounds, if nothing changes and nothing falls due by time
 
 
 class WakeSource(Protocol):
-    """The allocator, as far as the wake-up asks it."""
+    """What the wake-up asks the allocator."""
 
     @property
     def version(self) -> int: ...
@@ -45,7 +44,7 @@ class WakeSource(Protocol):
 
 
 def condition_patch(wakes: int, now_utc: str) -> dict[str, Any]:
-    """A strategic merge of one condition into `status.conditions`; the count makes every patch a change."""
+    """The strategic merge patch of one condition into `status.conditions`; the count makes every patch a change."""
     return {
         "status": {
             "conditions": [
@@ -63,6 +62,7 @@ def condition_patch(wakes: int, now_utc: str) -> dict[str, Any]:
 
 
 def annotation_patch(wakes: int, now_utc: str) -> dict[str, Any]:
+    """The strategic merge patch of one annotation; the count makes every patch a change."""
     return {"metadata": {"annotations": {names.WAKE_ANNOTATION: f"{now_utc}/{wakes}"}}}
 
 
@@ -90,7 +90,7 @@ class Waker(Part):
         self.worker = Worker("waker", self.run_once)
 
     def run_once(self) -> float:
-        """Wait for a change since the last round, let it settle, wake what fits; the seconds to rest."""
+        """Wait for a change, let it settle, and wake pods that fit. Returns the seconds to rest."""
         self._wait()
         if self.worker.wait(COALESCE_SECONDS) or not self._is_leading():
             self._planned_on = self._source.version
@@ -101,7 +101,7 @@ class Waker(Part):
         return min(REST * planning, MOST_REST_SECONDS)
 
     def _plan_and_wake(self) -> float:
-        """One round; the seconds that planning took."""
+        """Wake pods whose last patch failed, and those that fit now. Returns the seconds that planning took."""
         again, self._again = self._again, {}
         self.wake(again.values())
         slices, planning = self._source.wake_slices(), 0.0
@@ -116,7 +116,7 @@ class Waker(Part):
         return planning
 
     def _wait(self) -> None:
-        """Until something changed, a back-off ended, or long enough; in slices, so that `stop` is heard."""
+        """Wait until something changes, a back-off ends, or IDLE_SECONDS; in slices, so that `stop` is noticed."""
         due = self._source.next_wakeup_due()
         most = RETRY_SECONDS if self._again else IDLE_SECONDS
         end = self._clock.now() + (most if due is None else min(due, most))
@@ -127,7 +127,7 @@ class Waker(Part):
                     return
 
     def wake(self, wakeups: Iterable[Wakeup]) -> None:
-        """Patches each pod. One that is gone is ignored; other failures are tried again in the next round."""
+        """Patch each pod. One that is gone is ignored; other failures are tried again in the next round."""
         for wakeup in wakeups:
             if self.worker.is_stopping or not self._is_leading():
                 return
