@@ -1,4 +1,4 @@
-"""Builds what finds out whether kube-scheduler asks the extender: stores of Leases, proof, canaries, prover."""
+"""Builds the part of the controller that finds out whether kube-scheduler asks the extender."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class LeaseWatch(Group):
 
 
 def _holder(raw: Raw, wanted: set[str]) -> str | None:
-    """Who holds a Lease of `wanted`; None for others, and when nobody does."""
+    """The holder of a Lease among `wanted`; None for other Leases, and if nobody holds it."""
     meta = mapping_at(raw, "", "metadata")
     key = f"{text_at(meta, 'metadata', 'namespace')}/{text_at(meta, 'metadata', 'name')}"
     return (text_at(mapping_at(raw, "", "spec"), "spec", "holderIdentity") or None) if key in wanted else None
 
 
 class LeaseEvents:
-    """Events about our Lease, which every installation has for as long as it exists."""
+    """Writes Events about our Lease, which every installation has for as long as it exists."""
 
     def __init__(self, api: KubeApi, recorder: Recorder, namespace: str, lease: str) -> None:
         self._api, self._recorder = api, recorder
@@ -62,7 +62,7 @@ class LeaseEvents:
         self._recorder.note(target, reason, text, is_warning=is_warning)
 
     def _uid(self) -> str:
-        """Without it `kubectl describe` does not show the Event, `kubectl get events` does."""
+        """The Lease's uid, "" if unknown: then `kubectl describe` does not show the Event."""
         try:
             raw = self._api.get(LEASES, self._namespace, self._lease, timeout=CALL_SECONDS)
         except ClusterError as error:

@@ -42,13 +42,13 @@ CONTAINER_SECURITY: Final = {
 
 
 def canary_name(scheduler: str) -> str:
-    """Readable if the scheduler's name is a short label, otherwise with its digest."""
+    """The name of that scheduler's canary: with the scheduler's name if that is a short label, else with its digest."""
     is_plain = _PLAIN.fullmatch(scheduler) is not None
     return NAME_PREFIX + (scheduler if is_plain else hashlib.sha256(scheduler.encode()).hexdigest()[:16])
 
 
 def canary_body(scheduler: str, namespace: str, owner: Mapping[str, str]) -> Raw:
-    """The pod; `owner` is the ownerReference of our Lease, so that it is deleted with the Lease."""
+    """The pod. `owner`: the ownerReference of our Lease, with which the pod is deleted."""
     asked = {EXTENDER_RESOURCE: "1"}
     return {
         "apiVersion": PODS.api_version,
@@ -89,7 +89,7 @@ class Canaries:
         self._api, self._namespace, self._lease = api, namespace, lease
 
     def create(self, scheduler: str, may_write: Callable[[], bool]) -> str:
-        """Creates it, and returns its uid. A canary that was left behind is removed first."""
+        """Create the scheduler's canary, and return its uid. One that was left behind is deleted first."""
         body = canary_body(scheduler, self._namespace, self._owner())
         try:
             return self._create(body, may_write)
@@ -115,7 +115,7 @@ class Canaries:
         self.remove(name, _uid(raw))
 
     def read(self, scheduler: str) -> tuple[Pod | None, str]:
-        """The pod, None if there is none, and kube-scheduler's message about it."""
+        """The scheduler's canary, None if it does not exist, and kube-scheduler's message about it."""
         raw = find(self._api, PODS, self._namespace, canary_name(scheduler), timeout=CALL_SECONDS)
         if raw is None:
             return None, ""
@@ -126,7 +126,7 @@ class Canaries:
             raise ClusterError(f"the canary pod cannot be read: {error}") from error
 
     def remove(self, name: str, uid: str) -> None:
-        """Deletes it at once if it still has that uid. Like every unbound pod, it has no grace period."""
+        """Delete the pod at once if it still has that uid. Like every unbound pod, it has no grace period."""
         with contextlib.suppress(NotFoundError, ConflictError):
             self._api.delete(PODS, self._namespace, name, uid=uid)
 

@@ -1,13 +1,13 @@
-"""Whether kube-scheduler asks the extender: what is known, and by which evidence.
+"""Finds out whether kube-scheduler asks the extender: the findings, and the evidence for them.
 
 A pod that requests the extender's resource is scheduled only by a kube-scheduler whose configuration names the
 extender; otherwise it waits for ever. So the leader keeps one of three findings for each scheduler name. Everything
 that is seen of a scheduler may change it at once:
 
-    wired      it asked the extender: about the leader's canary, or about anybody's pod with the resource. Where
-               callers show no certificate, anybody may ask about such a pod, so it has to place the pod as well
-    unwired    it looked for the resource on nodes, which the condition of a pod tells, or it placed the canary
-    unknown    nothing was seen of it yet, or it did not look at a canary
+    wired      it asked the extender about the leader's canary, or about any pod with the resource. If callers show no
+               certificate, anybody may ask about such a pod, so the scheduler has to place the pod as well
+    unwired    it looked for the resource on nodes, as a pod's condition shows, or it placed the canary
+    unknown    nothing was seen of it yet, or it did not consider a canary
 
 Only schedulers that exist are checked: the cluster's own one, and any other name once its Lease, or a pod that names
 it, has been seen. So the list may name a scheduler before it is installed, at no cost.
@@ -35,8 +35,8 @@ DEFAULT_LEASE: Final = "kube-system/kube-scheduler"
 UNPROVEN_SECONDS: Final = 60.0  # between canaries while a scheduler is not known to be wired
 LEAST_GAP_SECONDS: Final = 2.0  # between canaries, whatever asks for them
 CREATION_SECONDS: Final = 1.0  # a filter call may overtake the answer that tells the canary's uid
-MOST_DISMISSED: Final = 64  # canaries that are remembered after their end
-MOST_ASKED: Final = 1_000  # pods that are remembered until they are placed
+MOST_DISMISSED: Final = 64  # former canaries that are remembered
+MOST_ASKED: Final = 1_000  # pods that somebody asked about, until they are placed
 
 NOT_PROVEN: Final = "not proven yet"
 ASKED_ABOUT_CANARY: Final = "it asked the extender about the canary"
@@ -68,8 +68,8 @@ class Outcome(StrEnum):
     FAILED = "failed"  # it could not be made
 
 
-# What a canary's outcome shows of its scheduler, and the cause. The other outcomes do not prove anything: at most they
-# say why nothing is known.
+# What a canary's outcome proves about its scheduler, and the cause. The other outcomes prove nothing: at most they are
+# the reason why nothing is known.
 SHOWS: Final = {
     Outcome.SEEN: (Wiring.WIRED, ASKED_ABOUT_CANARY),
     Outcome.LACKING: (Wiring.UNWIRED, LACKS),
@@ -82,8 +82,8 @@ class Recognition(Enum):
 
     NO_CANARY = auto()
     OURS = auto()
-    LATE = auto()  # one that has done its work: deleted just now, or about to be
-    STRAY = auto()  # a canary's name, and not the pod that this leader made
+    LATE = auto()  # a former canary, just deleted or about to be
+    STRAY = auto()  # it has a canary's name, and is not the pod that this leader made
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,12 @@ class _Track:
     """One scheduler name in one term. `canary_uid`: "" without a canary, None while its creation is under way."""
 
     finding: Finding
-    is_there: bool  # its Lease was seen, or a pod that names it
+    is_there: bool  # the scheduler exists: its Lease was seen, or a pod that names it
     canary_uid: str | None = ""
     outcome: Outcome | None = None  # of that canary
     sent_at: float = float("-inf")
     heard_at: float = float("-inf")
-    is_wanted: bool = True  # a canary is, as soon as may be
+    is_wanted: bool = True  # a canary should be sent as soon as possible
     failures: int = 0  # creations in a row that failed
 
 
@@ -202,7 +202,7 @@ class WiringProof:
             return Recognition.OURS
 
     def pods_changed(self, changes: Iterable[Change[Pod]]) -> None:
-        """Takes canaries that were judged, and real pods that now lack the resource."""
+        """Take evidence from pods: the fate of canaries, and other pods that lack the resource or are placed."""
         for change in changes:
             pod = change.new or change.old
             if pod is None:
@@ -215,7 +215,7 @@ class WiringProof:
                 self._pod_seen(change.old, pod)
 
     def _pod_seen(self, old: Pod | None, pod: Pod) -> None:
-        """A pod of somebody else's, by a scheduler that is checked."""
+        """Take evidence from a pod that is not a canary, and whose scheduler is checked."""
         lacked = old is not None and old.lacks_extender and old.uid == pod.uid
         lacks = pod.lacks_extender and pod.is_pending and not lacked
         may_prove = bool(pod.node_name and self._asked)
@@ -257,7 +257,7 @@ class WiringProof:
             self._is_serving = False
 
     def is_due(self, scheduler: str, every_seconds: float) -> bool:
-        """Whether to send a canary now; a proven scheduler is checked again after `every_seconds`, with 0 none is."""
+        """Whether to send a canary now. Wired schedulers are checked every so many seconds; with 0 none is."""
         with self._lock:
             track, pause = self._tracks[scheduler], every_seconds
             if track.is_wanted:
@@ -268,14 +268,14 @@ class WiringProof:
             return self._is_serving and track.is_there and every_seconds > 0 and is_time
 
     def creating(self, scheduler: str) -> None:
-        """A canary is about to be made: calls about its name wait for its uid."""
+        """A canary is about to be created: calls about its name wait for its uid."""
         with self._lock:
             track = self._tracks[scheduler]
             track.canary_uid, track.is_wanted, track.outcome = None, False, None
             track.sent_at = self._clock.now()
 
     def created(self, scheduler: str, uid: str) -> None:
-        """The canary exists; what the store has heard of it already counts."""
+        """The canary exists; what the store already shows of it counts."""
         with self._lock:
             track = self._tracks[scheduler]
             track.canary_uid, track.failures = uid, 0
@@ -316,7 +316,7 @@ class WiringProof:
             return track.outcome
 
     def settled(self, scheduler: str) -> str:
-        """The canary has done its work, and is about to be deleted. Its uid."""
+        """End the present canary, which is about to be deleted. Returns its uid."""
         with self._lock:
             track = self._tracks[scheduler]
             uid, track.canary_uid, track.outcome = track.canary_uid or "", "", None
@@ -338,7 +338,7 @@ class WiringProof:
     # Under the lock
 
     def _judge_locked(self, scheduler: str, pod: Pod, *, is_gone: bool = False) -> None:
-        """What the pod shows if it is our canary; another one of that name shows nothing."""
+        """Take evidence from the pod if it is our canary, and not another pod of that name."""
         if pod.uid != self._tracks[scheduler].canary_uid:
             return
         if pod.node_name:
@@ -349,7 +349,7 @@ class WiringProof:
             self._end_locked(scheduler, Outcome.GONE)
 
     def _end_locked(self, scheduler: str, outcome: Outcome) -> None:
-        """The first outcome is the canary's; each is evidence."""
+        """Note an outcome of the canary. Its first one stays; each is evidence."""
         track = self._tracks[scheduler]
         track.outcome = track.outcome or outcome
         if outcome in SHOWS:
@@ -357,7 +357,7 @@ class WiringProof:
         self.changed.set()
 
     def _find_locked(self, scheduler: str, state: Wiring, cause: str) -> None:
-        """The first cause of a finding stays, unless it only says why nothing is known."""
+        """Change the finding. Its first cause stays while its state does, unless that is UNKNOWN."""
         track = self._tracks[scheduler]
         is_known = track.finding.state is state and (state is not Wiring.UNKNOWN or track.finding.cause == cause)
         if is_known or not self._is_serving:
@@ -369,7 +369,7 @@ class WiringProof:
         self.changed.set()
 
     def _canarys_scheduler(self, namespace: str, name: str) -> str | None:
-        """Of a canary by its name, whoever made it."""
+        """The scheduler for which a canary of that name is, whoever made the pod; None if the name is no canary's."""
         return self._scheduler_of.get(name) if namespace == self._namespace else None
 
 

@@ -20,7 +20,7 @@ from controller.settings import LiveSettings
 
 VERDICT_SECONDS: Final = 30.0  # a canary that nobody has looked at for so long tells nothing
 RETRY_SECONDS: Final = 1.0
-POLL_SECONDS: Final = 0.25  # whether this process still leads
+POLL_SECONDS: Final = 0.25  # between checks whether this process still leads
 WORDS_LIMIT: Final = 300  # characters of kube-scheduler's own words that are repeated
 
 # By the finding: the Event's reason, and what is said of the scheduler.
@@ -69,7 +69,7 @@ class WiringProver(Part):
         return 0.0
 
     def step(self) -> None:
-        """Does what is due now."""
+        """Do what is due now."""
         term = self._serving()
         if term != self._term:
             self._change_term(term)
@@ -134,7 +134,7 @@ class WiringProver(Part):
         _log.info("canary sent scheduler=%s uid=%s", scheduler, uid)
 
     def _look(self, scheduler: str) -> Outcome:
-        """The last look at a canary without a verdict: our store may lag, and kube-scheduler's message may tell why."""
+        """The outcome of a canary whose time is over, by a live read: our store may lag."""
         pod, words = self._canaries.read(scheduler)
         cause = f"it has not considered the canary within {VERDICT_SECONDS:.0f} s"
         if words:
