@@ -1,7 +1,7 @@
-"""The calls of the DiskScheduler service that give room away and take it back.
+"""Answers the calls of DiskScheduler that give places by name, and free them.
 
-Each decides under the allocator's lock, has the record written, and answers then. When the write fails the caller gets
-an error; what was decided stands, and the next call is told the same, unless the record is known to refuse it.
+Each decides under the allocator's lock, has the record written, and then answers. If the write fails, the caller gets
+an error; the decision stands, and the next call gets the same answer, unless the record is known to refuse it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _BEFORE: Final = "already-allocated"
 _REFUSED: Final = "no-room"
 _FREED: Final = "freed"
 _NOTHING: Final = "nothing-to-free"
-WATCH_SECONDS: Final = 0.3  # that a watch is waited for before the API server is asked
-_ANSWER_SECONDS: Final = 0.1  # of the caller's patience that are left for the answer's way back
+WATCH_SECONDS: Final = 0.3  # for a watch to show an object, before the API server is asked
+_ANSWER_SECONDS: Final = 0.1  # before the caller's deadline, left for the answer's way back
 
 
 class Record(Protocol):
-    """What is durable. `entries`: what is on record of a name.
+    """The durable record. `entries`: what is on record of a name.
 
-    `commit` has the records of these nodes show what the allocator has given by now. It raises NotReadyError when it
-    cannot tell by `deadline`, in the clock's seconds, and RefusedWriteError when a record is not accepted."""
+    `commit` has the records of these nodes contain what the allocator has given by now. It raises NotReadyError if that
+    is not known by `deadline`, in the clock's seconds, and RefusedWriteError if a record is not accepted."""
 
     @property
     def entries(self) -> Callable[[Purpose, str], list[Allocation]]: ...
@@ -46,9 +46,9 @@ class Record(Protocol):
 
 
 class DiskAllocator:
-    """Answers while this process leads and the record decides where replicas go.
+    """Gives places while this process leads and `allocation-authority` is disk-scheduler.
 
-    Threads: any. Blocks: for decisions before, for the record, and for live reads of what the stores lack. I/O: those.
+    Threads: any. Blocks: for earlier decisions, the record, and live reads. I/O: the record, and live reads.
     """
 
     def __init__(
@@ -59,13 +59,12 @@ class DiskAllocator:
         read: Callable[[Missing, float], bool],
         clock: Clock,
     ) -> None:
-        """`record` None: there is none; it raises NotReadyError while that is not known. `read`: a live read, as
-        `BoundedLiveReads.read`."""
+        """`record` returns None without one, and raises NotReadyError while that is unknown. `read`: a live read."""
         self._allocations, self._record, self._checks = allocations, record, checks
         self._read, self._clock = read, clock
 
     def calls(self) -> dict[str, Callable[[Any, float], Served]]:
-        """By their names; each gets a request and the seconds that its caller waits."""
+        """The calls by name; each takes a request and the seconds for which its caller waits."""
         return {
             "ScheduleReplica": self.schedule_replica,
             "ReuseFailedReplica": self.reuse_failed_replica,
@@ -81,7 +80,7 @@ class DiskAllocator:
         return self._one(given, pb.ScheduleReplicaReply)
 
     def place(self, volume: str, replica: str, seconds: float) -> Allotment:
-        """A disk for that replica, on record by now; without allocations: there is none, for these reasons."""
+        """The disk given to the replica, on record by then; without allocations, why there is none."""
         deadline = self._clock.now() + seconds
 
         def place(*, is_looked_at: bool) -> Allotment:
@@ -91,7 +90,7 @@ class DiskAllocator:
         return self._given(self._looking(place, deadline), (("volume", volume), ("replica", replica)), deadline)
 
     def _looking(self, place: Callable[..., Allotment], deadline: float) -> Callable[[], Allotment]:
-        """What `place` says, with a live read of what it has to know first."""
+        """`place`, with a live read of what it has to know first."""
 
         def look_and_place() -> Allotment:
             try:
@@ -178,7 +177,7 @@ class DiskAllocator:
     # Steps
 
     def _given(self, decide: Callable[[], Allotment], needed: Iterable[tuple[str, str]], deadline: float) -> Allotment:
-        """Decided, and durable. `needed`: what our stores have to know, by kind and name, for the decision."""
+        """Decide, have the record written, and return the decision. `needed`: objects that our stores have to know."""
         checks = self._checks()
         term, switches = checks.begin(), self._allocations.switches
         checks.check_fresh()
@@ -205,7 +204,7 @@ class DiskAllocator:
     def _freed(
         self, release: Callable[[], Allotment], purpose: Purpose, name: str, disk_uuid: str, deadline: float
     ) -> tuple[Allocation, ...]:
-        """What is not on record any more. `disk_uuid` "": on any disk."""
+        """The allocations that are freed, and not on record any more. `disk_uuid` "": on any disk."""
 
         def freed() -> Allotment:
             released, record = release(), self._record()
@@ -217,7 +216,7 @@ class DiskAllocator:
         return self._given(freed, (), deadline).freed
 
     def _decided(self, decide: Callable[[], Allotment], deadline: float) -> Allotment:
-        """In time for its write: what could not be written would count on all the same, and nobody heard of it."""
+        """Decide, if there is time for the write: a decision counts even if it could not be written."""
         if deadline - self._clock.now() <= _ANSWER_SECONDS:
             raise NotReadyError("too little time is left to decide and write; try again with a later deadline")
         return decide()
@@ -237,7 +236,8 @@ class DiskAllocator:
         ]
 
     def _make_known(self, needed: Collection[Missing], deadline: float) -> None:
-        """What was made a moment before the call is there before its watch shows it, mostly for milliseconds only."""
+        """Wait until our stores know these objects, or read them: what was made a moment before the call exists before
+        the watch shows it, mostly for milliseconds only."""
 
         def is_known(seconds: float) -> bool:
             return self._allocations.known.wait_known(needed, min(seconds, max(0.0, deadline - self._clock.now())))
@@ -252,15 +252,16 @@ class DiskAllocator:
                 raise
 
     def _is_there(self, missing: Missing, deadline: float) -> bool:
-        """By a live read. ABORTED means something else to these callers than too many of those."""
+        """Whether the object exists, by a live read. Raises NotReadyError after too many of those, since their usual
+        code, ABORTED, means something else to these callers."""
         try:
             return self._read(missing, self._seconds_to_read(deadline))
         except TooManyReadsError as error:
             raise NotReadyError(f"the {missing.kind} is not known yet: {error}") from error
 
     def _look_at(self, missing: Missing, deadline: float) -> None:
-        """Our watch may lag behind what the caller has just done. What was not read is decided by what is known: not
-        for what is freed by it, which may lie there."""
+        """Read the object, since our watch may lag behind what the caller has just done. After too many reads the
+        decision goes by what is known. (Not where something would be freed by it: it may be in use.)"""
         try:
             self._read(missing, self._seconds_to_read(deadline))
         except TooManyReadsError:

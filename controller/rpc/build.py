@@ -1,4 +1,4 @@
-"""Builds the leader's gRPC service out of the process's parts."""
+"""Builds the leader's gRPC service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
 from controller.process.addition import Addition
 from controller.process.flags import split_names
 from controller.rpc.allocating import DiskAllocator, Record
-from controller.rpc.calls import BoundedLiveReads, Called, Calls, Checks, Served, patience_of
+from controller.rpc.calls import BoundedLiveReads, Called, Calls, Checks, Served, seconds_left
 from controller.rpc.credentials import Current
 from controller.rpc.metrics import RpcMetrics
 from controller.rpc.server import RpcServer
@@ -27,7 +27,7 @@ from controller.rpc.wire import SERVICE
 from controller.settings import ProcessSettings
 
 PORT_NAME: Final = "grpc"  # of the Service's port that the EndpointSlice fills
-HOLD_THREADS: Final = 8  # for HoldExpansion, since the webhook waits for seconds only; other calls share the server's
+HOLD_THREADS: Final = 8  # for HoldExpansion: the webhook waits for seconds only. Other calls share the server's
 
 
 def disk_scheduler(
@@ -41,8 +41,8 @@ def disk_scheduler(
     disk_clients: Collection[str],
     record: Callable[[], Record | None] = lambda: None,
 ) -> grpc.GenericRpcHandler:
-    """The handler of all calls of DiskScheduler. `webhook`: who may hold expansions, by the name in the certificate;
-    empty: any accepted client. `disk_clients`: who may make the other calls."""
+    """The handler of all calls of DiskScheduler. `webhook`: the name in the certificate of the client that may hold
+    expansions; empty: any accepted client. `disk_clients`: those that may make the other calls."""
     calls, reads = Calls(clock, called), BoundedLiveReads(live, clock)
     hold = HoldExpansion(allocator.expansions, checks, BoundedLiveReads(live, clock), clock)
     threads = ThreadPoolExecutor(HOLD_THREADS, "rpc-hold")
@@ -59,7 +59,7 @@ def disk_scheduler(
 
 
 def _in_time(answer: Callable[[Any, float], Served], request: Any, context: grpc.ServicerContext) -> Served:
-    return answer(request, patience_of(context))
+    return answer(request, seconds_left(context))
 
 
 def build_rpc(
@@ -75,7 +75,7 @@ def build_rpc(
     credentials: Current,
     record: Callable[[], Record | None] = lambda: None,
 ) -> Addition:
-    """What serves DiskScheduler. Starts nothing. `record`: writes allocations, if there is one."""
+    """The addition that serves DiskScheduler. `record`: as in `DiskAllocator`. Starts nothing."""
     handler = disk_scheduler(
         allocator,
         checks,

@@ -1,4 +1,4 @@
-"""The common part of all calls: who may make them, what has to hold, what they read, and how failures are told."""
+"""The common part of all calls: who may make them, live reads, and how failures are answered."""
 
 from __future__ import annotations
 
@@ -32,17 +32,16 @@ from controller.rpc.credentials import StrangerError, check_caller
 from controller.rpc.wire import METHODS, REFUSALS_KEY, code_of, sentence_of
 from controller.rules.demand import Missing
 
-MOST_SECONDS: Final = 5.0  # that a call waits for others, whatever its caller's patience
-LIVE_READ_SECONDS: Final = 1.0  # for all that our stores lack
+MOST_SECONDS: Final = 5.0  # for one call, even if its caller waits longer
+LIVE_READ_SECONDS: Final = 1.0  # for all live reads of a call
 LIMITS: Final = ReadLimits(a_second=20.0, at_once=4)
-Called = Callable[[str, str, float], None]  # is told of a call, its outcome and its seconds, outside all locks
+Called = Callable[[str, str, float], None]  # takes a call's name, outcome and seconds; is called outside all locks
 
 log = logging.getLogger(__name__)
 
 
 class Checks(Protocol):
-    """Whether this process may answer. All raise NotReadyError. In the product `Preconditions` of the extender, which
-    must not be imported here."""
+    """Checks whether this process may answer; all raise NotReadyError. In the product `Preconditions`."""
 
     @property
     def mode(self) -> Mode: ...
@@ -53,8 +52,7 @@ class Checks(Protocol):
 
 
 class BoundedLiveReads:
-    """Live reads of what the stores lack, only so many of them. The webhook's and those of the calls about disks are
-    bounded apart: neither waits for the other.
+    """A bounded number of live reads of what the stores lack. The webhook has bounds of its own.
 
     Threads: any. Blocks: for the read. I/O: that read.
     """
@@ -64,8 +62,8 @@ class BoundedLiveReads:
         self._bounded: BoundedReads[bool] = BoundedReads(clock, LIMITS)
 
     def read(self, missing: Missing, seconds: float) -> bool:
-        """Whether it exists; our stores have it then. NotSyncedError when that cannot be found out in time,
-        TooManyReadsError when so much is read that this was not."""
+        """Whether the object exists, in which case our stores have it by then. Raises NotSyncedError if that cannot be
+        found out in time, TooManyReadsError if the bounds do not allow the read."""
         read = partial(self._live.refresh, missing.kind, missing.namespace, missing.name, seconds)
         try:
             return self._bounded.get(missing, read, seconds)[0]
@@ -77,8 +75,8 @@ class BoundedLiveReads:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A reply, and what the metrics call it; `refusals` instead of a reply: no disk takes it. `reasons`: for the log,
-    why not, or not yet."""
+    """A reply, and its outcome for the metrics. `refusals`: in place of a reply, why no disk takes it. `reasons`: for
+    the log, why something is refused or put off."""
 
     reply: Any
     outcome: str
@@ -87,7 +85,7 @@ class Served:
 
 
 class Calls:
-    """Serves each call to the clients that may make it, by the names in their certificates. Threads: any."""
+    """Makes gRPC's handlers of calls, which serve the clients whose certificates have certain names. Threads: any."""
 
     def __init__(self, clock: Clock, called: Called) -> None:
         self._clock, self._called = clock, called
@@ -100,8 +98,8 @@ class Calls:
         denial: str,
         threads: ThreadPoolExecutor | None = None,
     ) -> grpc.RpcMethodHandler[Any, Any]:
-        """`allowed`: who may, by the name in the certificate; None: any accepted client. `denial`: what others hear
-        behind their names. `threads`: of this call alone; else it shares the server's."""
+        """The handler of that call. `allowed`: names of clients in their certificates; None: any accepted client.
+        `denial`: as for `check_caller`. `threads`: for this call only; otherwise it shares the server's."""
         serve = partial(self._serve, call, answer, allowed, denial)
         if threads is not None:
             serve.experimental_thread_pool = threads  # type: ignore[attr-defined]  # by this name gRPC looks for them
@@ -150,7 +148,7 @@ class Calls:
 
 
 class Failure(NamedTuple):
-    """What a failure of a call is in the metrics, and on the wire."""
+    """The outcome of a failed call for the metrics, and its code on the wire."""
 
     outcome: str
     code: grpc.StatusCode
@@ -168,10 +166,10 @@ _FAILURES: Final[tuple[tuple[type[SchedulerError], Failure], ...]] = (  # the fi
 
 
 def failure_of(error: SchedulerError) -> Failure | None:
-    """What that failure is; None for a fault of ours."""
+    """The failure that the error stands for; None for a fault of ours."""
     return next((failure for kind, failure in _FAILURES if isinstance(error, kind)), None)
 
 
-def patience_of(context: grpc.ServicerContext) -> float:
+def seconds_left(context: grpc.ServicerContext) -> float:
     """The seconds until the caller's deadline, MOST_SECONDS at most."""
     return min(context.time_remaining(), MOST_SECONDS)

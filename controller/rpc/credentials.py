@@ -1,8 +1,7 @@
-"""TLS of the gRPC service, for certificates that change while it runs: the leader's server, and who calls it.
+"""TLS of the gRPC service, for certificates that change while it runs: of the leader's server, and of its clients.
 
-Both sides show a certificate of the webhook's chain and accept nothing else; the leader also wants to see the webhook's
-name in it, because the authority may sign for others. A connection that is open stays open when certificates change;
-one that begins takes what holds then.
+Both sides show a certificate of the webhook's chain and accept no other; the leader also requires the webhook's name in
+it, because the authority may sign for others. An open connection stays open when certificates change.
 """
 
 from __future__ import annotations
@@ -24,24 +23,23 @@ _CHANNEL_OPTIONS: Final[Sequence[tuple[str, str | int]]] = (
     ("grpc.enable_http_proxy", 0),  # the leader is in the cluster
     ("grpc.use_local_subchannel_pool", 1),  # a new channel makes a new connection
     ("grpc.initial_reconnect_backoff_ms", 200),
-    # An attempt to connect may take so long, whatever the name says (gRPC, connection-backoff.md: MIN_CONNECT_TIMEOUT).
+    # The time for an attempt to connect, in spite of the name (gRPC, connection-backoff.md: MIN_CONNECT_TIMEOUT).
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
 _COMMON_NAME: Final = "x509_common_name"
-_DNS_NAMES: Final = "peer_dns"  # of the alternative names those that are DNS names
+_DNS_NAMES: Final = "peer_dns"  # the alternative names that are DNS names
 _MOST_CHARACTERS: Final = 60  # of a stranger's names in a message
 
 
 class StrangerError(SchedulerError):
-    """The caller's certificate is valid, but for another client; the message says for which."""
+    """The caller's certificate is valid, but for another client, which the message names."""
 
 
 def check_caller(peer: Mapping[str, Iterable[bytes]], allowed: Collection[str], denial: str) -> None:
-    """StrangerError unless the certificate has one of the `allowed` names as its common name or among its DNS names,
-    letter for letter. None allowed: nobody is.
+    """Raise StrangerError unless one of the `allowed` names is the certificate's common name or one of its DNS names.
 
-    `peer`: gRPC's facts of the connection. `denial`: what is said behind the names that it has.
+    `peer`: gRPC's auth context of the connection. `denial`: follows the certificate's names in the message.
     """
     names = [shown.decode(errors="replace") for key in (_COMMON_NAME, _DNS_NAMES) for shown in peer.get(key, ())]
     if not set(names) & set(allowed):
@@ -90,10 +88,9 @@ class _Use:
 
 
 class ReloadingChannel:
-    """The way to the leader; made anew when our certificate or the authorities that we trust have changed.
+    """The channel to the leader, which is replaced when our certificate or the authorities that we trust change. A
+    former channel is closed when its last call is over, since closing it would cancel that call.
 
-    A channel that is no longer the present one is closed when its last call is over: closing it earlier would cancel
-    that call.
     Threads: any. Blocks: never. I/O: that of gRPC.
     """
 
@@ -123,7 +120,7 @@ class ReloadingChannel:
             self._release(use)
 
     def drop(self, channel: grpc.Channel) -> None:
-        """Makes a new connection next time, unless that has been done already."""
+        """Have the next call use a new connection, unless that channel was replaced already."""
         with self._lock:
             if self._present is None or self._present.channel is not channel:
                 return
@@ -131,13 +128,13 @@ class ReloadingChannel:
         self._release(old)
 
     def close(self) -> None:
-        """No further connection is kept; a call that is under way ends by itself."""
+        """Keep no channel any more; a call that is under way ends by itself."""
         with self._lock:
             old, self._present = self._present, None
         self._release(old)
 
     def _release(self, use: _Use | None) -> None:
-        """Close the channel unless somebody else needs it."""
+        """Close the channel unless another call needs it."""
         if use is None:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""What the gRPC service tells Prometheus. Labels never carry the name of a claim or a volume."""
+"""Prometheus metrics of the gRPC service. No label has the name of a claim or a volume."""
 
 from __future__ import annotations
 
@@ -57,5 +57,6 @@ class RpcMetrics:
                 self._calls.labels(call, outcome)
 
     def called(self, call: str, outcome: str, seconds: float) -> None:
+        """Count a call. `outcome`: one of OUTCOMES."""
         self._calls.labels(call, outcome).inc()
         self._seconds.labels(call).observe(seconds)

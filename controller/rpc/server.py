@@ -1,8 +1,7 @@
-"""The gRPC server and its Service's EndpointSlice: one worker for both.
+"""Runs the gRPC server, and points its Service's EndpointSlice at the leader.
 
-The server runs on followers too and answers UNAVAILABLE there, so that a caller whose connection outlived a term learns
-of it at its next call. Only the leader points the Service at itself. Beside our calls it serves gRPC's health and
-reflection (standard.py).
+The server also runs on followers, and answers UNAVAILABLE there, so that a caller whose connection has outlived a term
+notices at its next call. Only the leader points the Service at itself. standard.py has gRPC's own services.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from controller.rpc.standard import StandardServices
 from controller.rpc.wire import MAX_MESSAGE_BYTES
 
 THREADS: Final = 32  # beside those of HoldExpansion
-MOST_CALLS: Final = 256  # at a time, those that wait for a thread included; further ones are told to come back
-# Those in a handshake and those that are open, together: gRPC counts no others. It closes a further one as soon as it
-# has accepted it, so the process keeps its descriptors, and what is open stays. Callers are few: one connection of each
-# webhook, another one while certificates change. The rest is for handshakes, so that it takes as many silent clients as
-# on our other ports to keep a new caller waiting; each makes room when its handshake's time is over.
+MOST_CALLS: Final = 256  # at a time, including those that wait for a thread; further ones are refused
+# In a handshake or open. gRPC accepts a further connection and closes it at once, so that the process does not run out
+# of descriptors, and open connections stay. There are few callers: a connection of each webhook, and another one while
+# certificates change. The rest is for handshakes: it takes as many silent clients as on our other ports to keep a new
+# caller waiting, and each makes room when the time for its handshake is over.
 MOST_CONNECTIONS: Final = 256
+HANDSHAKE_SECONDS: Final = 5.0  # gRPC's default is two minutes
 LOOK_EVERY_SECONDS: Final = 0.5
 REASSERT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
 GRACE_SECONDS: Final = 2.0
 _OPTIONS: Final = (
-    ("grpc.server_handshake_timeout_ms", 5_000),  # half a handshake ends then; gRPC itself would wait two minutes
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.so_reuseport", 0),  # a port that is taken is an error, not a share of its calls
+    ("grpc.so_reuseport", 0),  # a port in use is an error; gRPC would share its calls
 )
 
 log = logging.getLogger(__name__)
@@ -60,9 +59,15 @@ class RpcServer(Part):
         *,
         is_leading: Callable[[], bool],
         connections: int = MOST_CONNECTIONS,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
         self._address, self._handler, self._current, self._clock = address, handler, current, clock
-        self._endpoint, self._is_leading, self._connections = endpoint, is_leading, connections
+        self._endpoint, self._is_leading = endpoint, is_leading
+        self._options = (
+            *_OPTIONS,
+            ("grpc.max_allowed_incoming_connections", connections),
+            ("grpc.server_handshake_timeout_ms", int(handshake_seconds * 1000)),
+        )
         self._server: grpc.Server | None = None
         self._standard = StandardServices()
         self._points_here = False
@@ -88,7 +93,7 @@ class RpcServer(Part):
         return {"is_serving": self._server is not None, "points_here": self._points_here, "problem": problem}
 
     def step(self) -> None:
-        """Bring server and Service to where certificates and election say they should be."""
+        """Start the server once there is a certificate, and point the Service here while this process leads."""
         if self._server is None:
             self._serve()
         is_leading = self._is_leading()
@@ -108,7 +113,7 @@ class RpcServer(Part):
         server = grpc.server(
             ThreadPoolExecutor(THREADS, thread_name_prefix="rpc"),
             handlers=[self._handler],
-            options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", self._connections)),
+            options=self._options,
             maximum_concurrent_rpcs=MOST_CALLS,
         )
         try:

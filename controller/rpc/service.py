@@ -1,4 +1,4 @@
-"""The calls of the DiskScheduler service that put nothing on record: the order of their steps."""
+"""Answers HoldExpansion and FindDiskCandidates: the calls of DiskScheduler that put nothing on record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.allocator.verbs.grow import Caller, Expansions, GrowthOutcome, G
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotFoundError, NotReadyError, NotSyncedError, TooManyReadsError
 from controller.rpc import disk_scheduler_pb2 as pb
-from controller.rpc.calls import LIVE_READ_SECONDS, BoundedLiveReads, Checks, Served, patience_of
+from controller.rpc.calls import LIVE_READ_SECONDS, BoundedLiveReads, Checks, Served, seconds_left
 from controller.rpc.wire import check_names, int64, refusal_of
 from controller.rules.demand import Missing
 
@@ -22,7 +22,7 @@ _MOST_READS: Final = 3
 
 
 class HoldExpansion:
-    """Answers while this process leads.
+    """Answers whether a volume may grow, and holds room for it, while this process leads.
 
     Threads: any. Blocks: for live reads of what the stores lack (LIVE_READ_SECONDS). I/O: those reads.
     """
@@ -33,9 +33,8 @@ class HoldExpansion:
         self._expansions, self._checks, self._reads, self._clock = expansions, checks, reads, clock
 
     def __call__(self, request: pb.HoldExpansionRequest, context: grpc.ServicerContext) -> Served:
-        """Raises NotReadyError when this process cannot answer, MalformedRequestError for a request that is none,
-        TooManyReadsError when it would have to read and must not. Nothing is judged or held for a caller who has
-        left."""
+        """Nothing is decided or held for a caller that has left. Raises NotReadyError if this process cannot answer,
+        MalformedRequestError for a malformed request, TooManyReadsError if it would have to read too much."""
         caller = Caller()
         if not context.add_callback(caller.leave):
             caller.leave()
@@ -51,14 +50,15 @@ class HoldExpansion:
             return GrowthOutcome(GrowthVerdict.NOT_CHECKED)
         term = checks.begin()
         checks.check_fresh()
-        self._know(growth)
+        self._read_missing(growth)
         outcome = self._expansions.hold(growth, self._clock.now_utc(), caller)
-        # The hold stays if this fails: the growth may have been admitted meanwhile, and the hold ends soon.
+        # If this fails, the hold stays: the growth may have been admitted meanwhile, and the hold ends soon.
         checks.check_term(term)
         return outcome
 
-    def _know(self, growth: GrowthRequest) -> None:
-        """All that the answer needs is in our stores, or does not exist."""
+    def _read_missing(self, growth: GrowthRequest) -> None:
+        """Read objects that the answer needs and our stores lack, until there are none, or one does not exist. Raises
+        NotSyncedError if that takes too long, TooManyReadsError."""
         deadline = self._clock.now() + LIVE_READ_SECONDS
         for _ in range(_MOST_READS):
             missing = self._expansions.missing(growth)
@@ -73,18 +73,18 @@ class HoldExpansion:
 
 
 class FindDiskCandidates:
-    """Answers while this process leads.
+    """Answers which disks would take a replica, while this process leads.
 
-    Threads: any. Blocks: for a live read of a volume that the stores lack, and for questions before. I/O: that read.
+    Threads: any. Blocks: for a live read of a volume that the stores lack, and for earlier questions. I/O: that read.
     """
 
     def __init__(self, disks: DiskQueries, checks: Callable[[], Checks], reads: BoundedLiveReads, clock: Clock) -> None:
         self._disks, self._checks, self._reads, self._clock = disks, checks, reads, clock
 
     def __call__(self, request: pb.FindDiskCandidatesRequest, context: grpc.ServicerContext) -> Served:
-        """Raises NotReadyError when this process cannot answer in time, MalformedRequestError for a malformed request,
-        NotFoundError when there is no such volume or replica."""
-        seconds = patience_of(context)
+        """Raises NotReadyError if this process cannot answer in time, MalformedRequestError for a malformed request,
+        NotFoundError if there is no such volume or replica."""
+        seconds = seconds_left(context)
         deadline = self._clock.now() + seconds
         question = _question(request)
         checks = self._checks()
@@ -108,12 +108,12 @@ class FindDiskCandidates:
     def _is_there(self, volume: str, seconds: float) -> bool:
         try:
             return self._reads.read(Missing("volume", "", volume), seconds)
-        except TooManyReadsError as error:  # ABORTED means something else to these callers
+        except TooManyReadsError as error:  # its code, ABORTED, means something else to these callers
             raise NotReadyError(f"the volume is not known yet: {error}") from error
 
 
 def _growth(request: pb.HoldExpansionRequest) -> GrowthRequest:
-    """MalformedRequestError names the first field that is wrong."""
+    """The request's values. MalformedRequestError names the first field that is wrong."""
     check_names(request, "volume_name", optional=("claim_namespace", "claim_name"))
     if bool(request.claim_name) != bool(request.claim_namespace):
         raise MalformedRequestError("claim_name", "needs claim_namespace beside it, and the other way round")
@@ -149,7 +149,7 @@ def _growth_reply(outcome: GrowthOutcome) -> pb.HoldExpansionReply:
 
 
 def _question(request: pb.FindDiskCandidatesRequest) -> DiskQuestion:
-    """MalformedRequestError names the first field that is wrong."""
+    """The request's values. MalformedRequestError names the first field that is wrong."""
     check_names(request, "volume_name", optional=("replica_name", "hard_node_affinity"))
     if request.replica_name and request.hard_node_affinity:
         raise MalformedRequestError("hard_node_affinity", "is for a further replica; one that exists has its own")

@@ -1,12 +1,11 @@
-"""gRPC's own services beside ours: health, which tells who leads, and reflection, by which tools learn our calls
-without the .proto file.
+"""gRPC's own services: health, which tells who leads, and reflection, which describes our calls to tools.
 
-Sources: gRPC's documents `health-checking.md` and `server-reflection.md`. Any client whose certificate the server takes
-may call them: they tell nothing of the cluster.
+Sources: gRPC's documents `health-checking.md` and `server-reflection.md`. Any client whose certificate the server
+accepts may call them: they tell nothing about the cluster.
 
-Health is own code. The library's servicer sends under a lock that the end of a watch waits for, in the thread that has
-to finish the sending: one client that went at that moment stopped the whole server (`grpc_health/v1/health.py` of
-grpcio-health-checking 1.85).
+Health is our own code. The library's servicer sends under a lock that it also takes at the end of a watch, in the
+thread that has to finish the sending: one client that left at that moment stopped the whole server
+(`grpc_health/v1/health.py` of grpcio-health-checking 1.85).
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_g
 from controller.process.worker import Worker
 from controller.rpc.wire import SERVICE
 
-MOST_REFLECTIONS: Final = 4  # at a time: each keeps one of the server's threads for as long as its client likes
-MOST_WATCHES: Final = 64  # of health at a time; they keep no thread, but memory
+MOST_REFLECTIONS: Final = 4  # at a time: each occupies one of the server's threads for as long as its client likes
+MOST_WATCHES: Final = 64  # of health, at a time; they need no thread, but memory
 _HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 _NAMES: Final = (SERVICE, _HEALTH, reflection.SERVICE_NAME)
 _States: Final = health_pb2.HealthCheckResponse
@@ -34,15 +33,15 @@ _States: Final = health_pb2.HealthCheckResponse
 class _Watch:
     service: str
     send: Callable[[Any], None]  # a response; None: no more
-    sent: int | None = None  # the state that its client was told last
+    sent: int | None = None  # the last state that was sent
 
 
 class StandardServices(health_pb2_grpc.HealthServicer):
-    """The server as a whole is SERVING while it runs; DiskScheduler, while this process leads. Whoever watches keeps no
-    thread, and hears the newest state, each state once at most.
+    """The server as a whole is SERVING while it runs, DiskScheduler while this process leads. A watch needs no thread;
+    its client is sent the newest state, each state once at most.
 
-    Threads: any; `worker` alone sends, without the lock: the end of a watch, which gRPC tells of in the thread that
-    finishes the sending, takes it. Blocks: `stop`, for what is being sent. I/O: none but the answers.
+    Threads: any. Only `worker` sends, and without the lock, which the end of a watch takes in the thread that finishes
+    the sending. Blocks: `stop`, for what is being sent. I/O: only the answers.
     """
 
     def __init__(self) -> None:
@@ -58,15 +57,14 @@ class StandardServices(health_pb2_grpc.HealthServicer):
         self.worker.start()
 
     def tell_leading(self, is_leading: bool) -> None:
-        """Whoever watches is told where that is a change."""
+        """Note whether this process leads; a change is sent to all watches."""
         with self._lock:
             is_news, self._is_leading = is_leading is not self._is_leading, is_leading
         if is_news:
             self.worker.wake()
 
     def end(self) -> None:
-        """Nothing is served any more, whatever is told later. Those who watch are told while the server's grace lasts;
-        then `stop`."""
+        """Report from now on that nothing is served, to watches during the server's grace period; then call `stop`."""
         with self._lock:
             self._has_ended = True
         self.worker.wake()
@@ -85,7 +83,7 @@ class StandardServices(health_pb2_grpc.HealthServicer):
     def Watch(  # noqa: N802  # gRPC's name
         self, request: Any, context: Any, send_response_callback: Callable[[Any], None] | None = None
     ) -> None:
-        assert send_response_callback is not None  # gRPC gives it, by the mark below
+        assert send_response_callback is not None  # gRPC passes it, because of the mark below
         watch = _Watch(request.service, send_response_callback)
         with self._lock:
             is_taken = len(self._watches) < MOST_WATCHES
@@ -94,10 +92,10 @@ class StandardServices(health_pb2_grpc.HealthServicer):
         if not is_taken:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_WATCHES} clients watch already; try again")
         if not context.add_callback(lambda: self._end_of(watch)):
-            self._end_of(watch)  # it was over before
+            self._end_of(watch)  # the call was over before
         self.worker.wake()
 
-    # By this gRPC gives `Watch` the callback, and its thread to others when that returns.
+    # With this mark gRPC passes the callback to `Watch`, and reuses its thread when that returns.
     Watch.experimental_non_blocking = True  # type: ignore[attr-defined]
 
     def _end_of(self, watch: _Watch) -> None:

@@ -1,4 +1,4 @@
-"""The messages of the DiskScheduler service, to values of ours and back; what a value may be is checked here."""
+"""Checks the fields of DiskScheduler's requests, and encodes refusals for its replies and metadata."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from controller.rules.reasons import Reason
 SERVICE: Final = "DiskScheduler"
 METHODS: Final = pb.DESCRIPTOR.services_by_name[SERVICE].methods_by_name
 HOLD_EXPANSION: Final = f"/{SERVICE}/HoldExpansion"
-REFUSALS_KEY: Final = "disk-refusals-bin"  # the metadata that come with RESOURCE_EXHAUSTED
+REFUSALS_KEY: Final = "disk-refusals-bin"  # of the trailing metadata with the refusals
 MAX_MESSAGE_BYTES: Final = 64 * 1024
-MOST_REFUSALS: Final = 20  # that are told with a refusal: metadata has to stay below 8 KiB
-_MOST_TEXT: Final = 200  # characters of a refusal there
+MOST_REFUSALS: Final = 20  # in the metadata, which have to stay below 8 KiB
+_MOST_TEXT: Final = 200  # characters of a refusal's message there
 _MOST_CHARACTERS: Final = 253  # of a name in Kubernetes
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")  # a subdomain by RFC 1123
-_NO_NAMES: Final = frozenset({"disk_uuid"})  # of no object; compared with what objects say, and in no URL
+_NO_NAMES: Final = frozenset({"disk_uuid"})  # fields that are not the name of an object, and not used in URLs
 REASONS: Final[dict[Reason, pb.DiskRefusal.Reason]] = {
     reason: getattr(pb.DiskRefusal, reason.name) for reason in Reason
 }
-# Of the volume or replica itself: room elsewhere would not help.
+# Reasons in the volume or replica itself: more room would not help.
 _STATES: Final = frozenset(
     REASONS[reason]
     for reason in (
@@ -40,7 +40,7 @@ _STATES: Final = frozenset(
         Reason.CLONE_FAILED,
     )
 )
-# Nobody knows what room there is where a record cannot be read.
+# How much room there is cannot be known if a record is not readable.
 _NOT_OF_ROOM: Final = _STATES | {pb.DiskRefusal.RECORD_UNWRITABLE}
 _IN_VAIN: Final = {
     "ReuseFailedReplica": "no failed replica comes back",
@@ -49,13 +49,13 @@ _IN_VAIN: Final = {
 
 
 def int64(value: int) -> int:
-    """The nearest number that a message takes. Sums of what objects say may be beyond."""
+    """The nearest number that fits into a message: sums over objects may exceed it."""
     return max(-(2**63), min(value, 2**63 - 1))
 
 
 def check_names(request: Message, *fields: str, optional: Collection[str] = ()) -> None:
-    """MalformedRequestError names the first of the fields that no object in Kubernetes has for a name, or that is
-    missing."""
+    """Raise MalformedRequestError for the first of the fields that is missing, or cannot be the name of a Kubernetes
+    object. Those that are `optional` may be empty."""
     for field in (*optional, *fields):
         value = getattr(request, field)
         if len(value) > _MOST_CHARACTERS:
@@ -68,6 +68,7 @@ def check_names(request: Message, *fields: str, optional: Collection[str] = ()) 
 
 
 def refusal_of(entry: Obstacle) -> pb.DiskRefusal:
+    """The obstacle as a message."""
     return pb.DiskRefusal(
         node=entry.node,
         disk=entry.disk,
@@ -78,7 +79,7 @@ def refusal_of(entry: Obstacle) -> pb.DiskRefusal:
 
 
 def refusals_of(obstacles: Sequence[Obstacle], size_bytes: int, more: int = 0) -> pb.DiskRefusals:
-    """The nearest ones, short enough for metadata. `more`: how many obstacles there are beside those."""
+    """The obstacles with the fewest bytes missing, short enough for metadata. `more`: how many others there are."""
     nearest = sorted(obstacles, key=lambda one: (not one.missing_bytes, one.missing_bytes, one.node, one.disk))
     found = pb.DiskRefusals(size_bytes=int64(size_bytes), more=more + max(0, len(nearest) - MOST_REFUSALS))
     for entry in nearest[:MOST_REFUSALS]:

@@ -29,18 +29,6 @@ BY_RECORD = LiveSettings(enabled=True, allocation_authority=DISK_SCHEDULER)
 SECONDS = 5.0
 
 
-class _Gate:
-    def __init__(self, leader: GivingLeader) -> None:
-        self._leader = leader
-
-    @property
-    def is_open(self) -> bool:
-        return self._leader.checks.is_leading
-
-    def check(self) -> None:
-        self._leader.checks.check_leading()
-
-
 def _look(reader: LiveReader, missing: Missing, seconds: float) -> bool:
     """A live read, however many there are at once."""
     try:
@@ -54,7 +42,7 @@ class GivingLeader(InformedLeader):
 
     def __init__(self, cell: ReplicaCell, *, has_predecessor: bool = False) -> None:
         super().__init__(cell, BY_RECORD)
-        allocator, gate = self.cluster.allocator, _Gate(self)
+        allocator, gate = self.cluster.allocator, self.checks
         allocations = allocator.allocations
         self.keeper, _ = build_record(
             cell.api,

@@ -22,7 +22,7 @@ from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.allocating import Record
 from controller.rpc.build import disk_scheduler
 from controller.rpc.credentials import ReloadingChannel
-from controller.rpc.server import MOST_CONNECTIONS, RpcServer
+from controller.rpc.server import HANDSHAKE_SECONDS, MOST_CONNECTIONS, RpcServer
 from controller.rpc.wire import METHODS, SERVICE
 from controller.serving.tls import Material
 from tests.fakes.builders import TestCluster, replica, volume
@@ -62,6 +62,13 @@ class Checks:
         self.mode = Mode.ACTIVE
         self.is_leading, self.is_fresh = True, True
         self.term = 1
+
+    @property
+    def is_open(self) -> bool:
+        return self.is_leading
+
+    def check(self) -> None:
+        self.check_leading()
 
     def check_leading(self) -> None:
         if not self.is_leading:
@@ -131,7 +138,13 @@ class Leader:
     """Threads: those of the server."""
 
     def __init__(
-        self, chain: Chain, port: int = 0, *, connections: int = MOST_CONNECTIONS, client_name: str = CLIENT_SUBJECT
+        self,
+        chain: Chain,
+        port: int = 0,
+        *,
+        connections: int = MOST_CONNECTIONS,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
+        client_name: str = CLIENT_SUBJECT,
     ) -> None:
         self.chain = chain
         self.cluster, self.checks = TestCluster(), Checks()
@@ -157,6 +170,7 @@ class Leader:
             SystemClock(),
             is_leading=lambda: self.checks.is_leading,
             connections=connections,
+            handshake_seconds=handshake_seconds,
         )
 
     @property

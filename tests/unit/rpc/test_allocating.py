@@ -13,12 +13,13 @@ import grpc
 import pytest
 
 from controller.allocator.by_name import allocate
-from controller.allocator.outcome import Allotment
+from controller.allocator.outcome import Allotment, Obstacle
 from controller.errors import NotReadyError, TooManyReadsError
 from controller.model.longhorn import BackingImage, Volume
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.server import THREADS
-from controller.rpc.wire import MOST_REFUSALS
+from controller.rpc.wire import MOST_REFUSALS, refusals_of
+from controller.rules.reasons import Reason, Rejection
 from tests.fakes.builders import GIB, replica, volume
 from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient, NoRoomError
 from tests.unit.rpc.leaders import DiskScene, FakeRecord, Leader, Reply, show
@@ -50,6 +51,11 @@ def test_no_room_comes_with_what_is_missing_where(scene: DiskScene) -> None:
     }
     assert raised.value.details.startswith("no disk takes it: n0 d1: ") and raised.value.details.endswith("; 29 more")
     assert 0 == record.commits
+
+
+def test_a_long_message_is_cut_for_the_metadata() -> None:
+    obstacle = Obstacle("n1", "d1", 1, Rejection(Reason.TOO_FULL, "x" * 201))
+    assert ["x" * 197 + "..."] == [one.message for one in refusals_of([obstacle], 1).refusals]
 
 
 def test_what_the_object_itself_does_not_allow_is_another_code_than_no_room(scene: DiskScene) -> None:

@@ -21,7 +21,6 @@ from controller.errors import ConfigError, TooManyReadsError
 from controller.process.common_metrics import PREFIX
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.build import build_rpc
-from controller.serving.tls import Material
 from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, TestCluster
@@ -117,19 +116,10 @@ def test_who_may_ask_about_disks_may_hold_no_expansion(chain: Chain, leader: Lea
     assert leader.refusal(HOLD, chain.disk_client).startswith("PERMISSION_DENIED: ")
 
 
-@pytest.mark.parametrize("name", ["webhook-server", "replica-scheduler-server"])
-def test_a_servers_certificate_does_not_even_get_in(chain: Chain, leader: Leader, name: str) -> None:
-    assert "UNAVAILABLE" in leader.refusal(HOLD, chain.leaf(LEAFS[name]))
-    assert [] == leader.calls.outcomes
-
-
 def test_without_a_name_every_client_of_the_authority_may_hold_expansions(chain: Chain) -> None:
     with Leader(chain, client_name="") as leader:
         for subject in ("another", CLIENT_SUBJECT):
             assert Reply.NOT_CHECKED == leader.ask(HOLD, chain.leaf_of(subject)).verdict
-        stranger = Chain().client
-        for material in (stranger, Material(stranger.certificate, stranger.key, chain.client.client_ca)):
-            assert leader.refusal(HOLD, material)
 
 
 def test_the_process_asks_for_the_name_in_its_settings_and_counts_who_is_denied(chain: Chain) -> None:
