@@ -168,7 +168,8 @@ class VirtualEnding:
 class PlacerStage:
     """Replicas in an API server, and a placer that hears of them as soon as they are there."""
 
-    def __init__(self, clock: VirtualClock | None = None) -> None:
+    def __init__(self, clock: VirtualClock | None = None, *, has_threads: bool = False) -> None:
+        """`has_threads`: writes are made by the placer's own."""
         self.api, self.clock = FakeApiServer(), clock or VirtualClock()
         self.decides, self.plans, self.checks = ScriptedPlaces(), KeptPlans(), Checks()
         self.told, self.explains = list[tuple[str, str, bool]](), ScriptedReasons()  # `told`: Events
@@ -186,7 +187,8 @@ class PlacerStage:
         )
         self.writers, self.ending = ScriptedWriters(), VirtualEnding(self.clock)
         writes: Any = self.placer._writes
-        writes._writers, writes._ending = self.writers, self.ending
+        if not has_threads:
+            writes._writers, writes._ending = self.writers, self.ending
 
     def add(self, *names: str, told: ReplicaTurn | Exception | None = None) -> None:
         """Replicas without a node; `told`: what the allocator says of them."""

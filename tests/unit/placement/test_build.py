@@ -38,11 +38,9 @@ def plan(leader: WholeLeader, volume: str = "v") -> Plan:
 @pytest.mark.parametrize("term", [0, 1])
 def test_a_term_has_a_name_of_its_own_and_fences_by_it(cell: ReplicaCell, term: int) -> None:
     leader = WholeLeader(cell)
-    leader.checks.term = term
     names = list[str]()
     for _ in range(2):
-        leader.terms.fence(term)
-        leader.terms.load(term)
+        leader.begin(term)
         names.append(leader.terms.name)
         assert leader.terms.name == leader.annotation(TERM_ANNOTATION)
     assert 2 == len(set(names))
@@ -52,8 +50,7 @@ def test_a_term_has_a_name_of_its_own_and_fences_by_it(cell: ReplicaCell, term: 
 def test_a_try_that_failed_goes_on_under_its_name(cell: ReplicaCell) -> None:
     """Under another one it would take what it has written itself for the term of the leader before."""
     leader = WholeLeader(cell)
-    leader.terms.fence(1)
-    leader.terms.load(1)
+    leader.begin()
     leader.checks.term = 2
     cell.api.fail_with(UnavailableError("503"), "list", about=LONGHORN_REPLICAS)
     with pytest.raises(UnavailableError):
@@ -88,16 +85,12 @@ def test_who_does_not_hold_the_lease_fences_nobody(cell: ReplicaCell) -> None:
 
 def test_a_term_goes_on_with_what_the_one_before_stored_at_its_end(cell: ReplicaCell) -> None:
     first = WholeLeader(cell)
-    first.terms.fence(1)
-    assert Loaded() == first.terms.load(1)
+    assert Loaded() == first.begin()
     planned, held = plan(first), hold("pod", "n1")
     first.parts.placer._plans.put(planned, held)
     first.terms.end()
 
-    second = WholeLeader(cell)
-    second.checks.term = 2
-    second.terms.fence(2)
-    assert Loaded((planned,), (held,)) == second.terms.load(2)
+    assert Loaded((planned,), (held,)) == WholeLeader(cell).begin(2)
 
 
 # A leader
@@ -184,8 +177,7 @@ def test_the_gate_is_renewed_while_the_placer_lives(cell: ReplicaCell) -> None:
 
 def test_what_is_held_and_then_planned_is_stored_and_goes_from_there_with_its_volume(cell: ReplicaCell) -> None:
     leader = WholeLeader(cell)
-    leader.terms.fence(1)
-    leader.terms.load(1)
+    leader.begin()
     leader.see()
 
     def stored() -> str:

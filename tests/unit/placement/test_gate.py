@@ -114,14 +114,6 @@ def test_the_leader_is_renewed_every_two_seconds_by_the_servers_clock(cell: Gate
     assert 1.5 == leader.gate.figures().renewed_seconds_ago
 
 
-def test_without_the_servers_time_nothing_is_renewed(cell: GateCell, leader: GateLeader) -> None:
-    before = cell.stamps()
-    cell.api.date = lambda: None
-    leader.go_on(12)
-    assert before == cell.stamps()
-    assert "it is not renewed: the answers of the API server tell no time" == leader.problem
-
-
 def test_a_placer_that_hangs_opens_the_gate(cell: GateCell, leader: GateLeader) -> None:
     before, leader.is_alive = cell.stamps(), False
     leader.go_on(10)
@@ -138,11 +130,20 @@ def test_a_placer_that_hangs_opens_the_gate(cell: GateCell, leader: GateLeader) 
     assert ("enforced", "", True) == (leader.state, leader.problem, cell.is_closed())
 
 
-def test_renewals_that_fail_are_counted_and_told_when_it_goes_on(cell: GateCell, leader: GateLeader) -> None:
+@pytest.mark.parametrize(
+    ("has_time", "why", "failed"), [(False, "the answers of the API server tell no time", 0), (True, "503", 7)]
+)
+def test_renewals_that_fail_are_told_when_it_goes_on(
+    cell: GateCell, leader: GateLeader, has_time: bool, why: str, failed: int
+) -> None:
+    """Those without the server's time are not even tried."""
+    before = cell.stamps()
     cell.api.fail_with(UnavailableError("503"), "patch", about=SERVICE_ACCOUNTS)
+    if not has_time:
+        cell.api.date = lambda: None
     leader.go_on(12)
-    assert "it is not renewed: 503" == leader.problem
-    assert 7 == leader.gate.figures().failed_renewals
+    assert (before, f"it is not renewed: {why}") == (cell.stamps(), leader.problem)
+    assert failed == leader.gate.figures().failed_renewals
 
 
 def test_no_binding_is_made_once_the_term_is_over(cell: GateCell, leader: GateLeader) -> None:

@@ -22,7 +22,7 @@ from controller.errors import (
 )
 from controller.kube.resources import LONGHORN_REPLICAS
 from controller.model.names import HELD_ANNOTATION, LEFT_ANNOTATION
-from controller.placement.placer import BACKOFF_SECONDS, EVERY_SECONDS, Placer
+from controller.placement.placer import BACKOFF_SECONDS, EVERY_SECONDS
 from controller.placement.plan_entries import Entry
 from controller.placement.writes import ARRIVES_SECONDS, DOUBT_SECONDS, KEPT_SECONDS
 from tests.unit.placement.placer_stage import (
@@ -143,26 +143,16 @@ def test_a_fault_of_a_writer_ends_the_write_as_failed(added: PlacerStage, caplog
     assert 2 == len(added.decides.asked)
 
 
-def test_its_threads_write_what_is_decided_and_end_with_it(stage: PlacerStage) -> None:
-    placer = stage.placer = Placer(
-        stage.decides,
-        stage.placer._writes._objects,
-        stage.plans,
-        lambda: stage.checks,
-        stage.clock,
-        now_utc=stage.clock.now_utc,
-        is_leading=lambda: True,
-        tell=lambda *told: stage.told.append(told),
-        explains=stage.explains,
-    )
-    placer.start()
+def test_its_threads_write_what_is_decided_and_end_with_it() -> None:
+    stage = PlacerStage(has_threads=True)
+    stage.placer.start()
     try:
         stage.add("v-r-1", "w-r-1")
         wait_until(lambda: 2 == len(stage.decides.ended), "both writes")
     finally:
-        placer.stop()
+        stage.placer.stop()
     assert {("stored", "v-r-1", "n1"), ("stored", "w-r-1", "n1")} == set(stage.decides.ended)
-    assert not any(one.is_alive() for one in placer._writes._writers._threads)
+    assert not any(one.is_alive() for one in stage.placer._writes._writers._threads)
 
 
 # Without an answer

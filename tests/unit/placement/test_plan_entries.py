@@ -16,7 +16,7 @@ from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.errors import MalformedRequestError
 from controller.model.places import Place
 from controller.model.quantity import MAX_BYTES
-from controller.placement.plan_entries import MAX_LINE_BYTES, MAX_PLACES, Entry, decode, encode, only_shrinks, key_of
+from controller.placement.plan_entries import MAX_LINE_BYTES, MAX_PLACES, Entry, decode, encode, key_of, only_shrinks
 from tests.longhorn.options import GIB
 from tests.unit.placement.plan_stage import hold, plan
 

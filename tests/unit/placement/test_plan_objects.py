@@ -27,9 +27,10 @@ from controller.placement.plan_entries import (
     SHARDS,
     encode,
     plan_key,
+    read,
 )
 from controller.placement.plan_objects import GATHER_SECONDS, LOOK_SECONDS, REMOVE_SECONDS, PlanFigures, PlanObjects
-from controller.placement.plan_shard import BACKOFF_SECONDS, COMPANY_BYTES
+from controller.placement.plan_shard import BACKOFF_SECONDS, COMPANY_BYTES, MAX_SHARD_BYTES, PlanShard
 from tests.fakes.apiserver import FakeApiServer
 from tests.longhorn.options import GIB
 from tests.unit.placement.plan_stage import FIRST, NAMES, NAMESPACE, PlanSite, Raw, hold, neighbours, plan
@@ -473,6 +474,20 @@ def test_bytes_of_others_count_where_they_leave_no_room(site: PlanSite) -> None:
     site.spoil(binaryData={"theirs": None})
     site.pass_time(leader, LOOK_SECONDS)
     assert (0, {"v0", "v1"}) == (leader.figures().unwritten, site.volumes())
+
+
+def test_lines_count_with_their_ends_beside_what_others_have_there() -> None:
+    shard = PlanShard(0)
+    lines = {key: key * 99 for key in "abc"}
+    assert [True, False, True] == [shard.want(key, lines[key], due) for key, due in zip("abc", (5, 6, 4), strict=True)]
+    theirs = "x" * (MAX_SHARD_BYTES - 200 - len("theirs"))
+    shard.learn(read({"metadata": {"resourceVersion": "1"}, "data": {"theirs": theirs}}), 0.0)
+    goal = shard.goal()
+    assert (["a", "b"], ["c"]) == (list(goal.lines), list(goal.left))
+    shard.wrote(goal, "uid", "2", 0.0)
+    assert MAX_SHARD_BYTES == shard.size_bytes
+    shard.want("c", None, 0.0)
+    assert 200 == shard.wanted_bytes
 
 
 def test_a_plan_that_has_become_too_large_leaves_no_former_one_behind(site: PlanSite) -> None:

@@ -93,6 +93,9 @@ def test_a_plan_that_changed_touches_its_volumes_replicas_and_wakes_nobody() -> 
     unplaced.volume_planned("v")
     unplaced.volume_planned("unheard-of")
     assert News({"r1": "v", "r2": "v", "r3": "w"}, frozenset({"r1", "r2"}), has_room=False) == unplaced.take()
+    unplaced.replicas_changed([Change("r1", replica("r1", "v"), None)])
+    unplaced.volume_planned("v")
+    assert News({"r2": "v", "r3": "w"}, frozenset({"r2"}), has_room=False) == unplaced.take()
     assert 1 == len(woken)
 
 

@@ -10,6 +10,7 @@ from controller.allocator.outcome import Mode
 from controller.kube.resources import SERVICE_ACCOUNTS
 from controller.model.names import GATE
 from controller.placement.build import build_placement
+from controller.placement.plan_objects import Loaded
 from controller.settings import LiveSettings, ProcessSettings
 from tests.unit.placement.placer_stage import ScriptedReasons, ScriptedWriters
 from tests.unit.placement.stage import NAMESPACE, InformedLeader, ReplicaCell
@@ -39,6 +40,12 @@ class WholeLeader(InformedLeader):
         self.placer, self.terms = self.parts.placer, self.parts.terms
         writes: Any = self.placer._writes
         writes._writers = ScriptedWriters()
+
+    def begin(self, term: int = 1) -> Loaded:
+        """A term, and what the one before has stored."""
+        self.checks.term = term
+        self.terms.fence(term)
+        return self.terms.load(term)
 
     def round(self, after_seconds: float = 0.0) -> Self:
         self.cell.clock.advance(after_seconds)
