@@ -104,7 +104,7 @@ class BurstOfKinds:
     def _start(self, way: str) -> tuple[int, float]:
         """All pods at once; how many of them are ready, and after how many seconds."""
         names = [(kind, f"{kind}-{number}") for number in range(self._of_each) for kind in KINDS]
-        more = {} if way == LEADER else {"opted_in": False, "schedulerName": STOCK_SCHEDULER}
+        more: dict[str, Any] = {} if way == LEADER else {"opted_in": False, "schedulerName": STOCK_SCHEDULER}
         with ThreadPoolExecutor(CREATORS) as pool:
             claims = [workloads.claim(name, _class(kind), SIZE_GIB) for kind, name in names]
             list(pool.map(lambda claim: self._cell.create("persistentvolumeclaims", claim), claims))

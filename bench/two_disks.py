@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never
 from tests.e2e.harness import GIB, STOCK_SCHEDULER, Cell, Scene
@@ -49,7 +49,7 @@ def run(cell: Cell, way: str) -> TwoDiskRun:
     with ThreadPoolExecutor(CREATORS) as pool:
         list(pool.map(partial(cell.claim, gib=SIZE_GIB), [f"data-{number}" for number in range(PODS)]))
         began = time.monotonic()
-        options = {} if is_ours else {"opted_in": False, "schedulerName": STOCK_SCHEDULER}
+        options: dict[str, Any] = {} if is_ours else {"opted_in": False, "schedulerName": STOCK_SCHEDULER}
         list(pool.map(lambda number: cell.pod(f"p-{number}", f"data-{number}", **options), range(PODS)))
     ready, seconds = 0, 0.0
     while ready < PODS and time.monotonic() - began < PATIENCE_SECONDS:

@@ -1,13 +1,16 @@
-"""In what order tests run, and the build of the control plane before the first that needs it."""
+"""In what order tests run, where, and the build of the control plane before the first that needs it."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable
+from pathlib import PurePath
+from typing import Final
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 # A machine that stalls for a moment is no fault of the code: how long an example takes is never judged.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -18,6 +21,41 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("no deadline")
 
 build_failure = pytest.StashKey[Exception]()
+
+# Files that one process runs one after the other, because they share what takes long to start.
+TOGETHER: Final = {
+    "a control plane": (
+        "test_admission_config",
+        "test_allocation_record",
+        "test_cluster",
+        "test_judged_history",
+        "test_longhorn",
+        "test_plan_objects",
+        "test_refused_places",
+        "test_stolen_keys",
+    ),
+    "kube-schedulers of their own": ("test_admission_leader", "test_opt_in", "test_rotation", "test_wiring"),
+    "a control plane with policies": ("test_gate", "test_gate_keeper", "test_image", "test_record_keeper"),
+}
+
+
+class FilesTogether(LoadFileScheduling):  # type: ignore[misc]
+    """Gives each process a file at a time, or those that belong together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return next((unit for unit, names in TOGETHER.items() if _name(file) in names), file)
+
+
+def _name(file: str) -> str:
+    """Of an end-to-end test's file; "" for others."""
+    path = PurePath(file)
+    return path.stem if path.parent.name == "e2e" else ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FilesTogether | None:
+    return FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -45,7 +83,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _waiting(item: pytest.Item) -> int:
     """How much of its time a test waits, roughly."""
-    return _uses_cluster(item) * (1 if item.get_closest_marker("slow") is None else 2)
+    is_long = item.get_closest_marker("slow") or any(
+        _name(item.nodeid.partition("::")[0]) in one for one in TOGETHER.values()
+    )
+    return _uses_cluster(item) * (2 if is_long else 1)
 
 
 def _uses_cluster(item: pytest.Item) -> bool:

@@ -25,3 +25,17 @@ def wait_until(condition: Callable[[], T], what: str = "sign of it", timeout: fl
         shortest, longest = LOOK_SECONDS
         time.sleep(min(longest, max(shortest, LATE_SHARE * waited)))
     return value
+
+
+def wait_equal(expected: object, current: Callable[[], object], timeout: float = 10.0) -> None:
+    """Wait until `current` returns what is expected; AssertionError tells what it returned last."""
+    found: list[object] = []
+
+    def is_equal() -> bool:
+        found[:] = [current()]
+        return found == [expected]
+
+    try:
+        wait_until(is_equal, timeout=timeout)
+    except TimeoutError:
+        raise AssertionError(f"expected {expected}, found {found[0]} after {timeout:.0f} s") from None

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.conftest import build_failure, progress_of
-from tests.e2e import longhorn_cell
+from tests.e2e import client_of_webhooks, longhorn_cell
 from tests.e2e.harness import Cell, Scene, cells
 from tests.e2e.late_volumes import PlansSeen
 from tests.e2e.scheduling import ASKING, Config
@@ -24,7 +26,27 @@ DELAYS = Delays(
 )
 
 
-# Both of these end before the tests of another folder: a control plane that idles costs something, too.
+PACKAGE_WIDE = ("cluster", "shared_scene", "unscheduled_scene")  # fixtures with a control plane
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """A control plane that idles costs something, too: those of the fixtures below end with the last file in a row
+    that uses them."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        used = _control_planes(nextitem) if nextitem is not None else []
+        for one in _control_planes(item):
+            if one not in used:
+                one.finish(item._request)  # type: ignore[attr-defined]
+
+
+def _control_planes(item: pytest.Item) -> list[pytest.FixtureDef[Any]]:
+    """Fixtures of the whole package that tests of this one's file use."""
+    functions = [one for one in item.session.items if isinstance(one, pytest.Function) and one.path == item.path]
+    defined = [one._fixtureinfo.name2fixturedefs for one in functions]
+    found = [one[name][-1] for one in defined for name in PACKAGE_WIDE if name in one]
+    return [one for number, one in enumerate(found) if one.scope == "package" and one not in found[:number]]
 
 
 @pytest.fixture(scope="package")
@@ -38,10 +60,27 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what the scene's API server shows to webhooks."""
+    return tmp_path_factory.mktemp("pki")
+
+
 @pytest.fixture(scope="package")
-def shared_scene() -> Iterator[Scene]:
-    with Scene.start(LonghornOptions(delays=DELAYS, retry_seconds=3.0)) as scene:
+def shared_scene(pki: Path) -> Iterator[Scene]:
+    flags = client_of_webhooks.write_files(pki)
+    with Scene.start(LonghornOptions(delays=DELAYS, retry_seconds=3.0), api_server_flags=flags) as scene:
         scene.start_stock_scheduler()
+        yield scene
+
+
+@pytest.fixture(scope="package")
+def unscheduled_scene() -> Iterator[Scene]:
+    """A scene whose kube-schedulers a test starts itself, with a quick Longhorn."""
+    delays = Delays(
+        provision=(0.0, 0.1), attach=(0.0, 0.1), placement=(0.0, 0.1), start=0.1, disk_figures=(0.1, 0.3), delete=0.1
+    )
+    with Scene.start(LonghornOptions(delays=delays), run_scheduler=False) as scene:
         yield scene
 
 
@@ -49,11 +88,18 @@ def shared_scene() -> Iterator[Scene]:
 def scene(shared_scene: Scene) -> Iterator[Scene]:
     """The shared scene with Longhorn at work and one copy of the product in charge; a copy that dies fails the test."""
     shared_scene.longhorn.resume()
-    if not shared_scene.controllers:
-        shared_scene.start_controller()
+    shared_scene.lead()
     yield shared_scene
     if any(controller.has_died() for controller in shared_scene.controllers):
         shared_scene.stop_controllers()
+
+
+@pytest.fixture
+def late_scene(shared_scene: Scene) -> Scene:
+    """The shared scene, where Longhorn's figures are late: while they show that no disk would take a Replica, it makes
+    none. Nobody is in charge yet."""
+    shared_scene.longhorn.resume(replace(DELAYS, disk_figures=(5.0, 7.0)))
+    return shared_scene
 
 
 @pytest.fixture

@@ -9,24 +9,25 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 import yaml
 
 from certs.authority import LeafSpec, read_pair, sign
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiClient
-from tests.cluster.cluster import Cluster
-from tests.e2e.harness import install_product, make_certificates
+from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.e2e.disk_callers import NAME
+from tests.e2e.harness import Scene, install_product, make_certificates
 from tests.e2e.manager_writes import made_object, make_volume, place_of
-from tests.e2e.programs import Controller
-from tests.e2e.scheduling import NAMESPACE, SERVICE, trust_of
-from tests.e2e.scheduling import SERVICE_PORT as EXTENDER_PORT
+from tests.e2e.programs import Controller, leader_address
+from tests.e2e.scheduling import NAMESPACE, SERVICE, SERVICE_PORT, trust_of
 from tests.longhorn import paths
 from tests.longhorn.install import install
 from tests.longhorn.longhorn import add_node
@@ -42,7 +43,6 @@ SECRETS: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 DISK_GIB: Final = 100
 NODES: Final = ("n1", "n2", "n3", "n4")
 WAIT_SECONDS: Final = 60.0
-SERVICE_PORT: Final = 9504
 QUICK_LEASE: Final = ("--lease-duration-seconds", "6", "--renew-deadline-seconds", "4", "--retry-period-seconds", "1")
 
 
@@ -53,7 +53,7 @@ class Site:
         self.cluster, self.api, self.folder = cluster, cluster.api(), folder
         install(self.api, NAMESPACE, {}, capacity_tracking=False)
         install_product(cluster, {"scheduler-extender-allocation-authority": "disk-scheduler"})
-        self.install_record()
+        install_record(cluster)
         make_certificates(cluster)
         self.kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, SERVICE, folder / "extender.kubeconfig")
         for name in NODES:
@@ -62,11 +62,20 @@ class Site:
         self.leaders: list[Controller] = []
         self._callers: list[subprocess.Popen[str]] = []
 
-    def install_record(self) -> None:
-        install_record(self.cluster)
+    @classmethod
+    @contextmanager
+    def start(cls, folder: Path) -> Iterator[Self]:
+        """On a cluster of its own."""
+        with Cluster.start(ClusterOptions(start_scheduler=False)) as cluster:
+            site = cls(cluster, folder)
+            try:
+                yield site
+            finally:
+                site.stop()
 
-    def start_leader(self, *flags: str) -> Controller:
-        controller = Controller(self.cluster, self.kubeconfig, flags=("--disk-scheduler-clients", CLIENT, *flags))
+    def start_leader(self, *flags: str, **options: Any) -> Controller:
+        flags = ("--disk-scheduler-clients", CLIENT, *flags)
+        controller = Controller(self.cluster, self.kubeconfig, flags=flags, **options)
         self.leaders.append(controller)
         return controller
 
@@ -79,13 +88,12 @@ class Site:
 
     @property
     def address(self) -> str:
-        host, port = self.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
-        return f"{host}:{port}"
+        return leader_address(self.cluster)
 
     @property
     def extender(self) -> tuple[str, int]:
         """Where kube-scheduler reaches the extender's Service."""
-        return self.cluster.services.address(NAMESPACE, SERVICE, EXTENDER_PORT)
+        return self.cluster.services.address(NAMESPACE, SERVICE, SERVICE_PORT)
 
     @cached_property
     def trust(self) -> ssl.SSLContext:
@@ -205,6 +213,16 @@ def caller_certificate(api: ApiClient, parent: Path) -> Path:
         for name, content in (("tls.crt", leaf.certificate), ("tls.key", leaf.key), ("ca.crt", ca.certificate)):
             (folder / name).write_bytes(content)
     return folder
+
+
+def start_asked_leader(scene: Scene, folder: Path, told: Path) -> tuple[Controller, Path]:
+    """The leader that the scene's Longhorn asks for places once it has read the file `told`, and a certificate with
+    which others may ask as well."""
+    install_record(scene.cluster)
+    leader = scene.start_controller(flags=("--disk-scheduler-clients", CLIENT))
+    certificate = caller_certificate(scene.api, folder)
+    told.write_text(json.dumps({"address": leader_address(scene.cluster), "name": NAME, "folder": str(certificate)}))
+    return leader, certificate
 
 
 def recorded(api: ApiClient) -> dict[tuple[str, str, str], int]:

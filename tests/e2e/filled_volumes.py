@@ -67,14 +67,7 @@ class FilledCell:
             set_disk(self.scene.api, NAMESPACE, node, "disk2", disk)
 
     def add_class(self, name: str, kind: FilledKind, parameters: dict[str, str] | None = None) -> str:
-        made = workloads.storage_class(
-            f"{self.cell.class_name}-{name}",
-            locality=kind.locality,
-            replicas=kind.copies,
-            node_selector=self.cell.name,
-            parameters=parameters,
-        )
-        return str(self.scene.api.create(CLASSES, made)["metadata"]["name"])
+        return self.cell.add_class(name, locality=kind.locality, replicas=kind.copies, parameters=parameters)
 
     def add_backup(self, name: str) -> str:
         """Its URL; it is as large as most volumes are."""

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tests.e2e.harness import Scene
-from tests.e2e.scheduling import NAMESPACE
+from tests.e2e.programs import leader_address
 from tests.e2e.webhooks import OURS, Webhook
 from tests.waiting import wait_until
 
-LEADER_SERVICE, LEADER_PORT = "longhorn-replica-scheduler", 9504
 WAIT_SECONDS: Final = 60.0
 
 
@@ -24,8 +23,8 @@ class Gate:
     def open(self) -> None:
         """Start it, unless it runs, and wait until the API server is told to ask it."""
         if self.webhook is None:
-            host, port = self._scene.cluster.services.address(NAMESPACE, LEADER_SERVICE, LEADER_PORT)
-            self.webhook = Webhook(self._scene.cluster, ("--leader-address", f"{host}:{port}", *self._flags))
+            cluster = self._scene.cluster
+            self.webhook = Webhook(cluster, ("--leader-address", leader_address(cluster), *self._flags))
         self.webhook.wait_ready()
         wait_until(lambda: is_configured(self._scene), "configuration with both entries", WAIT_SECONDS)
 

@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, Self
 
 from tests.cluster.client import ApiError, Object
-from tests.e2e import workloads
 from tests.e2e.gate import Gate
-from tests.e2e.harness import CLASSES, GIB, Cell, Scene, longhorn_node
+from tests.e2e.harness import GIB, Cell, Scene, longhorn_node
 from tests.e2e.view import CLAIMS, LONGHORN_REPLICAS
 from tests.waiting import wait_until
 
@@ -24,20 +23,13 @@ class GrowingCell:
     scene: Scene
     cell: Cell
     gate: Gate
+    immediate: str  # the class
 
     @classmethod
     def of(cls, scene: Scene, cell: Cell, gate: Gate, *, copies: int = 1) -> Self:
         """With a class of volumes of so many copies that are placed at once."""
-        found = cls(scene, cell, gate)
-        storage_class = workloads.storage_class(
-            found.immediate, locality="disabled", replicas=copies, binding="Immediate", node_selector=cell.name
-        )
-        scene.api.create(CLASSES, storage_class)
-        return found
-
-    @property
-    def immediate(self) -> str:
-        return f"{self.cell.class_name}-immediate"
+        immediate = cell.add_class("immediate", locality="disabled", replicas=copies, binding="Immediate")
+        return cls(scene, cell, gate, immediate)
 
     def add(self, *names: str, gib: int) -> None:
         """Claims with placed volumes, without any pod."""
@@ -50,7 +42,7 @@ class GrowingCell:
 
     def ask(self, name: str, gib: int) -> None:
         """A claim, of which nothing has come yet."""
-        self.cell.create("persistentvolumeclaims", workloads.claim(name, self.immediate, gib))
+        self.cell.claim(name, gib, self.immediate)
 
     def claim(self, name: str) -> Object:
         found = self.scene.view.get(CLAIMS, f"{self.cell.namespace}/{name}")

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import count
@@ -34,8 +35,8 @@ from tests.e2e.view import CLAIMS, LONGHORN_NODES, LONGHORN_VOLUMES, PODS, VOLUM
 from tests.judge.judge import PlaceFinding, guilt, judge
 from tests.judge.reading import stored_places
 from tests.longhorn.options import LonghornOptions
-from tests.longhorn.paths import CSI_NODES
-from tests.waiting import wait_until
+from tests.longhorn.paths import CSI_NODES, LATE
+from tests.waiting import wait_equal, wait_until
 
 GIB = workloads.GIB
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{SERVICE}"
@@ -172,9 +173,24 @@ class Scene:
         controller.wait_leading()
         return controller
 
+    def lead(self, *flags: str) -> Controller:
+        """The one copy with these flags, in charge: that of an earlier test, if it still leads, else a new one."""
+        wanted = ("controller", *self._flags(flags))
+        for one in list(self.controllers):
+            if one.has_died() or one.program != wanted or not one.leads():
+                self.controllers.remove(one)
+                one.stop()
+        if not self.controllers:
+            return self.start_controller(flags=flags)
+        (leader,) = self.controllers
+        leader.wait_leading()
+        return leader
+
+    def _flags(self, flags: Sequence[str]) -> tuple[str, ...]:
+        return (*flags, *(("--tls-mode", "insecure-plain-http") if self.is_plain else ()))
+
     def launch_controller(self, **options: Any) -> Controller:
-        if self.is_plain:
-            options["flags"] = (*options.get("flags", ()), "--tls-mode", "insecure-plain-http")
+        options["flags"] = self._flags(options.get("flags", ()))
         controller = Controller(self.cluster, self.kubeconfig, **options)
         self.controllers.append(controller)
         return controller
@@ -273,6 +289,11 @@ class Scene:
         body = encode(form, pod, nodes, {node["metadata"]["name"]: node for node in items})
         return self.call("/filter", body)
 
+    def events(self, reason: str = "", namespace: str = NAMESPACE) -> list[Object]:
+        """The namespace's Events, or those of that reason."""
+        found = self.api.list(f"/api/v1/namespaces/{namespace}/events")["items"]
+        return [event for event in found if reason in ("", event["reason"])]
+
     # -- verdicts ------------------------------------------------------------------------------------------------
 
     def judge(self, cell: Cell, told: ToldPods = ToldPods(), **patience: float) -> Report:
@@ -328,19 +349,34 @@ class Cell:
         reclaim: str = "Delete",
     ) -> None:
         self.scene, self.name = scene, name
-        self.nodes = list(node_names) or [f"{name}-n{number}" for number in range(1, nodes + 1)]
+        self.nodes: list[str] = []
         self.class_name = f"longhorn-{name}"
         self.selector = {"cell": name}
         self._runs = 0
         self._fillers = ""  # the namespace of pods that take CPU and memory
         self._scope: Scope | None = None
-        for node in self.nodes:
-            scene.cluster.add_node(node, labels=self.selector)
-            scene.longhorn.add_node(node, disks_gib, tags=(name,))
-        scene.api.create(CLASSES, workloads.storage_class(self.class_name, node_selector=name, reclaim=reclaim))
+        self._classes: list[str] = []
+        for node in node_names or [f"{name}-n{number}" for number in range(1, nodes + 1)]:
+            self.add_node(node, disks_gib)
+        self.add_class(reclaim=reclaim)
         if fillers:
             self._fill(self.nodes[:fillers])
         self.renew()
+
+    def add_node(self, name: str, disks_gib: Sequence[int]) -> None:
+        """One more node, with disks of these sizes."""
+        self.nodes.append(name)
+        self.scene.cluster.add_node(name, labels=self.selector)
+        self.scene.longhorn.add_node(name, disks_gib, tags=(self.name,))
+
+    def add_class(self, kind: str = "", **options: Any) -> str:
+        """The name of one more class of volumes on the cell's disks. `kind` is its part that tells it from others;
+        without one, the values of the options are."""
+        words = [self.class_name, kind or "-".join(map(str, options.values()))]
+        name = "-".join(words).lower() if self._classes else self.class_name
+        self._classes.append(name)
+        self.scene.api.create(CLASSES, workloads.storage_class(name, node_selector=self.name, **options))
+        return name
 
     def _fill(self, nodes: Sequence[str]) -> None:
         """Take three quarters of these nodes, for good: kube-scheduler spreads pods over equal nodes by itself."""
@@ -377,11 +413,26 @@ class Cell:
         with ignored_when_gone():
             self.scene.api.delete(self.path(plural, name), **options)
 
-    def claim(self, name: str, gib: int = 100) -> Object:
-        return self.create("persistentvolumeclaims", workloads.claim(name, self.class_name, gib))
+    def claim(self, name: str, gib: int = 100, class_name: str = "", *, late: bool = False) -> str:
+        """Make a claim; the name of the volume that it gets. `late`: no volume is made before `let_come`."""
+        made = workloads.claim(name, class_name or self.class_name, gib)
+        if late:
+            made["metadata"]["annotations"] = {LATE: ""}
+        return f"pvc-{self.create('persistentvolumeclaims', made)['metadata']['uid']}"
 
-    def pod(self, name: str, *claims: str, **options: Any) -> Object:
-        return self.create("pods", workloads.pod(name, *claims, selector=self.selector, **options))
+    def let_come(self, claim: str) -> None:
+        """Have the volume of a claim that was made as a late one."""
+        self.scene.api.patch(self.path("persistentvolumeclaims", claim), {"metadata": {"annotations": {LATE: None}}})
+
+    def pod(self, name: str, *claims: str, node: str = "", **options: Any) -> Object:
+        """Make a pod, for that node alone where one is named."""
+        selector = {**self.selector, **({"kubernetes.io/hostname": node} if node else {})}
+        return self.create("pods", workloads.pod(name, *claims, selector=selector, **options))
+
+    def kill(self, *pods: str) -> None:
+        """Delete these pods without a grace period."""
+        for pod in pods:
+            self.delete("pods", pod, gracePeriodSeconds=0)
 
     def stateful_set(self, name: str = "web", **options: Any) -> Object:
         return self.create(
@@ -412,6 +463,11 @@ class Cell:
 
     def bound(self) -> list[Object]:
         return [pod for pod in self.pods() if pod["spec"].get("nodeName")]
+
+    def events(self, reason: str = "", about: str = "") -> list[Object]:
+        """Of its present namespace; about an object of that name, if one is given."""
+        found = self.scene.events(reason, self.namespace)
+        return [event for event in found if about in ("", event["involvedObject"]["name"])]
 
     def verdict(self, pod: str) -> str:
         """Reason and message of what the scheduler wrote about the pod; empty when it wrote nothing, or bound it."""
@@ -462,11 +518,8 @@ class Cell:
         return dict(sorted(found.items()))
 
     def wait_promised(self, controller: Controller, expected: Mapping[str, int], timeout: float = 20.0) -> None:
-        """Wait until exactly this is taken; AssertionError tells what is taken instead."""
-        try:
-            wait_until(lambda: self.promised(controller) == dict(expected), "such promises", timeout)
-        except TimeoutError:
-            raise AssertionError(f"expected {dict(expected)}, promised {self.promised(controller)}") from None
+        """Wait until exactly this is taken."""
+        wait_equal(dict(expected), lambda: self.promised(controller), timeout)
 
     def chosen_nodes(self) -> dict[str, int]:
         """How many claims chose each node."""
@@ -512,7 +565,7 @@ class Cell:
         api = self.scene.api
         if self._fillers:
             api.delete(f"/api/v1/namespaces/{self._fillers}/pods", gracePeriodSeconds=0)
-        paths = [f"{CLASSES}/{self.class_name}"]
+        paths = [f"{CLASSES}/{name}" for name in self._classes]
         for node in self.nodes:
             paths += longhorn_node(node), f"{CSI_NODES}/{node}", f"{NODES}/{node}"
         for path in paths:
@@ -550,9 +603,9 @@ def cells(scene: Scene, prefix: str, **always: Any) -> Iterator[Callable[..., Ce
         return made[-1]
 
     yield make
-    scene.longhorn.resume()
-    for one in made:
-        one.end()
+    scene.longhorn.go_on()
+    with ThreadPoolExecutor(max(1, len(made))) as pool:
+        list(pool.map(Cell.end, made))
 
 
 def longhorn_node(name: str) -> str:

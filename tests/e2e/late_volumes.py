@@ -4,16 +4,14 @@ come to lie. All of it is read from the API server."""
 from __future__ import annotations
 
 import threading
-from typing import Any, Final
+from typing import Final
 
 from tests.cluster.client import ApiClient, Object
 from tests.cluster.watch import Reflector
-from tests.e2e import workloads
-from tests.e2e.harness import CLASSES, Cell, Scene
+from tests.e2e.harness import Cell, Scene
 from tests.e2e.placed import replicas
 from tests.e2e.scheduling import NAMESPACE
 from tests.judge.facts import PLANS, Spot, copy_facts, is_leaders, plan_stored, writer_of
-from tests.longhorn import paths
 from tests.waiting import wait_until
 
 WAIT_SECONDS: Final = 60.0
@@ -60,32 +58,6 @@ class PlansSeen:
                     seen.append(found.get(volume, NOWHERE))
 
 
-def add_class(cell: Cell, locality: str, copies: int = 1, binding: str = "WaitForFirstConsumer") -> str:
-    """Its name; for volumes of that kind on the cell's disks."""
-    name = f"{cell.class_name}-{locality}-{copies}-{binding}".lower()
-    made = workloads.storage_class(name, locality=locality, replicas=copies, node_selector=cell.name, binding=binding)
-    cell.scene.api.create(CLASSES, made)
-    return name
-
-
-def claim_volume(cell: Cell, name: str, class_name: str, gib: int, *, late: bool = False) -> str:
-    """Make that claim; the name of its volume. `late`: the volume is not made before `let_come`."""
-    made = workloads.claim(name, class_name, gib)
-    if late:
-        made["metadata"]["annotations"] = {paths.LATE: ""}
-    return f"pvc-{cell.create('persistentvolumeclaims', made)['metadata']['uid']}"
-
-
-def let_come(cell: Cell, claim: str) -> None:
-    cell.scene.api.patch(cell.path("persistentvolumeclaims", claim), {"metadata": {"annotations": {paths.LATE: None}}})
-
-
-def add_pod(cell: Cell, name: str, claim: str, node: str = "", **options: Any) -> None:
-    """A pod that uses that claim, anywhere on the cell's nodes or on that one."""
-    where = {"kubernetes.io/hostname": node} if node else {}
-    cell.create("pods", workloads.pod(name, claim, selector={**cell.selector, **where}, **options))
-
-
 def copies(scene: Scene, volume: str) -> list[Object]:
     """Its Replicas."""
     return [one for one in replicas(scene) if one["spec"]["volumeName"] == volume]
@@ -109,9 +81,8 @@ def places(scene: Scene, volume: str) -> Spots:
 
 def told(cell: Cell, claim: str) -> set[str]:
     """The reasons of that claim's Events."""
-    events = cell.scene.api.list(cell.path("events"))["items"]
-    return {one["reason"] for one in events if one["involvedObject"]["name"] == claim}
+    return {one["reason"] for one in cell.events(about=claim)}
 
 
 def wait_told(cell: Cell, claim: str, reason: str) -> None:
-    wait_until(lambda: reason in told(cell, claim), f"an Event {reason} of claim {claim}", WAIT_SECONDS)
+    wait_until(lambda: cell.events(reason, claim), f"an Event {reason} of claim {claim}", WAIT_SECONDS)

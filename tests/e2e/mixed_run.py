@@ -12,9 +12,9 @@ from typing import Any, Final
 from tests.cluster.client import ApiError, Object
 from tests.e2e import scheduling, workloads
 from tests.e2e.checker import Report
-from tests.e2e.harness import CLASSES, CONFIG_MAP, GIB, STOCK_SCHEDULER, Cell, Scene
+from tests.e2e.harness import CONFIG_MAP, GIB, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.mixed_plan import KINDS, MixedPlan, PlannedPod, claim_object, ephemeral_volume
-from tests.e2e.scheduling import NAMESPACE
+from tests.e2e.programs import leader_address
 from tests.e2e.told import told_in
 from tests.e2e.view import LONGHORN_REPLICAS
 from tests.e2e.webhooks import VALIDATING, VALIDATING_CONFIGURATION, Webhook
@@ -29,7 +29,6 @@ BURST_SECONDS, GROW_SECONDS, LOOK_SECONDS = 6.0, 1.5, 1.0
 QUIET_SECONDS: Final = 75.0  # nothing new for so long: that was all
 NO_DISK_SECONDS: Final = 60.0
 MOST_SECONDS: Final = 900.0
-LEADER_SERVICE, LEADER_PORT = "longhorn-replica-scheduler", 9504
 
 
 class MixedCell(Cell):
@@ -38,15 +37,9 @@ class MixedCell(Cell):
     def __init__(self, scene: Scene, name: str, plan: MixedPlan) -> None:
         super().__init__(scene, name, nodes=0, fillers=0)
         for kind in KINDS.values():
-            body = workloads.storage_class(
-                self.class_of(kind.name), locality=kind.locality, replicas=kind.copies, node_selector=name
-            )
-            scene.api.create(CLASSES, body)
+            self.add_class(kind.name, locality=kind.locality, replicas=kind.copies)
         for number, disks in enumerate(plan.disks_gib, 1):
-            node = f"{name}-n{number}"
-            scene.cluster.add_node(node, labels=self.selector)
-            scene.longhorn.add_node(node, disks, tags=(name,))
-            self.nodes.append(node)
+            self.add_node(f"{name}-n{number}", disks)
         self.renew()
 
     def class_of(self, kind: str) -> str:
@@ -105,8 +98,7 @@ class MixedRun:
         for _ in range(CONTROLLERS):
             scene.launch_controller()
         wait_until(self._leader, "a leader", 150.0)
-        host, port = scene.cluster.services.address(NAMESPACE, LEADER_SERVICE, LEADER_PORT)
-        Webhook(scene.cluster, ("--leader-address", f"{host}:{port}")).wait_ready()
+        Webhook(scene.cluster, ("--leader-address", leader_address(scene.cluster))).wait_ready()
         path = f"{VALIDATING}/{VALIDATING_CONFIGURATION}"
         wait_until(lambda: len((scene.api.get_or_none(path) or {}).get("webhooks") or ()) == 2, "configuration", 60.0)
         scene.cluster.start_scheduler(scene.extender_config())

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from tests.e2e import workloads
-from tests.e2e.harness import CLASSES, Cell, Scene
+from tests.e2e.harness import Cell, Scene
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.judge.facts import is_leaders, writer_of
@@ -52,9 +51,6 @@ def by_node(cell: Cell) -> dict[str, int]:
     return {node: found[node] for node in cell.nodes}
 
 
-def add_class_of_now(cell: Cell) -> None:
-    """One whose volumes are made and placed without a pod."""
-    made = workloads.storage_class(
-        f"{cell.class_name}-now", locality="disabled", node_selector=cell.name, binding="Immediate"
-    )
-    cell.scene.api.create(CLASSES, made)
+def add_class_of_now(cell: Cell) -> str:
+    """The name of one whose volumes are made and placed without a pod."""
+    return cell.add_class("now", locality="disabled", binding="Immediate")

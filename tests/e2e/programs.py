@@ -24,9 +24,9 @@ from tests.cluster.components import LOOPBACK
 from tests.cluster.process import Record, is_alive, send, wait_ended
 from tests.cluster.supervisor import Supervisor, tail
 from tests.e2e import workloads
-from tests.e2e.scheduling import ASKING, NAMESPACE, SERVICE, SERVICE_PORT
+from tests.e2e.scheduling import ASKING, LEADER_PORT, LEADER_SERVICE, NAMESPACE, SERVICE, SERVICE_PORT
 from tests.ports import free_port
-from tests.waiting import wait_until
+from tests.waiting import wait_equal, wait_until
 
 IDLE_SECONDS = 11.0  # kube-scheduler's longest back-off is 10 s
 START_SECONDS = 150.0  # a busy machine starts slowly; nothing waits longer than it has to
@@ -131,7 +131,7 @@ class Controller(OwnProgram):
         module: str = "controller",
         flags: Sequence[str] = (),
     ) -> None:
-        number = next(_numbers)
+        number, self.program = next(_numbers), (module, *flags)
         name = name or f"extender-{number}"
         self.ip = f"10.244.{number // 250}.{number % 250 + 1}"
         self.port, self.metrics_port, self.status_port, self.grpc_port = (free_port() for _ in range(4))
@@ -165,6 +165,13 @@ class Controller(OwnProgram):
         self.wait_leading(OWN_LEASE_SECONDS)
         self._worker = self.worker()
 
+    def leads(self) -> bool:
+        """Whether it runs, and says so."""
+        try:
+            return self.is_running and bool(self.status()["is_leading"])
+        except OSError:
+            return False
+
     def has_died(self) -> bool:
         """Whether it, or the worker that led first, ended although no test ended it."""
         return not self.is_running or (self._worker != 0 and self.worker() != self._worker)
@@ -172,16 +179,13 @@ class Controller(OwnProgram):
     def wait_leading(self, timeout: float = START_SECONDS) -> None:
         """Return once it leads and the Service leads to it."""
 
-        def leads() -> bool:
+        def is_in_charge() -> bool:
             if not self.is_running:
                 raise self.fail("ended while it was starting")
-            try:
-                return bool(self.status()["is_leading"]) and self._is_endpoint()
-            except OSError:
-                return False
+            return self.leads() and self._is_endpoint()
 
         try:
-            wait_until(leads, f"{self.name} that leads", timeout)
+            wait_until(is_in_charge, f"{self.name} that leads", timeout)
         except TimeoutError as error:
             raise TimeoutError(f"{error}; the end of {self.log}:\n{tail(self.log)}") from None
         self._worker = self._worker or self.worker()
@@ -220,13 +224,7 @@ class Controller(OwnProgram):
         wait_until(is_idle, "an idle scheduler", timeout)
 
     def wait_ledger_empty(self, timeout: float = 30.0) -> None:
-        def is_empty() -> bool:
-            return not self.status()["promises"]
-
-        try:
-            wait_until(is_empty, "an empty ledger", timeout)
-        except TimeoutError as error:
-            raise AssertionError(f"{error}: {self.status()['promises']}") from error
+        wait_equal([], lambda: self.status()["promises"], timeout)
 
 
 class ProposalPolicy(Program):
@@ -261,6 +259,12 @@ class ProposalPolicy(Program):
     def stop(self, *, kill: bool = False) -> None:
         clear_service(self._cluster.api())
         super().stop(kill=kill)
+
+
+def leader_address(cluster: Cluster) -> str:
+    """HOST:PORT where the leader's gRPC server is reached through its Service."""
+    host, port = cluster.services.address(NAMESPACE, LEADER_SERVICE, LEADER_PORT)
+    return f"{host}:{port}"
 
 
 def point_service(api: ApiClient, ip: str) -> None:

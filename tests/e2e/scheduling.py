@@ -12,6 +12,7 @@ from controller.scheduler_config.options import DEFAULT_BURST, DEFAULT_QPS
 
 NAMESPACE = "longhorn-system"
 SERVICE, SERVICE_PORT = "longhorn-scheduler-extender", 9504
+LEADER_SERVICE, LEADER_PORT = "longhorn-replica-scheduler", 9504  # gRPC
 SERVER_NAME = f"{SERVICE}.{NAMESPACE}.svc"
 RESOURCE = "longhorn.io/scheduler-extender"
 

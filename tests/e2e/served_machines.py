@@ -106,8 +106,7 @@ class Machines:
     def fill_disk(self, node: str, gib: int) -> None:
         """Another pod's volume of that size lies there."""
         self.cell.claim("filling", gib)
-        selector = {**self.cell.selector, _HOSTNAME: node}
-        self.cell.create("pods", workloads.pod("filling", "filling", selector=selector))
+        self.cell.pod("filling", "filling", node=node)
         self.cell.wait_pod_ready("filling")
 
     def occupied(self) -> set[str]:

@@ -31,6 +31,7 @@ class StandIn:
         self._usual_delays = options.delays
         self._program: Program | None = None
         self._starts = 0
+        self._is_frozen = False
 
     def start(self) -> None:
         """Install what is missing and begin to work; returns when it does."""
@@ -52,19 +53,33 @@ class StandIn:
         wait_until(is_ready, "ready stand-in for Longhorn", START_SECONDS)
 
     def pause(self, *, kill: bool = False) -> None:
-        """Nothing is provisioned, attached, placed or reported from now on."""
-        if self._program is not None:
-            self._program.stop(kill=kill)
-            self._program = None
+        """Nothing is provisioned, attached, placed or reported from now on. `kill`: it forgets what it was about."""
+        if kill:
+            self._stop(kill=True)
+        elif self._program is not None:
+            self._program.freeze()
+            self._is_frozen = True
+
+    def go_on(self) -> None:
+        """Work again as before, where it was paused."""
+        if self._program is None:
+            self.start()
+        elif self._is_frozen:
+            self._program.thaw()
+        self._is_frozen = False
 
     def resume(self, delays: Delays | None = None) -> None:
         """Work again, with these delays or the usual ones."""
         wanted = delays or self._usual_delays
-        if self._program is not None and wanted == self.options.delays:
-            return
-        self.pause()
-        self.options = replace(self.options, delays=wanted)
-        self.start()
+        if wanted != self.options.delays:
+            self._stop(kill=self._is_frozen)
+            self.options = replace(self.options, delays=wanted)
+        self.go_on()
+
+    def _stop(self, *, kill: bool) -> None:
+        if self._program is not None:
+            self._program.stop(kill=kill)
+            self._program = None
 
     def add_node(self, name: str, disks_gib: Sequence[int], *, tags: Sequence[str] = ()) -> None:
         disks = {f"disk{number}": DiskOptions(maximum_bytes=gib * GIB) for number, gib in enumerate(disks_gib, 1)}

@@ -19,7 +19,6 @@ from tests.e2e.harness import NOT_APPLIED, Cell, Scene, manifests
 from tests.e2e.schedulers import Schedulers, lacks_resource
 from tests.e2e.scheduling import NAMESPACE, RESOURCE, SERVICE, SERVICE_PORT
 from tests.e2e.webhooks import CONFIGURATION, MUTATING, OURS, WEBHOOK_SERVICE, Webhook
-from tests.longhorn.options import Delays, LonghornOptions
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -27,9 +26,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 PODS = ["pods.scheduling.longhorn.io", "marked-pods.scheduling.longhorn.io"]
 MUTATIONS = [*PODS, "share-managers.scheduling.longhorn.io"]
 VALIDATIONS = ["claims.scheduling.longhorn.io", "volumes.scheduling.longhorn.io"]
-DELAYS = Delays(
-    provision=(0.0, 0.1), attach=(0.0, 0.1), placement=(0.0, 0.1), start=0.1, disk_figures=(0.1, 0.3), delete=0.1
-)
 LEAVES_SECONDS = 5.0
 MakeCell = Callable[..., Cell]
 
@@ -79,17 +75,14 @@ class WatchedAdmission(Schedulers):
         made = workloads.pod("probe", "unknown", opted_in=False)
         return bool(requests_of(self.api.create(cell.path("pods"), made, dryRun="All")))
 
-    def events(self, reason: str, namespace: str = "") -> list[Object]:
-        path = f"/api/v1/namespaces/{namespace}/events" if namespace else "/api/v1/events"
-        return [event for event in self.api.list(path)["items"] if event["reason"] == reason]
-
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[WatchedAdmission]:
-    with Scene.start(LonghornOptions(delays=DELAYS), run_scheduler=False) as scene:
-        made = WatchedAdmission(scene)
-        yield made
-        made.watch.stop()
+def world(unscheduled_scene: Scene) -> Iterator[WatchedAdmission]:
+    made = WatchedAdmission(unscheduled_scene)
+    yield made
+    made.watch.stop()
+    made.webhook.stop(kill=True)
+    unscheduled_scene.cluster.delete_node("any")
 
 
 @pytest.fixture
@@ -115,7 +108,7 @@ def make_cell(world: WatchedAdmission) -> Iterator[MakeCell]:
 
     yield make
     for cell in cells:
-        cell.clear()
+        cell.end()
 
 
 def requests_of(pod: Object) -> list[str]:
@@ -154,8 +147,8 @@ def test_pods_opt_in_only_while_the_scheduler_is_wired(led: WatchedAdmission, ma
     assert led.gone_at(since) - first <= LEAVES_SECONDS
     keys = [f"{cell.namespace}/stuck-{number}" for number in range(5)]
     wait_until(lambda: led.status()["stuck_pods"] == {"count": 5, "pods": keys}, "list of stuck pods", 60)
-    wait_until(lambda: len(led.events("LonghornSchedulerNotWired", cell.namespace)) >= 5, "Event on each stuck pod", 60)
-    wait_until(lambda: led.events("LonghornPodsStuck", NAMESPACE), "Event about all", 60)
+    wait_until(lambda: len(cell.events("LonghornSchedulerNotWired")) >= 5, "Event on each stuck pod", 60)
+    wait_until(lambda: led.scene.events("LonghornPodsStuck"), "Event about all", 60)
     cell.stateful_set("after", replicas=5, gib=1, opted_in=False)
     cell.wait_ready(15)
     assert [[]] * 5 == [requests_of(pod) for pod in named(cell, "after")]
@@ -216,12 +209,16 @@ def test_strangers_changes_are_undone(led: WatchedAdmission) -> None:
     for _ in range(2):
         led.api.patch(path, {"webhooks": []})
         led.wait_entries(MUTATIONS, VALIDATIONS)
-    wait_until(lambda: led.events("WebhookConfigurationContested"), "Event about the quarrel", 30)
-    (event, *_) = led.events("WebhookConfigurationContested")
+    wait_until(lambda: contested(led), "Event about the quarrel", 30)
+    (event, *_) = contested(led)
     assert ("MutatingWebhookConfiguration", CONFIGURATION) == (
         event["involvedObject"]["kind"],
         event["involvedObject"]["name"],
     )
+
+
+def contested(led: WatchedAdmission) -> list[Object]:
+    return led.scene.events("WebhookConfigurationContested", "default")  # the configurations are in no namespace
 
 
 def apply_again(led: WatchedAdmission, *flags: str, verb: str = "apply") -> None:
@@ -305,8 +302,8 @@ def test_pods_that_were_made_while_the_webhook_was_away_are_counted_and_told(
         assert 3 == led.scene.controllers[-1].counted("missed_pods")
     finally:
         led.webhook = Webhook(led.scene.cluster)
-    wait_until(lambda: led.events("LonghornPodsNotOptedIn", cell.namespace), "an Event about them", 30)
-    (event,) = led.events("LonghornPodsNotOptedIn", cell.namespace)
+    wait_until(lambda: cell.events("LonghornPodsNotOptedIn"), "an Event about them", 30)
+    (event,) = cell.events("LonghornPodsNotOptedIn")
     assert ("StatefulSet", "web", 1) == (
         event["involvedObject"]["kind"],
         event["involvedObject"]["name"],

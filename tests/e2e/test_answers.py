@@ -35,7 +35,7 @@ def test_a_pod_for_which_there_is_no_room_is_bound_when_there_is(scene: Scene, m
     assert ("Unschedulable", True) == (verdict.split(":")[0], f"2 {Reason.INSUFFICIENT_STORAGE.text}" in verdict), (
         verdict
     )
-    cell.delete("pods", "p0", gracePeriodSeconds=0)
+    cell.kill("p0")
     cell.delete("persistentvolumeclaims", "c0")
     cell.wait_pod_ready("p2", WOKEN_SECONDS)
     assert [] == scene.judge(cell).complaints()
@@ -54,7 +54,7 @@ def test_a_pod_that_met_a_promise_is_bound_when_the_promise_goes(scene: Scene, m
     verdict = cell.verdict("second")
     assert verdict.startswith("Unschedulable:")
     assert f"1 {Reason.CONTENDED.text}" in verdict
-    cell.delete("pods", "first", gracePeriodSeconds=0)
+    cell.kill("first")
     cell.delete("persistentvolumeclaims", "first")
     scene.longhorn.resume()
     cell.wait_pod_ready("second", WOKEN_SECONDS)

@@ -3,7 +3,6 @@ counts is read from the API server and summed up here, by nothing of the product
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,9 +14,10 @@ from grpc import StatusCode
 from tests.cluster.client import Object
 from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_callers import NAME
-from tests.e2e.disk_site import CLIENT, SERVICE_PORT, caller_certificate, install_record, recorded
+from tests.e2e.disk_site import recorded, start_asked_leader
 from tests.e2e.harness import Scene
 from tests.e2e.manager_writes import made_object
+from tests.e2e.programs import leader_address
 from tests.e2e.scheduling import NAMESPACE
 from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient, MountedMaterial, NoRoomError
 from tests.longhorn import paths
@@ -40,16 +40,12 @@ class ImageSite:
 
     def __init__(self, scene: Scene, folder: Path, told: Path) -> None:
         self.scene, self.api = scene, scene.api
-        install_record(scene.cluster)
         scene.set_settings(allocation_authority="disk-scheduler")
         for name in NODES:
             scene.cluster.add_node(name)
             scene.longhorn.add_node(name, (DISK_GIB,))
-        self.leader = scene.start_controller(flags=("--disk-scheduler-clients", CLIENT))
-        certificate = caller_certificate(self.api, folder)
-        host, port = scene.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
-        told.write_text(json.dumps({"address": f"{host}:{port}", "name": NAME, "folder": str(certificate)}))
-        self.client = DiskSchedulerClient(f"{host}:{port}", NAME, MountedMaterial(certificate))
+        self.leader, certificate = start_asked_leader(scene, folder, told)
+        self.client = DiskSchedulerClient(leader_address(scene.cluster), NAME, MountedMaterial(certificate))
         wait_until(self._answers, "a disk scheduler that answers", SECONDS)
 
     def _answers(self) -> bool:

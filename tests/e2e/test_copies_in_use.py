@@ -15,11 +15,7 @@ from tests.e2e.harness import ATTACHMENTS, STOCK_SCHEDULER, Cell, Scene, longhor
 from tests.e2e.late_volumes import (
     WAIT_SECONDS,
     PlansSeen,
-    add_class,
-    add_pod,
-    claim_volume,
     copies,
-    let_come,
     places,
     told,
     wait_told,
@@ -68,18 +64,18 @@ class InUse:
         """The volumes come, and only the outer nodes take them."""
         first, second, _ = self.cell.nodes
         self.cell.allow_scheduling(second, allowed=False)
-        class_name = add_class(self.cell, self.locality, 2)
+        class_name = self.cell.add_class(locality=self.locality, replicas=2)
         for claim in ("grows", "moves"):
-            self.volumes[claim] = claim_volume(self.cell, claim, class_name, VOLUME_GIB)
-            add_pod(self.cell, claim, claim, first)
+            self.volumes[claim] = self.cell.claim(claim, VOLUME_GIB, class_name)
+            self.cell.pod(claim, claim, node=first)
 
     def plan_the_rest(self, plans: PlansSeen) -> None:
         """Once they are in use, the second node's disk is opened and planned."""
         self.cell.wait_ready(2, WAIT_SECONDS)
         second = self.cell.nodes[1]
         self.cell.allow_scheduling(second, allowed=True)
-        self.volumes["waits"] = claim_volume(self.cell, "waits", self.cell.class_name, DISK_GIB, late=True)
-        add_pod(self.cell, "waits", "waits", second)
+        self.volumes["waits"] = self.cell.claim("waits", DISK_GIB, late=True)
+        self.cell.pod("waits", "waits", node=second)
         assert {second} == {spot.node for spot in plans.wait(self.volumes["waits"])}
 
     def on(self, node: str) -> list[str]:
@@ -128,11 +124,10 @@ def set_copies(scene: Scene, volume: str, count: int) -> None:
 
 def come_near(stage: InUse) -> None:
     """The pods come to the second node, and their data is to follow them."""
-    for claim in ("grows", "moves"):
-        stage.cell.delete("pods", claim, gracePeriodSeconds=0)
+    stage.cell.kill("grows", "moves")
     for claim in ("grows", "moves"):
         stage.cell.wait_gone(claim)
-        add_pod(stage.cell, claim, claim, stage.cell.nodes[1], opted_in=False, schedulerName=STOCK_SCHEDULER)
+        stage.cell.pod(claim, claim, node=stage.cell.nodes[1], opted_in=False, schedulerName=STOCK_SCHEDULER)
 
 
 @dataclass(frozen=True)
@@ -158,8 +153,8 @@ def use(stage: InUse, kind: Kind) -> dict[str, Callable[[], bool]]:
     at, then_at = stage.cell.nodes[kind.at], stage.cell.nodes[kind.then_at]
     growth = {"spec": {"resources": {"requests": {"storage": f"{VOLUME_GIB + 10}Gi"}}}}
     stage.scene.api.patch(stage.cell.path("persistentvolumeclaims", "grows"), growth)
-    stage.cell.delete("pods", "moves", gracePeriodSeconds=0)
-    add_pod(stage.cell, "moved", "moves", then_at, opted_in=False, schedulerName=STOCK_SCHEDULER)
+    stage.cell.kill("moves")
+    stage.cell.pod("moved", "moves", node=then_at, opted_in=False, schedulerName=STOCK_SCHEDULER)
     return {
         "detached": lambda: stage.is_detached("moves", at),
         "moved": lambda: stage.is_ready("moved"),
@@ -221,16 +216,16 @@ def test_a_plan_that_loses_its_bytes_to_such_a_copy_moves_where_it_can_and_its_p
     cell = make_cell(nodes=3, disks_gib=(DISK_GIB,), fillers=0)
     first, second, _ = cell.nodes
     change_disk(cell, second, allowScheduling=False, storageReserved=20 * GIB)
-    used = claim_volume(cell, "used", add_class(cell, "disabled", 2), 50)
-    add_pod(cell, "used", "used", first)
+    used = cell.claim("used", 50, cell.add_class(locality="disabled", replicas=2))
+    cell.pod("used", "used", node=first)
     cell.wait_ready(1, WAIT_SECONDS)
     change_disk(cell, second, allowScheduling=True)
     waiting = {
-        name: claim_volume(cell, name, add_class(cell, locality), 40, late=True)
+        name: cell.claim(name, 40, cell.add_class(locality=locality), late=True)
         for name, locality in (("near", "strict-local"), ("anywhere", "best-effort"))
     }
     for name in waiting:
-        add_pod(cell, name, name, second)
+        cell.pod(name, name, node=second)
     taken = plans.wait(waiting["near"])
     assert taken == plans.wait(waiting["anywhere"])
 
@@ -241,7 +236,7 @@ def test_a_plan_that_loses_its_bytes_to_such_a_copy_moves_where_it_can_and_its_p
     assert "LonghornPlaceLost" not in told(cell, "anywhere")
 
     for name in waiting:
-        let_come(cell, name)
+        cell.let_come(name)
     cell.wait_pod_ready("anywhere", WAIT_SECONDS)
     assert moved == places(scene, waiting["anywhere"])
     set_copies(scene, used, 2)

@@ -3,7 +3,6 @@ API server and summed up here, by nothing of the product's."""
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 from collections import Counter
@@ -12,31 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e.asking_pods import AskingPods
 from tests.e2e.conftest import DELAYS
-from tests.e2e.disk_callers import NAME
 from tests.e2e.disk_history import CLAIM, OBJECTS, RECORD, Place, peaks, sums, taken
 from tests.e2e.disk_site import (
-    CLIENT,
     DISK_GIB,
     NODES,
     QUICK_LEASE,
-    SERVICE_PORT,
     WAIT_SECONDS,
     Outcome,
     Refused,
     Site,
-    caller_certificate,
-    install_record,
     recorded,
+    start_asked_leader,
 )
 from tests.e2e.harness import STOCK_SCHEDULER, Scene
-from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
 from tests.longhorn.options import GIB, LonghornOptions
-from tests.waiting import wait_until
+from tests.waiting import wait_equal, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -46,12 +39,8 @@ GROWTH_SECONDS = 120.0  # what a leader granted that died before it could tell e
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with Cluster.start(ClusterOptions(start_scheduler=False)) as cluster:
-        found = Site(cluster, tmp_path)
-        try:
-            yield found
-        finally:
-            found.stop()
+    with Site.start(tmp_path) as found:
+        yield found
 
 
 @pytest.mark.long
@@ -107,11 +96,7 @@ def test_expansions_alone_are_given_on_all_disks_or_on_none(site: Site) -> None:
 
 def wait_for_shown(site: Site, seconds: float = WAIT_SECONDS) -> None:
     """Until the record says what the objects show."""
-    try:
-        wait_until(lambda: site.on_record() == taken(site.api, *OBJECTS), "record as the objects", seconds)
-    except TimeoutError as error:
-        differing = site.on_record().items() ^ taken(site.api, *OBJECTS).items()
-        raise AssertionError(f"{error}: {sorted(differing)}") from None
+    wait_equal([], lambda: sorted(site.on_record().items() ^ taken(site.api, *OBJECTS).items()), seconds)
 
 
 def mixed(site: Site, volumes: int, replicas: int, images: int, seed: int) -> list[str]:
@@ -229,7 +214,7 @@ def test_leaders_that_die_lose_nothing_and_give_nothing_twice(site: Site, seed: 
     killed = 0
     for _ in range(3):
         wait_for_more(site, callers, dice.randint(1, 6))
-        for controller in [one for one in site.leaders if leads(one)]:
+        for controller in [one for one in site.leaders if one.leads()]:
             killed += not all_over(callers)
             controller.stop(kill=True)
             site.leaders.remove(controller)
@@ -252,13 +237,6 @@ def test_leaders_that_die_lose_nothing_and_give_nothing_twice(site: Site, seed: 
     assert again.why and not fitting(site, again.why, RECORD)
 
 
-def leads(controller: Controller) -> bool:
-    try:
-        return controller.is_running and bool(controller.status()["is_leading"])
-    except OSError:
-        return False
-
-
 def wait_for_more(site: Site, callers: Sequence[subprocess.Popen[str]], count: int) -> None:
     """Until so many more are on record, or nobody asks any more."""
     wanted = len(site.on_record()) + count
@@ -276,12 +254,8 @@ def test_a_longhorn_that_asks_over_commits_no_disk_without_the_extender(tmp_path
     told = tmp_path / "asked.json"
     options = LonghornOptions(delays=DELAYS, retry_seconds=1.0, disk_scheduler=str(told))
     with Scene.start(options, run_scheduler=False) as scene:
-        install_record(scene.cluster)
         scene.set_settings(allocation_authority="disk-scheduler")
-        leader = scene.start_controller(flags=("--disk-scheduler-clients", CLIENT))
-        folder = caller_certificate(scene.api, tmp_path)
-        host, port = scene.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", SERVICE_PORT)
-        told.write_text(json.dumps({"address": f"{host}:{port}", "name": NAME, "folder": str(folder)}))
+        leader, _ = start_asked_leader(scene, tmp_path, told)
         scene.start_stock_scheduler()
         cell = scene.cell("goal", fillers=0)
         cell.stateful_set(replicas=20, opted_in=False, scheduler=STOCK_SCHEDULER)

@@ -16,7 +16,6 @@ import grpc
 import pytest
 
 from tests.cluster.client import Object
-from tests.cluster.cluster import Cluster, ClusterOptions
 from tests.e2e.disk_callers import NAME
 from tests.e2e.disk_history import OBJECTS, RECORD, Place, moments, most, taken
 from tests.e2e.disk_site import NODES, QUICK_LEASE, RECORDS, WAIT_SECONDS, Site, caller_certificate
@@ -76,15 +75,11 @@ class HeldWrites(ForeignWebhook):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with Cluster.start(ClusterOptions(start_scheduler=False)) as cluster:
-        found = Site(cluster, tmp_path_factory.mktemp("site"))
+    with Site.start(tmp_path_factory.mktemp("site")) as found:
         for replica, node in zip(found.add_volume("v", 10, replicas=3), WHERE, strict=True):
             found.place(replica, node)
         found.add_volume("told", 10)
-        try:
-            yield found
-        finally:
-            found.stop()
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,10 @@ from typing import Any, Final
 import pytest
 
 from tests.cluster.client import ApiError
-from tests.e2e import workloads
 from tests.e2e.faulty_placer import FAULT_GIB, HANG_GIB, UNREAD_GIB
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.placed import REPLICAS, add_class_of_now, gate_state, is_placed_by_leader, replicas
 from tests.e2e.programs import Controller
-from tests.e2e.scheduling import NAMESPACE
 from tests.judge.facts import seconds_of, writer_of
 from tests.longhorn.options import GIB
 from tests.waiting import wait_until
@@ -42,7 +40,7 @@ def cell(make_cell: Callable[..., Cell]) -> Cell:
 
 def ask(cell: Cell, *sizes_gib: int) -> None:
     for gib in sizes_gib:
-        cell.create("persistentvolumeclaims", workloads.claim(f"now-{gib}", f"{cell.class_name}-now", gib))
+        cell.claim(f"now-{gib}", gib, f"{cell.class_name}-now")
 
 
 def copy(cell: Cell, gib: int) -> dict[str, Any]:
@@ -114,8 +112,7 @@ def test_copies_that_the_leader_cannot_judge_or_read_are_longhorns_after_a_while
 
 def warnings(scene: Scene) -> list[str]:
     """What Events warn of about the gate."""
-    events = scene.api.list(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
-    return [one["message"] for one in events if (one["reason"], one["type"]) == ("PlacementGate", "Warning")]
+    return [one["message"] for one in scene.events("PlacementGate") if one["type"] == "Warning"]
 
 
 @pytest.mark.long

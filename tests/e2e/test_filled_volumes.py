@@ -85,8 +85,7 @@ def test_strict_local_volumes_are_longhorns_to_place_and_their_pods_follow_them(
 @pytest.fixture(scope="module")
 def make_cells(shared_scene: Scene) -> Iterator[Callable[..., Cell]]:
     shared_scene.longhorn.resume()
-    if not shared_scene.controllers:
-        shared_scene.start_controller()
+    shared_scene.lead()
     with cells(shared_scene, "filled", fillers=0) as make:
         yield make
 

@@ -37,23 +37,18 @@ from controller.placement.gate_policy import (
     digest_of,
     expected_bindings,
 )
-from tests.cluster.client import ApiClient, ApiError, Object
-from tests.cluster.cluster import Cluster, ClusterOptions
-from tests.e2e.harness import apply_manifests
-from tests.e2e.manager_writes import unplaced_replica
+from tests.cluster.client import ApiClient, Object
+from tests.cluster.cluster import Cluster
+from tests.e2e.policy_site import REPLICAS, VOLUME, PolicySite, refusal
 from tests.e2e.scheduling import NAMESPACE, SERVICE
-from tests.longhorn import install, paths
-from tests.longhorn.options import GIB
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 SHORT: Final = {SILENT_SECONDS: 6, 30: 4, 120: 10}
 SILENT, YOUNG, MOST = SHORT.values()
-REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
 ACCOUNT: Final = SERVICE_ACCOUNTS.path(NAMESPACE, GATE)
 BINDING: Final = POLICY_BINDINGS.path(None, GATE)
-VOLUME: Final = "v"
 PLACE: Final = {"nodeID": "n1", "diskID": "d", "diskPath": "/d", "dataDirectoryName": f"{VOLUME}-0123abcd"}
 LABELS: Final = {"longhornnode": "n1", "longhorndiskuuid": "d"}
 PLACED: Final[Object] = {"metadata": {"labels": LABELS}, "spec": PLACE}
@@ -71,19 +66,12 @@ BEAT_SECONDS: Final = 0.5
 WAIT_SECONDS: Final = 30.0
 
 
-class GateSite:
+class GateSite(PolicySite):
     """A cluster with the policies. `admin` may do all, `ours` is our account's client."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster, self.admin = cluster, cluster.api()
-        install.install(self.admin, NAMESPACE, {}, capacity_tracking=False)
-        self.apply()
-        kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, SERVICE, cluster.state_dir / "ours.kubeconfig")
-        self.ours = ApiClient.from_kubeconfig(kubeconfig)
-        self._numbers = itertools.count()
-
-    def apply(self) -> None:
-        apply_manifests(self.cluster, shortened)
+        super().__init__(cluster, shortened)
+        self.ours = ApiClient.from_kubeconfig(self.kubeconfig)
 
     # The binding, and the leader's stamps
 
@@ -127,8 +115,7 @@ class GateSite:
 
     def replica(self, *changes: Mapping[str, Any]) -> str:
         """A new one without a node; `changes` are our own."""
-        name = f"v{next(self._numbers)}-r-0"
-        self.admin.create(REPLICAS, unplaced_replica(name, VOLUME, GIB))
+        name = self.new_replica()
         for change in changes:
             assert "" == self.write(name, change)
         return name
@@ -161,24 +148,13 @@ def with_times(policies: str, times: Mapping[int, int]) -> str:
     return policies
 
 
-def refusal(write: Callable[[], object]) -> str:
-    try:
-        write()
-    except ApiError as error:
-        if error.status not in (403, 422):
-            raise
-        return str(error)
-    return ""
-
-
 def stamp_of(ahead: float = 0.0) -> str:
     return (datetime.now(UTC) + timedelta(seconds=ahead)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[GateSite]:
-    with Cluster.start(ClusterOptions(start_scheduler=False)) as cluster:
-        found = GateSite(cluster)
+def site(cluster: Cluster) -> Iterator[GateSite]:
+    with GateSite.on(cluster) as found:
         found.bind()
         name = found.replica()
         wait_until(lambda: FENCED in found.write(name, PLACED, dryRun="All"), "the fence", WAIT_SECONDS)

@@ -3,7 +3,6 @@ for Longhorn. The placer is not there: nothing is placed but by hand."""
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,61 +22,41 @@ from controller.model.names import (
     SINCE_ANNOTATION,
     TERM_ANNOTATION,
 )
+from controller.placement import gate
 from controller.placement.gate import PlacementGate
 from controller.placement.gate_objects import GateObjects
 from controller.placement.gate_policy import Enforcement
-from tests.cluster.client import ApiError
-from tests.cluster.cluster import Cluster, ClusterOptions
-from tests.e2e.harness import apply_manifests
-from tests.e2e.manager_writes import unplaced_replica
+from tests.cluster.cluster import Cluster
+from tests.e2e.policy_site import REPLICAS, PolicySite, refusal
 from tests.e2e.scheduling import NAMESPACE, SERVICE
-from tests.longhorn import install, paths
-from tests.longhorn.options import GIB
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
-REPLICAS: Final = paths.longhorn("replicas", NAMESPACE)
 ACCOUNT: Final = SERVICE_ACCOUNTS.path(NAMESPACE, GATE)
 BINDING: Final = POLICY_BINDINGS.path(None, GATE)
 POLICY: Final = POLICIES.path(None, GATE)
 MENDED_SECONDS: Final = 5.0
 WAIT_SECONDS: Final = 30.0
+PLACED: Final = {"metadata": {"labels": {"longhornnode": "n1"}}, "spec": {"nodeID": "n1", "diskID": "d"}}
 
 
-class KeptSite:
+class KeptSite(PolicySite):
     """A cluster with the manifest's objects, and no process of ours."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster, self.admin = cluster, cluster.api()
-        install.install(self.admin, NAMESPACE, {}, capacity_tracking=False)
-        self.apply()
-        kubeconfig = cluster.service_account_kubeconfig(NAMESPACE, SERVICE, cluster.state_dir / "ours.kubeconfig")
-        self.ours = ClientKubeApi.load(str(kubeconfig))
-        self._numbers = itertools.count()
-
-    def apply(self) -> None:
-        apply_manifests(self.cluster)
-
-    def replica(self) -> str:
-        """A new one without a node."""
-        name = f"v{next(self._numbers)}-r-0"
-        self.admin.create(REPLICAS, unplaced_replica(name, name[:-4], GIB))
-        return name
+        super().__init__(cluster)
+        self.ours = ClientKubeApi.load(str(self.kubeconfig))
 
     def is_closed(self) -> bool:
         """Whether Longhorn is refused the place of a new Replica."""
-        placed = {"metadata": {"labels": {"longhornnode": "n1"}}, "spec": {"nodeID": "n1", "diskID": "d"}}
-        try:
-            self.admin.patch(f"{REPLICAS}/{self.replica()}", placed, dryRun="All")
-        except ApiError as error:
-            return f"'{GATE}'" in str(error)
-        return False
+        path = f"{REPLICAS}/{self.new_replica()}"
+        return f"'{GATE}'" in refusal(lambda: self.admin.patch(path, PLACED, dryRun="All"))
 
     def write(self, term: str) -> None:
         """As that term's leader: marks a new Replica."""
         mark = {"metadata": {"annotations": {LEFT_ANNOTATION: "Longhorn's"}}}
-        name = self.replica()
+        name = self.new_replica()
         self.ours.patch(LONGHORN_REPLICAS, NAMESPACE, name, mark, field_manager=f"{MANAGER_PREFIX}{term}")
 
 
@@ -102,10 +81,12 @@ class KeptGate:
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[KeptSite]:
-    with Cluster.start(ClusterOptions(start_scheduler=False)) as cluster:
-        found = KeptSite(cluster)
-        found.replica()
+def site(cluster: Cluster) -> Iterator[KeptSite]:
+    """With a Replica by which the gate is proven, and rounds that follow each other soon."""
+    with KeptSite.on(cluster) as found, pytest.MonkeyPatch.context() as patch:
+        for name, seconds in {"EVERY_SECONDS": 0.5, "AGAIN_SECONDS": 2.0, "PROOF_SECONDS": 5.0}.items():
+            patch.setattr(gate, name, seconds)
+        found.new_replica()
         yield found
 
 

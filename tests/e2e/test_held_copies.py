@@ -10,7 +10,9 @@ from typing import Final
 
 import pytest
 
+from controller.allocator.verbs import place
 from tests.cluster.client import ApiError
+from tests.e2e import hurried
 from tests.e2e.conftest import DELAYS
 from tests.e2e.disk_site import QUICK_LEASE
 from tests.e2e.harness import GATE_ACCOUNT, Cell, Scene
@@ -18,17 +20,13 @@ from tests.e2e.late_volumes import (
     HELD,
     WAIT_SECONDS,
     PlansSeen,
-    add_class,
-    add_pod,
-    claim_volume,
     copies,
-    let_come,
     places,
     unplaced,
     wait_told,
     wait_unplaced,
 )
-from tests.e2e.placed import REPLICAS
+from tests.e2e.placed import REPLICAS, add_class_of_now
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.judge.facts import OURS, is_leaders, writer_of
@@ -51,8 +49,9 @@ def start_leader(shared_scene: Scene) -> Iterator[Callable[..., Controller]]:
     shared_scene.longhorn.resume()
     shared_scene.stop_controllers()
 
-    def start(*flags: str) -> Controller:
-        return shared_scene.start_controller(module="tests.e2e.impatient", flags=(*flags, *QUICK_LEASE))
+    def start(*flags: str, **seconds: float) -> Controller:
+        times = hurried.flags_of(place, **{"HOLD_AFTER_SECONDS": 1.0, **seconds})
+        return shared_scene.start_controller(module=hurried.__name__, flags=(*times, *flags, *QUICK_LEASE))
 
     yield start
     shared_scene.stop_controllers()
@@ -79,10 +78,10 @@ class Contest:
 
     def give_way(self) -> None:
         """The planned volume comes after all, and goes."""
-        let_come(self.cell, "waits")
+        self.cell.let_come("waits")
         self.cell.wait_ready(1, WAIT_SECONDS)
         assert places(self.cell.scene, self.planned)
-        self.cell.delete("pods", "waits", gracePeriodSeconds=0)
+        self.cell.kill("waits")
         self.cell.delete("persistentvolumeclaims", "waits")
 
 
@@ -92,10 +91,10 @@ def contest(shared_scene: Scene, make_cell: MakeCell, plans: PlansSeen) -> Calla
 
     def begin() -> Contest:
         cell = make_cell(nodes=1, disks_gib=(DISK_GIB,), fillers=0)
-        planned = claim_volume(cell, "waits", cell.class_name, DISK_GIB, late=True)
-        add_pod(cell, "waits", "waits")
+        planned = cell.claim("waits", DISK_GIB, late=True)
+        cell.pod("waits", "waits")
         plans.wait(planned)
-        volume = claim_volume(cell, "second", add_class(cell, "disabled", binding="Immediate"), 80)
+        volume = cell.claim("second", 80, add_class_of_now(cell))
         return Contest(cell, wait_unplaced(shared_scene, volume), volume, planned)
 
     return begin
@@ -120,7 +119,7 @@ def test_a_held_copy_that_longhorn_marks_failed_is_let_go_and_the_next_one_is_ta
     wait_held(shared_scene, following)
     shared_scene.longhorn.resume()
     one.give_way()
-    add_pod(one.cell, "q", "second")
+    one.cell.pod("q", "second")
     one.cell.wait_pod_ready("q", WAIT_SECONDS)
     assert [following] == others(shared_scene, one)
     assert places(shared_scene, one.volume)
@@ -134,7 +133,7 @@ def others(scene: Scene, one: Contest) -> list[str]:
 def test_a_copy_is_held_for_a_time_and_then_left_to_longhorn_which_places_it_where_it_sees_room(
     shared_scene: Scene, start_leader: Callable[..., Controller], contest: Callable[[], Contest]
 ) -> None:
-    leader = start_leader("--held", str(HELD_SECONDS))
+    leader = start_leader(HOLD_SECONDS=HELD_SECONDS)
     one = contest()
     wait_held(shared_scene, one.copy)
     wait_told(one.cell, "second", "LonghornNoPlace")

@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e import workloads
-from tests.e2e.harness import CLASSES, GIB, Cell, Scene
+from tests.e2e.harness import GIB, Cell, Scene
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.view import LONGHORN_NODES, LONGHORN_REPLICAS
@@ -68,7 +67,7 @@ def test_an_answer_holds_room_on_every_node_offered_until_the_pod_is_deleted(
     asked(cell)
     assert each(cell, 100) == cell.promised(controller)
 
-    cell.delete("pods", "p", gracePeriodSeconds=0)
+    cell.kill("p")
     cell.wait_promised(controller, {})
 
 
@@ -81,9 +80,7 @@ def test_a_volume_that_is_to_be_restored_is_promised_as_large_as_its_backup(
     scene.api.create(paths.longhorn("backups", NAMESPACE), backup)
     status = {"url": url, "volumeSize": str(300 * GIB)}
     scene.api.patch(f"{paths.longhorn('backups', NAMESPACE, name)}/status", {"status": status})
-    restored = workloads.storage_class(f"{cell.name}-restored", parameters={"fromBackup": url})
-    scene.api.create(CLASSES, restored)
-    cell.create("persistentvolumeclaims", workloads.claim("c", f"{cell.name}-restored"))
+    cell.claim("c", class_name=cell.add_class("restored", parameters={"fromBackup": url}))
     cell.pod("p", "c", schedulerName=NOBODY)
     assert cell.nodes == cell.filter("p").passed
     assert each(cell, 300) == cell.promised(controller)
@@ -166,7 +163,7 @@ def test_a_pod_deleted_during_provisioning_leaves_no_promise_and_the_next_of_its
     cell.pod("p", "c")
     cell.wait_chosen(1)
     (node,) = cell.chosen_nodes()
-    cell.delete("pods", "p", gracePeriodSeconds=0)
+    cell.kill("p")
     cell.wait_gone("p")
     cell.wait_promised(controller, {})
 

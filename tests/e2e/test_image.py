@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tomllib
 import urllib.request
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +17,7 @@ import pytest
 import yaml
 
 from tests.cluster.cache import REPOSITORY
-from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.cluster.cluster import Cluster
 from tests.e2e.image import Image, build
 from tests.longhorn import install
 from tests.ports import free_port
@@ -44,11 +43,10 @@ def image(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Cluster]:
-    """A cluster of its own with Longhorn's kinds, for the manifests are about the whole cluster."""
-    with Cluster.start(ClusterOptions(name=f"image-{secrets.token_hex(4)}")) as running:
-        install.install(running.api(), NAMESPACE, {}, capacity_tracking=False)
-        yield running
+def site(cluster: Cluster) -> Cluster:
+    """With Longhorn's kinds."""
+    install.install(cluster.api(), NAMESPACE, {}, capacity_tracking=False)
+    return cluster
 
 
 def manifests() -> list[Path]:

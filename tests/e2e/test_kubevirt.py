@@ -13,7 +13,7 @@ import pytest
 
 from controller.rules.reasons import Reason
 from tests.e2e import workloads
-from tests.e2e.harness import CLASSES, FILL_CPU, NODES, STOCK_SCHEDULER, Cell, Scene
+from tests.e2e.harness import FILL_CPU, NODES, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.served_machines import MIGRATION_JOB, WAIT_SECONDS, Machines
 from tests.waiting import wait_until
 
@@ -66,11 +66,8 @@ def test_a_machine_migrates_also_when_the_nodes_with_its_data_are_full(
 ) -> None:
     """It is not held back where its volume is served, nor where its replicas lie."""
     cell = make_cell(nodes=4, fillers=0)
-    several = workloads.storage_class(
-        f"{cell.class_name}-two", replicas=2, node_selector=cell.name, parameters={"migratable": migratable}
-    )
-    scene.api.create(CLASSES, several)
-    machines = Machines(scene, cell, class_name=f"{cell.class_name}-two")
+    several = cell.add_class("two", replicas=2, parameters={"migratable": migratable})
+    machines = Machines(scene, cell, class_name=several)
     full = machines.replica_nodes(2)
     machines.serve(full[0])
     try:

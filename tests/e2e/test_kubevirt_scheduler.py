@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_two_schedulers_that_burst_for_the_last_space_promise_no_byte_twice(scen
 
 def start(cell: Cell, number: int) -> None:
     """Both schedulers' pods by turns."""
-    options = {"opted_in": False, "schedulerName": NAME} if number % 2 else {}
+    options: dict[str, Any] = {"opted_in": False, "schedulerName": NAME} if number % 2 else {}
     cell.pod(f"p-{number}", f"data-{number}", **options)
 
 

@@ -11,7 +11,7 @@ from tests.cluster.client import Object, ignored_when_gone
 from tests.e2e import scheduling, workloads
 from tests.e2e.harness import CONFIG_MAP as PATH
 from tests.e2e.harness import Cell, Scene
-from tests.e2e.scheduling import NAMESPACE, SERVICE
+from tests.e2e.scheduling import SERVICE
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -75,8 +75,7 @@ def told_of_settings(scene: Scene, text: str) -> Object:
     """The Event about the ConfigMap that has these words."""
 
     def found() -> list[Object]:
-        events = scene.api.list(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
-        about = [event for event in events if event["involvedObject"]["kind"] == "ConfigMap"]
+        about = [event for event in scene.events() if event["involvedObject"]["kind"] == "ConfigMap"]
         return [event for event in about if event["involvedObject"]["name"] == SERVICE and text in event["message"]]
 
     return wait_until(found, f"an Event about the ConfigMap that says {text!r}", TOLD_SECONDS)[0]
@@ -147,8 +146,7 @@ def test_the_configuration_of_the_enhancement_text_works_word_for_word(
         cell.stateful_set()
         scene.assert_exactly_full(cell)
         told = "whoever reaches it is taken for kube-scheduler"
-        events = scene.api.list(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
-        assert [event for event in events if event["reason"] == "PlainHTTP" and told in event["message"]]
+        assert [event for event in scene.events("PlainHTTP") if told in event["message"]]
         assert told in leader.status()["transport"]["gives_up"]
         assert told in leader.log.read_text()
 

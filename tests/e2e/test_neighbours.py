@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from tests.cluster.client import Object
+from tests.e2e.again import Again
 from tests.e2e.forms import FilterAnswer
 from tests.e2e.harness import Cell, Scene
 from tests.e2e.programs import Controller
-from tests.e2e.view import PODS
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -58,36 +58,6 @@ def waiting(cell: Cell, name: str, scheduler: str = NOBODY, **options: Any) -> O
     return cell.pod(name, name, schedulerName=scheduler, **options)
 
 
-class Stranger:
-    """Asks about every pod of a cell, again and again, with no nodes at all or with one of them. Threads: its own."""
-
-    def __init__(self, scene: Scene, cell: Cell) -> None:
-        self._scene, self._cell = scene, cell
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.answered = 0
-        self.failure = ""
-
-    def __enter__(self) -> Stranger:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(30)
-        assert not self.failure, self.failure
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                for pod in self._scene.view.all(PODS, self._cell.namespace):
-                    for nodes in ([], self._cell.nodes[-1:]):
-                        self.answered += forge(self._scene, "filter", pod, NodeNames=nodes).status == 200
-                self._stop.wait(0.01)
-        except Exception as error:  # thread top
-            self.failure = repr(error)
-
-
 @pytest.mark.long
 def test_forged_questions_about_pods_of_others_put_no_disk_over_its_limit(
     scene: Scene, make_cell: Callable[..., Cell], start_scheduler: Callable[..., str]
@@ -95,10 +65,19 @@ def test_forged_questions_about_pods_of_others_put_no_disk_over_its_limit(
     """Twelve volumes of 100 GiB fit on three disks, four on each. The scheduler's choices show seconds late."""
     cell = make_cell(nodes=3, fillers=1)
     slow = start_scheduler("slow-scheduler", qps=5, burst=5)
-    with Stranger(scene, cell) as stranger:
+    answered = 0
+
+    def ask_about_all() -> None:
+        """With no nodes at all, or with one of them."""
+        nonlocal answered
+        for pod in cell.pods():
+            for nodes in ([], cell.nodes[-1:]):
+                answered += forge(scene, "filter", pod, NodeNames=nodes).status == 200
+
+    with Again(ask_about_all, 0.01):
         cell.stateful_set(scheduler=slow, replicas=12)
         cell.wait_chosen(12, 120)
-    assert stranger.answered > 0
+    assert answered > 0
     scene.assert_exactly_full(cell)
 
 

@@ -24,13 +24,14 @@ from tests.e2e.neighbours import Change, NeighbourWebhook
 from tests.e2e.scheduling import NAMESPACE, RESOURCE
 from tests.e2e.webhooks import (
     CONTAINER_PORT,
+    OURS,
     SLICES,
     WEBHOOK_SERVICE,
     Webhook,
     write_certificates,
     write_configuration,
 )
-from tests.longhorn.options import LonghornOptions
+from tests.longhorn.install import ensure
 from tests.ports import free_port
 from tests.waiting import wait_until
 
@@ -52,8 +53,9 @@ class OptInStage:
     def __init__(self, scene: Scene, folder: Path) -> None:
         self.scene, self.api, self.folder = scene, scene.api, folder
         self.bundle = write_certificates(folder / "tls")
+        self._namespaces: list[str] = []
         for name, provisioner in (("lh", workloads.DRIVER), ("nfs", "nfs.example.org")):
-            self.api.create(CLASSES, {**workloads.storage_class(name), "provisioner": provisioner})
+            ensure(self.api, CLASSES, {**workloads.storage_class(name), "provisioner": provisioner})
         self.webhook = self.start_webhook()
         self.webhook.wait_ready()
         write_configuration(self.api, self.bundle)
@@ -70,6 +72,7 @@ class OptInStage:
     def namespace(self, **metadata: Any) -> Space:
         """With a claim `ours` of Longhorn's and one `theirs` of somebody else's."""
         name = f"opt-in-{next(_numbers)}"
+        self._namespaces.append(name)
         self.api.create("/api/v1/namespaces", {"metadata": {"name": name, **metadata}})
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         wait_until(lambda: self.api.get_or_none(account) is not None, f"account in {name}", WAIT_SECONDS)
@@ -77,6 +80,14 @@ class OptInStage:
         for claim, class_name in (("ours", "lh"), ("theirs", "nfs")):
             self.api.create(space.path("persistentvolumeclaims"), workloads.claim(claim, class_name, 1))
         return space
+
+    def stop(self) -> None:
+        """Nobody is asked any more, and what was made is gone."""
+        self.webhook.stop(kill=True)
+        self.api.patch(OURS[0], {"webhooks": []})
+        for name in self._namespaces:
+            self.api.delete(f"/apis/apps/v1/namespaces/{name}/statefulsets")
+            self.api.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
 
     def calls(self, family: str) -> int:
         """A counter of the API server's about our entry for pods."""
@@ -142,9 +153,10 @@ def asking(pod: Object) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OptInStage]:
-    with Scene.start(LonghornOptions(), run_scheduler=False) as scene:
-        yield OptInStage(scene, tmp_path_factory.mktemp("opt-in"))
+def stage(unscheduled_scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OptInStage]:
+    found = OptInStage(unscheduled_scene, tmp_path_factory.mktemp("opt-in"))
+    yield found
+    found.stop()
 
 
 @pytest.fixture

@@ -9,17 +9,7 @@ from typing import Final
 import pytest
 
 from tests.e2e.harness import NODES, Cell, Scene, longhorn_node
-from tests.e2e.late_volumes import (
-    WAIT_SECONDS,
-    PlansSeen,
-    add_class,
-    add_pod,
-    claim_volume,
-    let_come,
-    places,
-    told,
-    wait_unplaced,
-)
+from tests.e2e.late_volumes import WAIT_SECONDS, PlansSeen, places, told, wait_unplaced
 from tests.judge.facts import Spot
 from tests.longhorn.options import GIB
 from tests.waiting import wait_until
@@ -105,8 +95,8 @@ def test_a_plan_leaves_what_changes_before_the_copy_appears(
 ) -> None:
     """`stays`: the plan stays on its node."""
     cell = make_cell(nodes=3, disks_gib=(DISK_GIB, DISK_GIB), fillers=0)
-    volume = claim_volume(cell, "data", add_class(cell, locality, count), VOLUME_GIB, late=True)
-    add_pod(cell, "p", "data")
+    volume = cell.claim("data", VOLUME_GIB, cell.add_class(locality=locality, replicas=count), late=True)
+    cell.pod("p", "data")
     former = plans.wait(volume)
     lost = min(former)
 
@@ -117,7 +107,7 @@ def test_a_plan_leaves_what_changes_before_the_copy_appears(
     assert count == len(planned)
     assert stays is (planned - former <= {spot for spot in planned if spot.node == lost.node})
 
-    let_come(cell, "data")
+    cell.let_come("data")
     cell.wait_ready(1, WAIT_SECONDS)
     wait_until(lambda: planned == places(scene, volume), "copies where they are planned", WAIT_SECONDS)
 
@@ -134,14 +124,14 @@ def test_a_pod_whose_plan_finds_no_other_disk_is_told_and_runs_once_there_is_roo
     scene: Scene, plans: PlansSeen, make_cell: MakeCell, change: Change, undo: Change, reasons: set[str]
 ) -> None:
     cell = make_cell(nodes=2, disks_gib=(DISK_GIB,), fillers=0)
-    volume = claim_volume(cell, "data", add_class(cell, "strict-local"), VOLUME_GIB, late=True)
-    add_pod(cell, "p", "data")
+    volume = cell.claim("data", VOLUME_GIB, cell.add_class(locality="strict-local"), late=True)
+    cell.pod("p", "data")
     (lost,) = plans.wait(volume)
 
     change(scene, lost)
     (leader,) = scene.controllers
     wait_until(lambda: leader.status()["plans"]["plans"] == 0, "the end of the plan", WAIT_SECONDS)
-    let_come(cell, "data")
+    cell.let_come("data")
     wait_unplaced(scene, volume)
     wait_until(lambda: reasons <= told(cell, "data"), f"Events {reasons}", WAIT_SECONDS)
 
@@ -155,12 +145,12 @@ def test_a_disk_that_closes_before_the_next_leader_places_the_copy_is_not_taken(
 ) -> None:
     """The Replica is there and has no node; Longhorn tries to give it one, and is refused."""
     cell = make_cell(nodes=1, disks_gib=(DISK_GIB, DISK_GIB), fillers=0)
-    volume = claim_volume(cell, "data", add_class(cell, "disabled"), VOLUME_GIB, late=True)
-    add_pod(cell, "p", "data")
+    volume = cell.claim("data", VOLUME_GIB, cell.add_class(locality="disabled"), late=True)
+    cell.pod("p", "data")
     (lost,) = plans.wait(volume)
 
     scene.stop_controllers()
-    let_come(cell, "data")
+    cell.let_come("data")
     wait_unplaced(scene, volume)
     close(scene, lost)
     scene.start_controller()

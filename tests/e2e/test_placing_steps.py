@@ -10,23 +10,24 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.e2e import workloads
 from tests.e2e.disk_site import QUICK_LEASE
-from tests.e2e.harness import CLASSES, Cell, Scene, cells, longhorn_node
+from tests.e2e.harness import NODES, Cell, Scene, longhorn_node
 from tests.e2e.manager_writes import drop_volume, made_object, unplaced_replica
-from tests.e2e.placed import REPLICAS, fills
+from tests.e2e.placed import REPLICAS, add_class_of_now, fills
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.standing import PlacingStep, StepOrders
 from tests.judge.facts import PLANS, PlanStored, plan_stored, seconds_of, writer_of
 from tests.judge.reading import stored_places
 from tests.longhorn import paths
-from tests.longhorn.options import GIB, LonghornOptions
+from tests.longhorn.options import GIB, Delays
+from tests.longhorn.paths import CSI_NODES
 from tests.waiting import wait_until
 
 _log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Copies:
 
     def leading(self) -> list[Controller]:
         """Those that lead: one, or none for a while."""
-        return [copy for copy in self._scene.controllers if copy.status()["is_leading"]]
+        return [copy for copy in self._scene.controllers if copy.leads()]
 
     @property
     def leader(self) -> Controller:
@@ -82,13 +83,16 @@ class Copies:
 
 
 @pytest.fixture(scope="module")
-def scene() -> Iterator[Scene]:
-    with Scene.start(LonghornOptions(retry_seconds=3.0)) as found:
-        found.cluster.add_node(SPARE)
-        found.longhorn.add_node(SPARE, (100,), tags=(SPARE,))
-        add_spare_volume(found, SPARE)  # by whose copy the gate and the fence are proven
-        yield found
-        found.stop_controllers()
+def scene(shared_scene: Scene) -> Iterator[Scene]:
+    shared_scene.stop_controllers()
+    shared_scene.cluster.add_node(SPARE)
+    shared_scene.longhorn.add_node(SPARE, (100,), tags=(SPARE,))
+    add_spare_volume(shared_scene, SPARE)  # by whose copy the gate and the fence are proven
+    yield shared_scene
+    shared_scene.stop_controllers()
+    drop_volume(shared_scene.api, SPARE, 1)
+    for path in (longhorn_node(SPARE), f"{CSI_NODES}/{SPARE}", f"{NODES}/{SPARE}"):
+        shared_scene.api.delete(path)
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +103,14 @@ def all_copies(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Copies
 @pytest.fixture
 def copies(scene: Scene, all_copies: Copies) -> Copies:
     """The one that has survived the test before goes on."""
-    scene.longhorn.resume()
+    scene.longhorn.resume(Delays())
     all_copies.complete()
     return all_copies
 
 
 @pytest.fixture
-def make_cell(scene: Scene) -> Iterator[Callable[..., Cell]]:
-    with cells(scene, "steps", fillers=0) as make:
-        yield make
+def make_cell(make_cell: Callable[..., Cell]) -> Callable[..., Cell]:
+    return partial(make_cell, fillers=0)
 
 
 def add_spare_volume(scene: Scene, name: str) -> str:
@@ -199,7 +202,7 @@ def test_pods_that_were_let_through_keep_their_room_though_no_plan_of_theirs_was
     add_pods(cell, *"cdef", gib=50)
     cell.wait_chosen(4)
     cell.wait_refused(2)
-    scene.longhorn.resume()
+    scene.longhorn.go_on()
 
     cell.wait_ready(4, WAIT_SECONDS)
     assert {"a", "b"} <= {pod["metadata"]["name"] for pod in cell.ready()}
@@ -225,12 +228,12 @@ def test_plans_of_a_leader_that_dies_hold(
     died_at = math.inf
     if step is not None:
         copies.steps(leader).die_at(step)
-        scene.longhorn.resume()
+        scene.longhorn.go_on()
         died_at = min(wait_until(copies.steps(leader).reached, f"a death at {step}", WAIT_SECONDS).values())
     take_over(scene, copies, leader, died_at)
     assert by_others == other.counted(PLACED_BY_OTHERS)
     copies.steps(other).hear_late(0)
-    scene.longhorn.resume()
+    scene.longhorn.go_on()
     cell.wait_ready(2, WAIT_SECONDS)
     add_pods(cell, "c", gib=200)
 
@@ -322,15 +325,13 @@ def test_a_burst_under_a_leader_that_hears_five_seconds_late_fills_the_disks_exa
     """It loses time, and nothing else. Volumes that nobody asked about come while the first places are stored and not
     heard of; half of them find room."""
     cell, leader = make_cell(nodes=2, disks_gib=(400,)), copies.leader
-    now = f"{cell.class_name}-now"
-    made = workloads.storage_class(now, locality="disabled", node_selector=cell.name, binding="Immediate")
-    scene.api.create(CLASSES, made)
+    now = add_class_of_now(cell)
     wait_enforced(leader)
     copies.steps(leader).hear_late(LATE_SECONDS)
     cell.stateful_set(replicas=4, gib=100)
     cell.wait_ready(4, WAIT_SECONDS)
     for number in range(8):
-        cell.create("persistentvolumeclaims", workloads.claim(f"now-{number}", now))
+        cell.claim(f"now-{number}", class_name=now)
 
     wait_until(lambda: disk_fills(cell) == [400, 400], "disks that are full", WAIT_SECONDS)
     wait_until(lambda: leader.status()["placement"]["waiting"].get("no-room") == 4, "four that wait", WAIT_SECONDS)
@@ -392,7 +393,7 @@ def test_plans_that_are_deleted_or_spoilt_during_a_burst_are_written_anew(
     assert f"{name}: is gone, and is made again" in log
     assert f"{name}: line 1: " in log
     assert leader.status()["plans"]["last_problem"].endswith("are written anew")
-    scene.longhorn.resume()
+    scene.longhorn.go_on()
     cell.wait_ready(8, WAIT_SECONDS)
     assert [400, 400] == disk_fills(cell)
 

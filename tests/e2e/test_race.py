@@ -57,7 +57,7 @@ def test_a_pod_that_found_no_room_is_bound_soon_after_a_volume_is_deleted(
     cell.wait_refused(1)
     assert "100 GiB + 100 GiB scheduled exceeds the disk's limit of 100 GiB by 100 GiB" in told_of(cell, "second")
 
-    cell.delete("pods", "first", gracePeriodSeconds=0)
+    cell.kill("first")
     cell.delete("persistentvolumeclaims", "first")
     # Without a wake-up kube-scheduler would look at the pod again after five minutes.
     cell.wait_pod_ready("second", WOKEN_SECONDS)
@@ -68,13 +68,7 @@ def test_a_pod_that_found_no_room_is_bound_soon_after_a_volume_is_deleted(
 
 def told_of(cell: Cell, pod: str) -> str:
     """What the Event says that the extender wrote about the pod."""
-
-    def messages() -> list[str]:
-        events = cell.scene.api.list(cell.path("events"))["items"]
-        mine = (event for event in events if event["reason"] == "LonghornNoRoom")
-        return [event["message"] for event in mine if event["involvedObject"]["name"] == pod]
-
-    return wait_until(messages, f"an event about {pod}", 30)[0]
+    return str(wait_until(lambda: cell.events("LonghornNoRoom", pod), f"an Event about {pod}", 30)[0]["message"])
 
 
 @pytest.mark.long

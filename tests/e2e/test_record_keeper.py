@@ -8,16 +8,18 @@ from typing import Any, Final
 
 import pytest
 
+from controller.allocator.plans import given as given_places
 from tests.cluster.client import ApiError, Object
-from tests.cluster.cluster import Cluster, ClusterOptions
-from tests.e2e.disk_site import DISK_GIB, NODES, RECORDS, WAIT_SECONDS, Site, disks_of
+from tests.cluster.cluster import Cluster
+from tests.e2e import hurried
+from tests.e2e.disk_site import DISK_GIB, NODES, RECORDS, WAIT_SECONDS, Site, disks_of, install_record
 from tests.e2e.harness import CONFIG_MAP
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
 from tests.longhorn.longhorn import add_node, disk_uuid, set_disk
 from tests.longhorn.options import GIB, DiskOptions
-from tests.waiting import wait_until
+from tests.waiting import wait_equal, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -32,14 +34,11 @@ MANY: Final = 40
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with Cluster.start(ClusterOptions(start_scheduler=False)) as cluster:
-        found = Site(cluster, tmp_path_factory.mktemp("site"))
-        found.api.patch(CONFIG_MAP, {"data": {"scheduler-extender-placement": "longhorn"}})  # nobody places by itself
-        try:
-            yield found
-        finally:
-            found.stop()
+def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    found = Site(cluster, tmp_path_factory.mktemp("site"))
+    found.api.patch(CONFIG_MAP, {"data": {"scheduler-extender-placement": "longhorn"}})  # nobody places by itself
+    yield found
+    found.stop()
 
 
 @pytest.fixture
@@ -51,11 +50,16 @@ def leader(site: Site) -> Controller:
             (replica,) = site.add_volume(f"first-{name}", 10)
             site.place(replica, name)
     if not site.leaders:
-        site.start_leader()
+        start_leader(site)
     (leading,) = site.leaders
     leading.wait_leading()
     wait_for_record(site, shown(site))
     return leading
+
+
+def start_leader(site: Site) -> Controller:
+    """One that soon gives up what somebody was told who does not write it."""
+    return site.start_leader(*hurried.flags_of(given_places, WRITTEN_SECONDS=5.0), module=hurried.__name__)
 
 
 def configure(site: Site, authority: str) -> None:
@@ -75,10 +79,7 @@ def shown(site: Site) -> dict[tuple[str, str, str], int]:
 
 
 def wait_for_record(site: Site, expected: dict[tuple[str, str, str], int]) -> None:
-    try:
-        wait_until(lambda: on_record(site) == expected, "such a record", WAIT_SECONDS)
-    except TimeoutError:
-        raise AssertionError(f"expected {expected}, on record {on_record(site)}; {status(site)}") from None
+    wait_equal(expected, lambda: on_record(site), WAIT_SECONDS)
 
 
 def on_record(site: Site) -> dict[tuple[str, str, str], int]:
@@ -162,7 +163,7 @@ def test_a_definition_that_is_deleted_and_made_anew_brings_the_record_back(site:
     site.api.delete(CRD)
     wait_until(lambda: site.api.get_or_none(CRD) is None, "end of the definition", WAIT_SECONDS)
     wait_until(lambda: status(site)["entries"] == 0, "an empty record", WAIT_SECONDS)
-    site.install_record()
+    install_record(site.cluster)
     wait_for_record(site, {**shown(site), **given})
     site.api.delete(paths.longhorn("replicas", NAMESPACE, replica))
     wait_for_record(site, shown(site))
@@ -199,7 +200,7 @@ def test_garbage_is_read_around_and_written_anew(site: Site, leader: Controller)
     site.leaders.clear()
     assert spoil("n1", {"d1": ["garbage"]})
     assert spoil("n2", {disk_uuid("n2", "d1"): ["garbage"]})
-    following = site.start_leader()
+    following = start_leader(site)
     following.wait_leading()
     wait_for_record(site, {**shown(site), **all_given(*(nodes[name] for name in ("n1", "n3", "n4")))})
     assert "record not understood node=n2" in following.log.read_text()
@@ -207,7 +208,7 @@ def test_garbage_is_read_around_and_written_anew(site: Site, leader: Controller)
         site.api.delete(paths.longhorn("replicas", NAMESPACE, replica))
     wait_for_record(site, shown(site))
     assert {} == status(site)["unreadable"]
-    site.install_record()
+    install_record(site.cluster)
 
 
 def test_the_authority_changes_both_ways(site: Site, leader: Controller) -> None:
@@ -289,10 +290,7 @@ def in_nodes(site: Site) -> dict[tuple[str, str, str], int]:
 
 
 def wait_in_nodes(site: Site, expected: dict[tuple[str, str, str], int]) -> None:
-    try:
-        wait_until(lambda: in_nodes(site) == expected, "such a record in the Nodes", 2 * WAIT_SECONDS)
-    except TimeoutError:
-        raise AssertionError(f"expected {expected}, on record {in_nodes(site)}; {status(site)}") from None
+    wait_equal(expected, lambda: in_nodes(site), 2 * WAIT_SECONDS)
 
 
 @pytest.mark.long
@@ -323,7 +321,7 @@ def test_a_record_moves_to_longhorns_nodes_where_foreign_entries_are_left_alone(
     assert given == asked(site, "noted", replica)
     knowing_nodes.stop(kill=True)
     site.leaders.clear()
-    site.start_leader().wait_leading()
+    start_leader(site).wait_leading()
     assert given == asked(site, "noted", replica)
     for name in (replica, more):
         site.api.delete(paths.longhorn("replicas", NAMESPACE, name))
@@ -342,7 +340,7 @@ def test_a_leader_that_dies_between_its_writes_has_its_work_ended_by_the_next(si
         add_node(site.api, NAMESPACE, name, {"d1": DiskOptions(maximum_bytes=DISK_GIB * GIB)})
         (replica,) = site.add_volume(f"on-{name}", 10)
         site.place(replica, name)
-    successor = site.start_leader()
+    successor = start_leader(site)
     wait_until(successor.answers_ready, "a ready follower", WAIT_SECONDS)
     before = len(on_record(site))
     site.api.patch(CONFIG_MAP, {"data": {f"{PREFIX}-record": None}})

@@ -19,26 +19,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from certs.authority import LeafSpec, Pair, make_authority, sign
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import Object
 from tests.cluster.components import LOOPBACK
 from tests.e2e import workloads
+from tests.e2e.again import Again
 from tests.e2e.gate import Gate
 from tests.e2e.growing_cell import GrowingCell
 from tests.e2e.harness import GIB, Cell, Scene
 from tests.e2e.neighbours import ForeignWebhook
 from tests.e2e.scheduling import RESOURCE
 from tests.e2e.webhooks import OURS, VALIDATING
-from tests.longhorn.options import LonghornOptions
-from tests.unit.serving.tls_files import DAY, now
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
-EXAMPLES, PKI = REPOSITORY / "docs" / "examples", "/etc/kubernetes/pki/"
 PODS_ENTRY = "pods.scheduling.longhorn.io"
 WAIT_SECONDS = 60.0
 HELD_SECONDS = 60.0  # as docs/rules/growth.md says
@@ -48,38 +44,11 @@ ANSWER_SECONDS = 2.5  # the API server gives up after 3
 READS_A_SECOND, BURST = 50, 100  # as docs/settings.md says
 
 
-def client_pair(authority: Pair) -> Pair:
-    return sign(authority, LeafSpec("front-proxy-client", DAY, is_client=True), now())
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a control plane node has: the authority of the API server's certificate, and that."""
-    folder = tmp_path_factory.mktemp("pki")
-    authority = make_authority("front-proxy-ca", DAY, now())
-    (folder / "front-proxy-ca.crt").write_bytes(authority.certificate)
-    write_pair(folder, "front-proxy-client", client_pair(authority))
-    write_pair(folder, "stranger", client_pair(make_authority("front-proxy-ca", DAY, now())))
-    return folder
-
-
-def write_pair(folder: Path, name: str, pair: Pair) -> None:
-    (folder / f"{name}.crt").write_bytes(pair.certificate)
-    (folder / f"{name}.key").write_bytes(pair.key)
-
-
-@pytest.fixture(scope="module")
-def shared_scene(pki: Path) -> Iterator[Scene]:
-    """Its API server is configured by the documented files."""
-    kubeconfig, control = pki / "kubeconfig.yaml", pki / "admission-control.yaml"
-    kubeconfig.write_text((EXAMPLES / "admission-kubeconfig.yaml").read_text().replace(PKI, f"{pki}/"))
-    written = yaml.safe_load((EXAMPLES / control.name).read_text())
-    for plugin in written["plugins"]:
-        plugin["configuration"]["kubeConfigFile"] = str(kubeconfig)
-    control.write_text(yaml.safe_dump(written))
-    with Scene.start(LonghornOptions(), api_server_flags={"admission-control-config-file": str(control)}) as scene:
-        scene.set_settings(opt_in="always")
-        yield scene
+@pytest.fixture(scope="module", autouse=True)
+def all_opt_in(shared_scene: Scene) -> Iterator[None]:
+    shared_scene.set_settings(opt_in="always")
+    yield
+    shared_scene.set_settings(opt_in="auto")
 
 
 @contextmanager
@@ -144,33 +113,6 @@ def growth(stage: GrowingCell, name: str, gib: int) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-class Forger:
-    """Asks for the same growth again and again. Threads: its own."""
-
-    def __init__(self, stage: GrowingCell, name: str, gib: int) -> None:
-        self._stage, self._name, self._gib = stage, name, gib
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.allowed = 0
-        self.failure = ""
-
-    def __enter__(self) -> Forger:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(30)
-        assert not self.failure, self.failure
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(0.2):
-                self.allowed += forge(self._stage, self._name, self._gib)
-        except Exception as error:  # thread top
-            self.failure = repr(error)
-
-
 def opts_in(stage: GrowingCell, name: str, claim: str, **query: Any) -> bool:
     """Create a pod that does not ask for the extender itself; whether it does then."""
     cell = stage.cell
@@ -202,13 +144,19 @@ def test_what_is_asked_for_again_and_again_and_never_stored_is_held_for_a_minute
     stage: GrowingCell,
 ) -> None:
     stage.add("a", gib=100)
-    with Forger(stage, "a", 385) as forger:
+    allowed = 0
+
+    def forge_again() -> None:
+        nonlocal allowed
+        allowed += forge(stage, "a", 385)
+
+    with Again(forge_again, 0.2):
         wait_until(lambda: stage.growths() == {"a": ("HELD", 285)}, "the hold", WAIT_SECONDS)
         began = time.monotonic()
         wait_until(lambda: not stage.growths(), "the hold's end", HELD_SECONDS + 10)
         print(f"held for {time.monotonic() - began:.1f} s")
-        seen = forger.allowed
-        wait_until(lambda: forger.allowed > seen + 20, "further reviews", WAIT_SECONDS)
+        seen = allowed
+        wait_until(lambda: allowed > seen + 20, "further reviews", WAIT_SECONDS)
         assert {} == stage.growths()
         stage.cell.claim("victim", 200)
         stage.cell.pod("victim", "victim")
@@ -216,8 +164,7 @@ def test_what_is_asked_for_again_and_again_and_never_stored_is_held_for_a_minute
         # Nor is the owner kept from growing.
         assert not stage.grow("a", 190)
         stage.wait_grown(190, "a")
-    events = stage.scene.api.list(stage.cell.path("events"))["items"]
-    assert {"a"} == {one["involvedObject"]["name"] for one in events if one["reason"] == "LonghornGrowthNotHeld"}
+    assert {"a"} == {one["involvedObject"]["name"] for one in stage.cell.events("LonghornGrowthNotHeld")}
     assert [] == stage.scene.judge(stage.cell).complaints()
 
 

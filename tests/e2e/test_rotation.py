@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,12 +15,13 @@ import pytest
 from certs.authority import read_authorities
 from tests.cluster.client import Object
 from tests.e2e import workloads
+from tests.e2e.again import Again
 from tests.e2e.harness import CLASSES, Scene
 from tests.e2e.lagging import VOLUMES_EVERY, LaggingBundle, WebhookLoad
-from tests.e2e.programs import Controller
-from tests.e2e.scheduling import NAMESPACE, RESOURCE
-from tests.e2e.webhooks import WEBHOOK_SERVICE, Webhook
-from tests.longhorn.options import LonghornOptions
+from tests.e2e.programs import Controller, leader_address
+from tests.e2e.scheduling import LEADER_PORT, LEADER_SERVICE, NAMESPACE, RESOURCE
+from tests.e2e.webhooks import OURS, WEBHOOK_SERVICE, Webhook
+from tests.longhorn.install import ensure
 from tests.waiting import wait_until
 
 LAG_SECONDS = float(os.environ.get("ROTATION_LAG", "2"))
@@ -51,11 +51,11 @@ class RotationStage:
         self.webhooks: list[Webhook] = []
         self.bundle = LaggingBundle(scene.api)
         scene.set_settings(opt_in="always")
-        scene.api.create(CLASSES, workloads.storage_class("lh"))
+        ensure(scene.api, CLASSES, workloads.storage_class("lh"))
 
     def start(self, *flags: str, copies: int = 1) -> None:
         for _ in range(2):
-            webhook_flags = ("--paced", "webhook", "--leader-address", self._leader(), *flags)
+            webhook_flags = ("--paced", "webhook", "--leader-address", leader_address(self.scene.cluster), *flags)
             self.webhooks.append(Webhook(self.scene.cluster, webhook_flags, module="tests.e2e.paced"))
         self.controller(*flags).wait_leading()
         for _ in range(1, copies):
@@ -69,26 +69,28 @@ class RotationStage:
     def controller(self, *flags: str) -> Controller:
         return self.scene.launch_controller(module="tests.e2e.paced", flags=("--paced", "controller", *flags))
 
-    def _leader(self) -> str:
-        host, port = self.scene.cluster.services.address(NAMESPACE, "longhorn-replica-scheduler", 9504)
-        return f"{host}:{port}"
-
     def address(self) -> tuple[str, int]:
         return self.scene.cluster.services.address(NAMESPACE, WEBHOOK_SERVICE, 443)
 
     @contextmanager
-    def callers(self) -> Iterator[tuple[WebhookLoad, ApiServer]]:
-        """Late ones, and the API server itself. All the while nobody is refused, nor answered wrongly."""
+    def callers(self) -> Iterator[tuple[WebhookLoad, Again]]:
+        """Late ones, and the API server itself: pods in dry-run, a few a second. All the while nobody is refused, nor
+        answered wrongly."""
         address = self.address()
-        with WebhookLoad(lambda: address, self.bundle, RATE, LAG_SECONDS) as load, ApiServer(self) as server:
+        with (
+            WebhookLoad(lambda: address, self.bundle, RATE, LAG_SECONDS) as load,
+            Again(self.must_be_asked, 0.2) as server,
+        ):
             yield load, server
         assert [] == load.seen.failures
-        assert [] == server.failures
 
     def is_asked(self) -> bool:
         """Whether the API server has a pod opted in by our webhook."""
         made = self.api.create("/api/v1/namespaces/default/pods", pod_with_claim(), dryRun="All")
         return RESOURCE in str(made["spec"]["containers"])
+
+    def must_be_asked(self) -> None:
+        assert self.is_asked(), "a pod came out as it was: the webhook was not asked, or failed"
 
     def secret(self, name: str) -> dict[str, bytes]:
         raw = self.api.get_or_none(f"{SECRETS}/{name}")
@@ -117,12 +119,13 @@ def pod_with_claim() -> Object:
 
 
 @pytest.fixture(scope="module")
-def cluster_stage() -> Iterator[RotationStage]:
-    with Scene.start(LonghornOptions(), run_scheduler=False) as scene:
-        stage = RotationStage(scene)
-        yield stage
-        stage.stop()
-        stage.bundle.stop()
+def cluster_stage(unscheduled_scene: Scene) -> Iterator[RotationStage]:
+    stage = RotationStage(unscheduled_scene)
+    yield stage
+    stage.stop()
+    stage.bundle.stop()
+    unscheduled_scene.set_settings(opt_in="auto")
+    unscheduled_scene.api.patch(OURS[0], {"webhooks": []})
 
 
 @pytest.fixture
@@ -130,32 +133,6 @@ def stage(cluster_stage: RotationStage) -> Iterator[RotationStage]:
     cluster_stage.begin_anew()
     yield cluster_stage
     cluster_stage.stop()
-
-
-class ApiServer:
-    """The real API server as a caller: pods in dry-run, a few a second, each of which must come out opted in."""
-
-    def __init__(self, stage: RotationStage) -> None:
-        self._stage, self._stop = stage, threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.asked, self.failures = 0, list[str]()
-
-    def __enter__(self) -> ApiServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(30)
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.2):
-            try:
-                self.asked += 1
-                if not self._stage.is_asked():
-                    self.failures.append("a pod came out as it was: the webhook was not asked, or failed")
-            except Exception as error:  # thread top: every failure counts
-                self.failures.append(repr(error))
 
 
 @pytest.mark.long
@@ -180,12 +157,12 @@ def test_nobody_is_refused_over_many_rotations(stage: RotationStage) -> None:
         wait_until(turned(LEAFS, AUTHORITIES), "the rotations", RUN_SECONDS)
         asked_seconds = load.seconds
     assert seen.calls >= RATE * asked_seconds / 2  # it was asked all along, by slow machines too
-    assert server.asked >= asked_seconds
+    assert server.turns >= asked_seconds
     last = stage.bundle.latest
     assert not set(read_authorities(first, what="first")) & set(read_authorities(last, what="last"))
     print(
         f"lag {LAG_SECONDS:g} s: {seen.calls} calls, {len(seen.leaves) - 1} leaf and "
-        f"{len(set(seen.leaves.values())) - 1} authority rotations, {server.asked} pods, 0 failed, "
+        f"{len(set(seen.leaves.values())) - 1} authority rotations, {server.turns} pods, 0 failed, "
         f"{seen.unchecked} growths unchecked while the leader changed"
     )
 
@@ -195,7 +172,7 @@ def wait_checked(stage: RotationStage, load: WebhookLoad) -> None:
     there = [(stage.scene.controllers[0].ip, 9505)]
     services = stage.scene.cluster.services
     wait_until(
-        lambda: there == services.endpoints(NAMESPACE, "longhorn-replica-scheduler", 9504),
+        lambda: there == services.endpoints(NAMESPACE, LEADER_SERVICE, LEADER_PORT),
         "the new leader's gRPC server",
         60,
     )
@@ -249,8 +226,7 @@ def test_clocks_that_are_five_minutes_off_keep_nobody_out(stage: RotationStage, 
         wait_checked(stage, load)
         delete(stage, CHAIN[1])
         wait_until(lambda: stage.secret(CHAIN[1]), "the Secret again", 15)
-        asked = server.asked
-        wait_until(lambda: server.asked >= asked + 10, "some more calls", 60)
+        server.wait_for_more(10)
     assert before[CHAIN[0]] == stage.secret(CHAIN[0])
 
 
@@ -266,7 +242,6 @@ def test_both_copies_lost_and_the_authoritys_secret_too(stage: RotationStage) ->
         stage.controller().wait_leading()
         wait_until(lambda: stage.secret(CHAIN[0]).get("next.crt"), "a next authority", 60)
         wait_checked(stage, load)
-        asked = server.asked
-        wait_until(lambda: server.asked >= asked + 10, "some more calls", 60)
+        server.wait_for_more(10)
     assert before[CHAIN[1]]["tls.crt"] == stage.secret(CHAIN[1])["tls.crt"]
     assert 2 == len(read_authorities(stage.secret(CHAIN[1])["ca.crt"], what="bundle"))

@@ -142,10 +142,7 @@ def machines(shared: tuple[Scene, Webhook]) -> Iterator[ServedMachines]:
     """Five nodes; no other node is in the cluster, so that share-managers have no others to go to."""
     scene, webhook = shared
     cell = scene.cell(f"shares{next(_numbers)}", nodes=5, fillers=0)
-    migratable = workloads.storage_class(
-        f"{cell.class_name}-migratable", node_selector=cell.name, locality="disabled", parameters={"migratable": "true"}
-    )
-    scene.api.create("/apis/storage.k8s.io/v1/storageclasses", migratable)
+    cell.add_class("migratable", locality="disabled", parameters={"migratable": "true"})
     found = ServedMachines(scene, webhook, cell)
     wait_until(lambda: is_asked(found), "an API server that asks the webhook", WAIT_SECONDS)
     yield found
@@ -316,12 +313,12 @@ def test_a_machine_of_imported_disks_runs_next_to_its_data(machines: ServedMachi
     here = machines.node_of(launched)
     assert here in {filler["spec"]["nodeName"] for filler in fillers}
 
-    hot = cell.claim("hot", 90)["metadata"]["name"]
-    plugged = virtual_machines.hotplug(machines.pod(launched), hot)
+    hot = cell.claim("hot", 90)
+    plugged = virtual_machines.hotplug(machines.pod(launched), "hot")
     cell.create("pods", plugged)
     cell.wait_pod_ready(plugged["metadata"]["name"], WAIT_SECONDS)
     assert here == machines.node_of(plugged["metadata"]["name"])
-    volumes = [machines.volume_of(claim) for claim in (*disks, hot)]
+    volumes = [*map(machines.volume_of, disks), hot]
     together = [[here]] * 3  # the machine's own disks come to it, where an importer ran elsewhere
     wait_until(lambda: [places_of(machines, one) for one in volumes] == together, "all data beside it", WAIT_SECONDS)
     asking = [pod["spec"]["containers"][0]["resources"].get("limits") for pod in (*fillers, *cell.pods())]

@@ -6,7 +6,7 @@ somebody else are placed all the same.
 
 from __future__ import annotations
 
-import threading
+import itertools
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -15,9 +15,11 @@ import pytest
 
 from tests.cluster.client import ApiClient, ApiError, Object
 from tests.e2e import workloads
+from tests.e2e.again import Again
 from tests.e2e.gate import Gate
-from tests.e2e.harness import CLASSES, Cell, Scene
+from tests.e2e.harness import Cell, Scene
 from tests.e2e.history_facts import SELECTED_NODE
+from tests.e2e.placed import add_class_of_now
 from tests.e2e.view import CLAIMS, LONGHORN_REPLICAS, PODS
 from tests.waiting import wait_until
 
@@ -66,9 +68,7 @@ class Tenant:
         )
         file = scene.cluster.state_dir / f"{self.namespace}.kubeconfig"
         self._api = ApiClient.from_kubeconfig(scene.cluster.service_account_kubeconfig(self.namespace, "tenant", file))
-        self.free = f"{cell.class_name}-free"  # Longhorn places it at once, on any of the cell's nodes
-        free = workloads.storage_class(self.free, locality="disabled", binding="Immediate", node_selector=cell.name)
-        scene.api.create(CLASSES, free)
+        self.free = add_class_of_now(cell)
         wait_until(self._may_edit, "rights of an editor", WAIT_SECONDS)
 
     def _may_edit(self) -> bool:
@@ -138,13 +138,10 @@ class Tenant:
             return error.message
         return ""
 
-    def told(self, reason: str) -> list[str]:
-        events = self.scene.api.list(self.path("events"))["items"]
-        return [event["message"] for event in events if event["reason"] == reason]
-
     def wait_told(self, reason: str, *words: str) -> None:
         def is_told() -> bool:
-            return any(all(word in text for word in words) for text in self.told(reason))
+            texts = [event["message"] for event in self.scene.events(reason, self.namespace)]
+            return any(all(word in text for word in words) for text in texts)
 
         wait_until(is_told, f"Event {reason} with {words}", WAIT_SECONDS)
 
@@ -165,31 +162,18 @@ class Tenant:
         api.delete(self.path("persistentvolumeclaims"))
 
 
-class FreshPods:
+def fresh_pods(tenant: Tenant, *claims: str) -> Again:
     """A new pod of the same claims every so often, in place of an older one, so that kube-scheduler asks about one
-    without any back-off. Threads: one of its own."""
+    without any back-off."""
+    numbers = itertools.count()
 
-    def __init__(self, tenant: Tenant, *claims: str) -> None:
-        self._tenant, self._claims, self._made, self._ends = tenant, claims, 0, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="fresh-pods")
+    def renew() -> None:
+        number = next(numbers)
+        tenant.pod(f"fresh-{number}", *claims)
+        if number >= FRESH_PODS:
+            tenant.remove_pod(f"fresh-{number - FRESH_PODS}")
 
-    def __enter__(self) -> FreshPods:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ends.wait(FRESH_SECONDS):
-            self._tenant.pod(f"fresh-{self._made}", *self._claims)
-            if self._made >= FRESH_PODS:
-                self._tenant.remove_pod(f"fresh-{self._made - FRESH_PODS}")
-            self._made += 1
-
-    def wait_for(self, number: int) -> None:
-        wait_until(lambda: self._made >= number, f"{number} pods one after the other", WAIT_SECONDS)
+    return Again(renew, FRESH_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -256,10 +240,7 @@ def test_growth_that_no_disk_can_hold_takes_no_room_and_is_told(tenant: Tenant) 
 @pytest.mark.long
 def test_pods_that_can_never_fit_keep_no_room_and_are_told(tenant: Tenant) -> None:
     tenant.scene.set_settings(starvation_after=str(STARVATION_SECONDS))
-    waiting = f"{tenant.cell.class_name}-wait"
-    tenant.scene.api.create(
-        CLASSES, workloads.storage_class(waiting, locality="disabled", node_selector=tenant.cell.name)
-    )
+    waiting = tenant.cell.add_class("wait", locality="disabled")
     for number in range(4):
         tenant.claim(f"huge-{number}", GIB + 100, class_name=waiting)
         tenant.claim(f"small-{number}", GIB // 10)
@@ -296,7 +277,7 @@ def test_pods_that_kube_scheduler_can_never_bind_keep_one_node(tenant: Tenant) -
     """A claim's annotations leave no room for the selected node: each attempt to bind fails after our yes."""
     tenant.claim("key", 1, padding="x" * (MOST_ANNOTATIONS - len(PADDING) - 20))
     tenant.claim("mine", GIB - 1)
-    with FreshPods(tenant, "key", "mine") as pods:
-        pods.wait_for(12)
+    with fresh_pods(tenant, "key", "mine") as pods:
+        pods.wait_for_more(12)
         assert_others_are_placed(tenant, GIB, GIB)
     assert not any(tenant.nodes_of_pods())

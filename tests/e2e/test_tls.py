@@ -215,7 +215,7 @@ def test_the_servers_certificate_changes_during_a_burst_and_an_expired_one_is_re
 
     files.put(sign(ca, SPEC, now()), ca.certificate)
     cell.wait_pod_ready(name)  # kube-scheduler tries again by itself
-    cell.delete("pods", name, gracePeriodSeconds=0)
+    cell.kill(name)
     cell.delete("persistentvolumeclaims", name)
     cell.wait_gone(name)
     wait_until(lambda: not cell._volumes(), "the end of its volume", 60)

@@ -20,7 +20,6 @@ from tests.e2e.harness import Scene
 from tests.e2e.schedulers import Schedulers, lacks_resource
 from tests.e2e.scheduling import NAMESPACE, RESOURCE
 from tests.e2e.view import PODS
-from tests.longhorn.options import LonghornOptions
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -81,9 +80,7 @@ class Wired(Schedulers):
         lease = self.api.get(OUR_LEASE)["metadata"]["uid"]
 
         def is_told() -> bool:
-            events = self.api.list(f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
-            told = {(event["reason"], event["involvedObject"].get("uid")) for event in events}
-            return (REASONS[state], lease) in told
+            return lease in {event["involvedObject"].get("uid") for event in self.scene.events(REASONS[state])}
 
         wait_until(is_told, f"Event {REASONS[state]}", 20)
 
@@ -113,9 +110,8 @@ def is_takeover(entry: Entry) -> bool:
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[Wired]:
-    with Scene.start(LonghornOptions(), run_scheduler=False) as scene:
-        yield Wired(scene)
+def world(unscheduled_scene: Scene) -> Wired:
+    return Wired(unscheduled_scene)
 
 
 @pytest.fixture

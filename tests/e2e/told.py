@@ -14,7 +14,7 @@ REMOTE_EVENT: Final = "LonghornRemoteFallback"
 def told_in(cell: Cell) -> ToldPods:
     """By the Events of the cell's present run."""
     lost, remote = set[str](), set[str]()
-    for event in cell.scene.api.list(cell.path("events"))["items"]:
+    for event in cell.events():
         about = event["involvedObject"]
         if event["reason"] == LOST_EVENT:
             lost.add(f"{about['namespace']}/{about['name']}")

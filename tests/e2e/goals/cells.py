@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.cluster.client import Object, ignored_when_gone
+from tests.cluster.client import Object
 from tests.e2e import workloads
-from tests.e2e.harness import STOCK_SCHEDULER, Cell, Scene, has_condition
+from tests.e2e.harness import NODES, STOCK_SCHEDULER, Cell, Scene, has_condition
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.view import LONGHORN_NODES, LONGHORN_REPLICAS, VOLUMES
 
 DRAIN_SECONDS = 120
-NODES, CSI_NODES = "/api/v1/nodes", "/apis/storage.k8s.io/v1/csinodes"
-LONGHORN_NODE = LONGHORN_NODES.replace("/nodes", f"/namespaces/{NAMESPACE}/nodes")
 
 
 class UnevenCell(Cell):
@@ -39,10 +37,7 @@ class UnevenCell(Cell):
         self.with_extender = with_extender
         self.scheduler = scheduler if with_extender else STOCK_SCHEDULER
         for short, disks in layout.items():
-            node = f"{name}-{short}"
-            scene.cluster.add_node(node, labels=self.selector)
-            scene.longhorn.add_node(node, disks, tags=(name,))
-            self.nodes.append(node)
+            self.add_node(f"{name}-{short}", disks)
         if busy:
             self._fill([f"{name}-{short}" for short in busy])
         self.renew()  # judged with all its nodes from here on
@@ -77,11 +72,8 @@ class UnevenCell(Cell):
 
     def class_from_backup(self) -> str:
         """A class of the same volumes, each restored from a backup."""
-        name = f"{self.class_name}-restored"
-        body = workloads.storage_class(name, node_selector=self.name)
-        body["parameters"]["fromBackup"] = "s3://backups@region/?backup=backup-1&volume=old"
-        self.scene.api.create("/apis/storage.k8s.io/v1/storageclasses", body)
-        return name
+        backup = "s3://backups@region/?backup=backup-1&volume=old"
+        return self.add_class("restored", parameters={"fromBackup": backup})
 
     # -- the operator --------------------------------------------------------------------------------------------
 
@@ -113,13 +105,7 @@ class UnevenCell(Cell):
         for pv in self._own_pvs():  # which go with their claims then
             patch = {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}
             self.scene.api.patch(f"{VOLUMES}/{pv['metadata']['name']}", patch)
-        self.clear()
-        api = self.scene.api
-        api.delete(f"/api/v1/namespaces/{self.name}-fillers/pods", gracePeriodSeconds=0)
-        for node in self.nodes:
-            for path in (f"{LONGHORN_NODE}/{node}", f"{CSI_NODES}/{node}", f"{NODES}/{node}"):
-                with ignored_when_gone():
-                    api.delete(path)
+        super().end()
 
     # -- looking -------------------------------------------------------------------------------------------------
 
