@@ -43,7 +43,6 @@ SECRETS: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 DISK_GIB: Final = 100
 NODES: Final = ("n1", "n2", "n3", "n4")
 WAIT_SECONDS: Final = 60.0
-QUICK_LEASE: Final = ("--lease-duration-seconds", "6", "--renew-deadline-seconds", "4", "--retry-period-seconds", "1")
 
 
 class Site:

@@ -429,6 +429,13 @@ class Cell:
         selector = {**self.selector, **({"kubernetes.io/hostname": node} if node else {})}
         return self.create("pods", workloads.pod(name, *claims, selector=selector, **options))
 
+    def ask(self, *names: str, gib: int = 100, **options: Any) -> None:
+        """For each name a claim, and then for each a pod of that name that uses it."""
+        for name in names:
+            self.claim(name, gib)
+        for name in names:
+            self.pod(name, name, **options)
+
     def kill(self, *pods: str) -> None:
         """Delete these pods without a grace period."""
         for pod in pods:

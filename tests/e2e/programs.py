@@ -32,6 +32,8 @@ IDLE_SECONDS = 11.0  # kube-scheduler's longest back-off is 10 s
 START_SECONDS = 150.0  # a busy machine starts slowly; nothing waits longer than it has to
 OWN_LEASE_SECONDS = 12.0  # less than the 15 after which a Lease that nobody renews is free
 GRPC_PORT = 9505  # of the controller's pods
+# Of a leader that a test kills, so that another one leads soon.
+QUICK_LEASE = ("--lease-duration-seconds", "6", "--renew-deadline-seconds", "4", "--retry-period-seconds", "1")
 _numbers = itertools.count(1)
 SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 

@@ -12,6 +12,7 @@ import pytest
 from controller.rules.reasons import Reason
 from tests.e2e import workloads
 from tests.e2e.harness import WOKEN_SECONDS, Cell, Scene
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -22,33 +23,29 @@ URGENT = "system-cluster-critical"  # every cluster has this priority class
 
 def test_a_pod_for_which_there_is_no_room_is_bound_when_there_is(scene: Scene, make_cell: MakeCell) -> None:
     cell = make_cell(nodes=2, disks_gib=(150,), fillers=0)
-    for number in range(3):
-        cell.claim(f"c{number}")
-    for number in range(2):
-        cell.pod(f"p{number}", f"c{number}")
+    cell.ask("first", "second")
     cell.wait_ready(2)
     scene.controllers[-1].wait_ledger_empty()
-    cell.pod("p2", "c2")
+    cell.ask("third")
     cell.wait_refused(1)
 
-    verdict = cell.verdict("p2")
-    assert ("Unschedulable", True) == (verdict.split(":")[0], f"2 {Reason.INSUFFICIENT_STORAGE.text}" in verdict), (
-        verdict
-    )
-    cell.kill("p0")
-    cell.delete("persistentvolumeclaims", "c0")
-    cell.wait_pod_ready("p2", WOKEN_SECONDS)
+    verdict = cell.verdict("third")
+    assert verdict.startswith("Unschedulable:")
+    assert f"2 {Reason.INSUFFICIENT_STORAGE.text}" in verdict
+    event, *_ = wait_until(lambda: cell.events("LonghornNoRoom", "third"), "an Event about the pod", 30)
+    assert "100 GiB + 100 GiB scheduled exceeds the disk's limit of 150 GiB by 50 GiB" in event["message"]
+    cell.kill("first")
+    cell.delete("persistentvolumeclaims", "first")
+    cell.wait_pod_ready("third", WOKEN_SECONDS)
     assert [] == scene.judge(cell).complaints()
 
 
 def test_a_pod_that_met_a_promise_is_bound_when_the_promise_goes(scene: Scene, make_cell: MakeCell) -> None:
     cell = make_cell(nodes=1, disks_gib=(150,), fillers=0)
-    for name in ("first", "second"):
-        cell.claim(name)
     scene.longhorn.pause()
-    cell.pod("first", "first")
+    cell.ask("first")
     cell.wait_chosen(1)
-    cell.pod("second", "second")
+    cell.ask("second")
     cell.wait_refused(1)
 
     verdict = cell.verdict("second")
@@ -68,8 +65,7 @@ def test_while_nobody_answers_nothing_is_evicted_and_the_pod_is_bound_afterwards
     cell = make_cell(nodes=1, fillers=0)
     scene.stop_controllers()
     cell.create("pods", workloads.filler("low", cell.nodes[0], cpu="1", memory="1Gi"))
-    cell.claim("c")
-    cell.pod("high", "c", priorityClassName=URGENT)
+    cell.ask("high", priorityClassName=URGENT)
     cell.wait_refused(1)
     assert cell.verdict("high").startswith("SchedulerError:")
 

@@ -17,7 +17,6 @@ from tests.e2e.disk_history import CLAIM, OBJECTS, RECORD, Place, peaks, sums, t
 from tests.e2e.disk_site import (
     DISK_GIB,
     NODES,
-    QUICK_LEASE,
     WAIT_SECONDS,
     Outcome,
     Refused,
@@ -26,6 +25,7 @@ from tests.e2e.disk_site import (
     start_asked_leader,
 )
 from tests.e2e.harness import STOCK_SCHEDULER, Scene
+from tests.e2e.programs import QUICK_LEASE
 from tests.e2e.scheduling import NAMESPACE
 from tests.longhorn import paths
 from tests.longhorn.options import GIB, LonghornOptions

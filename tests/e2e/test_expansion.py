@@ -23,7 +23,6 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 LONGHORN = f"/apis/longhorn.io/v1beta2/namespaces/{NAMESPACE}/volumes"
-POD_GIB = 100
 HOLD_SECONDS = 60.0
 
 
@@ -158,7 +157,7 @@ def test_a_growth_and_pods_compete_and_only_one_gets_the_last_bytes(stage: Growi
     stage.add("a", gib=50)
     names = [f"p{number}" for number in range(3)]
     for name in names:
-        stage.cell.claim(name, POD_GIB)
+        stage.cell.claim(name)
 
     def ask(step: str) -> str:
         if step == "grow":

@@ -18,9 +18,9 @@ import pytest
 from tests.cluster.client import Object
 from tests.e2e.disk_callers import NAME
 from tests.e2e.disk_history import OBJECTS, RECORD, Place, moments, most, taken
-from tests.e2e.disk_site import NODES, QUICK_LEASE, RECORDS, WAIT_SECONDS, Site, caller_certificate
+from tests.e2e.disk_site import NODES, RECORDS, WAIT_SECONDS, Site, caller_certificate
 from tests.e2e.neighbours import ForeignWebhook
-from tests.e2e.programs import Controller
+from tests.e2e.programs import QUICK_LEASE, Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.webhooks import VALIDATING
 from tests.fakes.rpc_client import CallFailedError, DiskSchedulerClient, MountedMaterial

@@ -20,8 +20,8 @@ PODS = 12
 def test_the_answer_is_the_same_in_the_form_of_the_question(scene: Scene, make_cell: MakeCell) -> None:
     cell = make_cell(nodes=2, disks_gib=(150,), fillers=0)
     full = make_cell(nodes=1, disks_gib=(50,), fillers=0)
-    cell.claim("c")
-    pod = cell.pod("p", "c", schedulerName="nobody")
+    cell.ask("p", schedulerName="nobody")
+    pod = scene.api.get(cell.path("pods", "p"))
     candidates = [*cell.nodes, *full.nodes, "nowhere"]
 
     answers = {form: scene.filter(pod, candidates, form=form) for form in Form}
@@ -34,8 +34,7 @@ def pods_by_node(cell: Cell, start_scheduler: StartScheduler, form: Form) -> dic
     """Where a dozen pods with a small volume each come to lie, one after the other, by a scheduler of that form."""
     scheduler = start_scheduler(f"{form}-scheduler", node_cache_capable=form.is_node_cache_capable)
     for number in range(PODS):
-        cell.claim(f"c{number}", gib=1)
-        cell.pod(f"p{number}", f"c{number}", schedulerName=scheduler)
+        cell.ask(f"p{number}", gib=1, schedulerName=scheduler)
         cell.wait_bound(number + 1)
     return dict(Counter(pod["spec"]["nodeName"] for pod in cell.pods()))
 

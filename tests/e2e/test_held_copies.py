@@ -14,7 +14,6 @@ from controller.allocator.verbs import place
 from tests.cluster.client import ApiError
 from tests.e2e import hurried
 from tests.e2e.conftest import DELAYS
-from tests.e2e.disk_site import QUICK_LEASE
 from tests.e2e.harness import GATE_ACCOUNT, Cell, Scene
 from tests.e2e.late_volumes import (
     HELD,
@@ -27,7 +26,7 @@ from tests.e2e.late_volumes import (
     wait_unplaced,
 )
 from tests.e2e.placed import REPLICAS, add_class_of_now
-from tests.e2e.programs import Controller
+from tests.e2e.programs import QUICK_LEASE, Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.judge.facts import OURS, is_leaders, writer_of
 from tests.longhorn import paths

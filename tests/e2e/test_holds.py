@@ -42,11 +42,10 @@ def paused(scene: Scene) -> Scene:
     return scene
 
 
-def asked(cell: Cell, pod: str = "p", claim: str = "c") -> None:
+def asked(cell: Cell) -> None:
     """A pending pod that the extender was asked about, and offered every node."""
-    cell.claim(claim)
-    cell.pod(pod, claim, schedulerName=NOBODY)
-    assert cell.nodes == cell.filter(pod).passed
+    cell.ask("p", schedulerName=NOBODY)
+    assert cell.nodes == cell.filter("p").passed
 
 
 def each(cell: Cell, gib: int) -> dict[str, int]:
@@ -90,8 +89,7 @@ def test_a_second_call_of_the_same_pod_takes_the_place_of_the_first_and_ends_by_
     cell: Cell, controller: Controller
 ) -> None:
     """Over TLS, where it is known to be kube-scheduler's."""
-    cell.claim("c")
-    cell.pod("p", "c", schedulerName=NOBODY)
+    cell.ask("p", schedulerName=NOBODY)
     for node in cell.nodes[:2]:
         assert [node] == cell.filter("p", [node]).passed
     assert {cell.nodes[1]: 100} == cell.promised(controller)
@@ -102,10 +100,10 @@ def test_a_choice_frees_the_other_nodes_and_its_withdrawal_the_chosen_one(
     paused: Scene, cell: Cell, controller: Controller
 ) -> None:
     asked(cell)
-    cell.select("c", cell.nodes[1])
+    cell.select("p", cell.nodes[1])
     cell.wait_promised(controller, {cell.nodes[1]: 100})
 
-    cell.select("c", None)
+    cell.select("p", None)
     cell.wait_promised(controller, {})
 
 
@@ -232,8 +230,7 @@ def test_room_held_for_one_pod_is_not_offered_to_another(
 ) -> None:
     cell = make_cell(nodes=1, disks_gib=(150,), fillers=0)
     asked(cell)
-    cell.claim("d")
-    cell.pod("q", "d", schedulerName=NOBODY)
+    cell.ask("q", schedulerName=NOBODY)
     answer = cell.filter("q")
     assert ([], cell.nodes) == (answer.passed, list(answer.refused))
     assert {cell.nodes[0]: 100} == cell.promised(controller)

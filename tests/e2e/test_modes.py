@@ -93,8 +93,7 @@ def test_no_mistake_in_the_config_map_switches_protection_off(
 ) -> None:
     """Neither for the leader that has read it before, nor for a process that comes after."""
     scene, cell = mistakes, make_cell(nodes=1, disks_gib=(10,), fillers=0)
-    cell.claim("large")
-    cell.pod("large", "large")
+    cell.ask("large")
     cell.wait_refused(1)
     if mistake == "gone":
         scene.api.delete(PATH)

@@ -9,10 +9,9 @@ from typing import Final
 
 import pytest
 
-from tests.e2e.disk_site import QUICK_LEASE
 from tests.e2e.harness import CONFIG_MAP, GATE_ACCOUNT, GATE_BINDING, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.placed import fills, gate_state, placers, replicas
-from tests.e2e.programs import Controller
+from tests.e2e.programs import QUICK_LEASE, Controller
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]

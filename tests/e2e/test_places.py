@@ -14,7 +14,6 @@ import pytest
 
 from tests.cluster.client import ApiError
 from tests.e2e import workloads
-from tests.e2e.disk_site import QUICK_LEASE
 from tests.e2e.harness import STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.late_volumes import wait_unplaced
 from tests.e2e.manager_writes import made_object
@@ -28,7 +27,7 @@ from tests.e2e.placed import (
     is_placed_by_leader,
     placers,
 )
-from tests.e2e.programs import Controller
+from tests.e2e.programs import QUICK_LEASE, Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.webhooks import VALIDATING
 from tests.longhorn import paths
@@ -188,22 +187,7 @@ def test_while_longhorns_webhook_is_away_nobody_places_and_afterwards_every_disk
 
     wait_until(lambda: by_node(cell) == dict.fromkeys(cell.nodes, 200), "two volumes on each disk", WAIT_SECONDS)
     wait_until(lambda: (told()["waiting"], told()["writing"]) == ({"no-room": 4}, 0), "four that wait", WAIT_SECONDS)
-    assert dict.fromkeys(cell.nodes, 200) == by_node(cell)
-
-
-def test_volumes_that_nobody_asked_about_fill_every_disk_exactly_and_the_rest_waits(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
-) -> None:
-    """Twelve at once, of which eight fit."""
-    cell = make_cell(disks_gib=(250,))
-    now = add_class_of_now(cell)
-    for number in range(12):
-        cell.claim(f"now-{number}", class_name=now)
-    full = dict.fromkeys(cell.nodes, 200)
-
-    wait_until(lambda: by_node(cell) == full, "two volumes on each disk", WAIT_SECONDS)
-    wait_until(lambda: leader.status()["placement"]["waiting"].get("no-room") == 4, "four that wait", 30.0)
-    assert {"leader"} == set(placers(scene))
+    assert (dict.fromkeys(cell.nodes, 200), {"leader"}) == (by_node(cell), set(placers(scene)))
 
 
 def add_image(cell: Cell, gib: int) -> tuple[str, str]:

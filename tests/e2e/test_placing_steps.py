@@ -16,11 +16,10 @@ from typing import Final
 
 import pytest
 
-from tests.e2e.disk_site import QUICK_LEASE
 from tests.e2e.harness import NODES, Cell, Scene, longhorn_node
 from tests.e2e.manager_writes import drop_volume, made_object, unplaced_replica
 from tests.e2e.placed import REPLICAS, add_class_of_now, fills
-from tests.e2e.programs import Controller
+from tests.e2e.programs import QUICK_LEASE, Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.standing import PlacingStep, StepOrders
 from tests.judge.facts import PLANS, PlanStored, plan_stored, seconds_of, writer_of
@@ -133,13 +132,6 @@ def place_of(scene: Scene, replica: str) -> tuple[str, str]:
     return str(found["spec"].get("nodeID") or ""), writer_of(found)[0]
 
 
-def add_pods(cell: Cell, *names: str, gib: int) -> None:
-    """Each with a claim of its own, of its name."""
-    for name in names:
-        cell.claim(name, gib)
-        cell.pod(name, name)
-
-
 def allow_disk(cell: Cell, disk: str, *, allowed: bool) -> None:
     """Whether Longhorn may place anything on this disk of the cell's first node."""
     cell.scene.api.patch(longhorn_node(cell.nodes[0]), {"spec": {"disks": {disk: {"allowScheduling": allowed}}}})
@@ -193,13 +185,13 @@ def test_pods_that_were_let_through_keep_their_room_though_no_plan_of_theirs_was
     cell, leader = make_cell(nodes=1, disks_gib=(200,)), copies.leader
     scene.longhorn.pause()
     copies.steps(leader).stop_at(PlacingStep.COMMIT)
-    add_pods(cell, *"ab", gib=50)
+    cell.ask(*"ab", gib=50)
     cell.wait_chosen(2)
     wait_until(copies.steps(leader).reached, "a write of plans", WAIT_SECONDS)
     assert {} == planned(cell)
 
     take_over(scene, copies, leader)
-    add_pods(cell, *"cdef", gib=50)
+    cell.ask(*"cdef", gib=50)
     cell.wait_chosen(4)
     cell.wait_refused(2)
     scene.longhorn.go_on()
@@ -218,7 +210,7 @@ def test_plans_of_a_leader_that_dies_hold(
     cell, leader = make_cell(nodes=1, disks_gib=(100, 200)), copies.leader
     allow_disk(cell, "disk2", allowed=False)
     scene.longhorn.pause()
-    add_pods(cell, *"ab", gib=50)
+    cell.ask(*"ab", gib=50)
     wait_planned(cell, 2)
     allow_disk(cell, "disk2", allowed=True)
 
@@ -235,7 +227,7 @@ def test_plans_of_a_leader_that_dies_hold(
     copies.steps(other).hear_late(0)
     scene.longhorn.go_on()
     cell.wait_ready(2, WAIT_SECONDS)
-    add_pods(cell, "c", gib=200)
+    cell.ask("c", gib=200)
 
     cell.wait_ready(3, WAIT_SECONDS)
     assert [100, 200] == disk_fills(cell)
@@ -263,7 +255,7 @@ def test_late_places_of_a_leader_that_was_suspended_are_refused(
     cell, leader = make_cell(nodes=2, disks_gib=(100,)), copies.leader
     steps, log = copies.steps(leader), leader.log
     steps.stop_at(PlacingStep.PLACE)
-    add_pods(cell, *"ab", gib=100)
+    cell.ask(*"ab", gib=100)
     held, given = sorted(wait_until(lambda: two(steps.reached()), "two places on their way", WAIT_SECONDS))
     closed = chosen_node(cell, claim_of(cell, held))
     cell.allow_scheduling(closed, allowed=False)
@@ -351,7 +343,7 @@ def test_a_leader_that_never_hears_of_a_place_it_gave_tells_that_the_gate_is_not
     steps = copies.steps(leader)
     wait_enforced(leader)
     steps.stop_at(PlacingStep.PLACE)
-    add_pods(cell, "a", gib=100)
+    cell.ask("a", gib=100)
     wait_until(steps.reached, "a place on its way", WAIT_SECONDS)
     steps.hear_late(math.inf)
     steps.go_on(PlacingStep.PLACE)
@@ -377,15 +369,15 @@ def test_plans_that_are_deleted_or_spoilt_during_a_burst_are_written_anew(
     cell, leader = make_cell(nodes=2, disks_gib=(400,)), copies.leader
     overwritten = leader.counted("plans_overwritten_total")
     scene.longhorn.pause()
-    add_pods(cell, *"abcdef", gib=100)
+    cell.ask(*"abcdef", gib=100)
     wait_planned(cell, 6)
     name, *_ = before = planned(cell)
 
     scene.api.delete(f"{CONFIG_MAPS}/{name}")
-    add_pods(cell, "g", gib=100)
+    cell.ask("g", gib=100)
     wait_until(lambda: holds(planned(cell), before), "the same plans again", WAIT_SECONDS)
     scene.api.patch(f"{CONFIG_MAPS}/{name}", {"data": {"plans": "no plan\n"}})
-    add_pods(cell, "h", gib=100)
+    cell.ask("h", gib=100)
     wait_until(lambda: holds(planned(cell), before), "the same plans again", WAIT_SECONDS)
 
     assert leader.counted("plans_overwritten_total") >= overwritten + 2

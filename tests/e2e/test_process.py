@@ -37,10 +37,9 @@ def endpoints(scene: Scene) -> list[tuple[str, int]]:
 
 
 def test_one_copy_leads_the_other_is_ready_and_answers_nobody(scene: Scene, cell: Cell, follower: Controller) -> None:
-    cell.claim("c")
-    pod = cell.pod("p", "c", schedulerName="nobody")
+    cell.ask("p", schedulerName="nobody")
     assert cell.nodes == cell.filter("p").passed
-    body = encode(Form.NAMES, pod, cell.nodes, {})
+    body = encode(Form.NAMES, scene.api.get(cell.path("pods", "p")), cell.nodes, {})
     assert 503 == scene.call("/filter", body, address=(LOOPBACK, follower.port)).status
     assert [(scene.controllers[0].ip, SERVICE_PORT)] == endpoints(scene)
 

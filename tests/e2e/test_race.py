@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.harness import GIB, STOCK_SCHEDULER, WOKEN_SECONDS, Cell, Scene
+from tests.e2e.harness import GIB, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.placed import placers
 from tests.waiting import wait_until
 
@@ -43,32 +43,6 @@ def test_cells_that_race_at_once_are_all_filled_exactly(scene: Scene, make_cell:
     for cell in cells:
         fill(cell)
     scene.assert_exactly_full(*cells)
-
-
-def test_a_pod_that_found_no_room_is_bound_soon_after_a_volume_is_deleted(
-    scene: Scene, make_cell: Callable[..., Cell]
-) -> None:
-    cell = make_cell(nodes=1, disks_gib=(100,), fillers=0)
-    cell.claim("first")
-    cell.pod("first", "first")
-    cell.wait_ready(1)
-    cell.claim("second")
-    cell.pod("second", "second")
-    cell.wait_refused(1)
-    assert "100 GiB + 100 GiB scheduled exceeds the disk's limit of 100 GiB by 100 GiB" in told_of(cell, "second")
-
-    cell.kill("first")
-    cell.delete("persistentvolumeclaims", "first")
-    # Without a wake-up kube-scheduler would look at the pod again after five minutes.
-    cell.wait_pod_ready("second", WOKEN_SECONDS)
-
-    assert [] == scene.judge(cell).complaints()
-    scene.controllers[-1].wait_ledger_empty()
-
-
-def told_of(cell: Cell, pod: str) -> str:
-    """What the Event says that the extender wrote about the pod."""
-    return str(wait_until(lambda: cell.events("LonghornNoRoom", pod), f"an Event about {pod}", 30)[0]["message"])
 
 
 @pytest.mark.long

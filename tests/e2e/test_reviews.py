@@ -158,8 +158,7 @@ def test_what_is_asked_for_again_and_again_and_never_stored_is_held_for_a_minute
         seen = allowed
         wait_until(lambda: allowed > seen + 20, "further reviews", WAIT_SECONDS)
         assert {} == stage.growths()
-        stage.cell.claim("victim", 200)
-        stage.cell.pod("victim", "victim")
+        stage.cell.ask("victim", gib=200)
         stage.cell.wait_bound(1, WAIT_SECONDS / 2)
         # Nor is the owner kept from growing.
         assert not stage.grow("a", 190)
@@ -202,8 +201,7 @@ def test_what_another_webhook_keeps_for_long_is_held_until_it_is_stored(stage: G
     with Hesitant(stage, tmp_path) as other, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(stage.grow, "a", 300)
         wait_until(lambda: held_for(stage) > OLD_SECONDS, "an old hold", WAIT_SECONDS)
-        stage.cell.claim("beside", 101)
-        stage.cell.pod("beside", "beside")
+        stage.cell.ask("beside", gib=101)
         stage.cell.wait_refused(1)
         other.go_on.set()
         assert "" == asked.result(WAIT_SECONDS)

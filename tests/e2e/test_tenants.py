@@ -196,8 +196,7 @@ def tenant(scene: Scene, gate: Gate, make_cell: Callable[..., Cell]) -> Iterator
 def assert_others_are_placed(tenant: Tenant, *sizes: int) -> None:
     """Pods of somebody else, with a volume of each of these sizes on a node of its own."""
     for number, gib in enumerate(sizes):
-        tenant.cell.claim(f"data-{number}", gib)
-        tenant.cell.pod(f"p-{number}", f"data-{number}")
+        tenant.cell.ask(f"p-{number}", gib=gib)
     tenant.cell.wait_bound(len(sizes), NEXT_SECONDS)
 
 

@@ -67,8 +67,7 @@ def client_in(scene: Scene) -> Pair:
 
 def refused(cell: Cell, scheduler: str) -> str:
     """Have this scheduler place a pod that it cannot ask about; what it says."""
-    cell.claim(scheduler)
-    cell.pod(scheduler, scheduler, schedulerName=scheduler)
+    cell.ask(scheduler, schedulerName=scheduler)
     wait_until(lambda: cell.verdict(scheduler), f"a failure of {scheduler}", 60)
     assert not cell.bound()
     return cell.verdict(scheduler)

@@ -39,10 +39,9 @@ def occupy(cell: Cell) -> None:
 
 def ask(cell: Cell, scheduler: str) -> None:
     """An urgent pod with a claim of 100 GiB that does not fit beside another one."""
-    cell.claim("c")
     main = workloads.container("v0")
     main["resources"]["requests"]["cpu"] = FILL_CPU
-    cell.pod("high", "c", priorityClassName=URGENT, schedulerName=scheduler, containers=[main])
+    cell.ask("high", priorityClassName=URGENT, schedulerName=scheduler, containers=[main])
 
 
 def names(cell: Cell) -> set[str]:
@@ -118,8 +117,7 @@ def test_the_strategy_decides_between_nodes_that_are_equal_otherwise(scene: Scen
     scene.set_settings(strategy=strategy)
     try:
         for number in range(2):
-            cell.claim(f"c{number}", gib=200)
-            cell.pod(f"p{number}", f"c{number}")
+            cell.ask(f"p{number}", gib=200)
             cell.wait_pod_ready(f"p{number}")
     finally:
         scene.set_settings(strategy="spread")

@@ -40,10 +40,7 @@ def test_as_many_pods_are_woken_as_a_freed_disk_takes(scene: Scene, make_cell: M
     cell = make_cell(nodes=2, disks_gib=(550,), fillers=0)
     for node in cell.nodes:
         reserve(cell, node, 500)
-    for number in range(12):
-        cell.claim(f"c{number}")
-    for number in range(12):
-        cell.pod(f"p{number}", f"c{number}")
+    cell.ask(*(f"p{number}" for number in range(12)))
     wait_refused(scene, cell, 12)
     before = patches(scene)
 
@@ -68,8 +65,7 @@ def test_a_pod_finds_the_node_that_the_sample_of_its_scheduler_did_not_show(
     sampling = {**scene.extender_config(), "percentageOfNodesToScore": 5, "profiles": [{"schedulerName": SAMPLING}]}
     start_scheduler(SAMPLING, sampling)
     for number in (20, 120):
-        cell.claim(f"c{number}")
-        cell.pod(f"p{number}", f"c{number}", schedulerName=SAMPLING)
+        cell.ask(f"p{number}", schedulerName=SAMPLING)
         wait_refused(scene, cell, 1)
         before = patches(scene)
         cell.allow_scheduling(cell.nodes[number], allowed=True)
@@ -89,8 +85,7 @@ def test_an_annotation_wakes_as_well(scene: Scene, make_cell: MakeCell) -> None:
     try:
         cell = make_cell(nodes=1, fillers=0)
         cell.allow_scheduling(cell.nodes[0], allowed=False)
-        cell.claim("c")
-        cell.pod("p", "c")
+        cell.ask("p")
         wait_refused(scene, cell, 1)
         cell.allow_scheduling(cell.nodes[0], allowed=True)
         cell.wait_pod_ready("p")

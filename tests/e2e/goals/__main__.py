@@ -67,6 +67,7 @@ def play_all(scenarios: Sequence[Scenario], times: int | None, at_once: int) -> 
                 for run in new:
                     print(f"  {'with' if run.with_extender else 'without'}: {run.text} ({run.seconds} s)", flush=True)
                 found += new
+                scene.controllers[-1].wait_ledger_empty()
     return found
 
 
