@@ -9,7 +9,7 @@ VENV ?= .venv
 TOOLS ?= .tools
 # Handed to pytest, as in: make test-unit PYTEST_ARGS='-k ledger'
 PYTEST_ARGS ?=
-# Processes that run tests side by side, a file each: most of the time they wait.
+# Processes that run tests side by side, each a file or files that share a control plane (tests/conftest.py).
 TEST_JOBS ?= 4
 # In the order of tests/conftest.py: what waits longest begins first.
 SIDE_BY_SIDE = -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
