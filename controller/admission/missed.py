@@ -59,7 +59,7 @@ class MissedPods:
         self._look_at = self._clock.now() + LOOK_SECONDS
         missed: dict[Target, list[str]] = {}
         if rule is not None and rule.schedulers and self._namespaces.synced.is_set():
-            rules, default = policy(frozenset(rule.schedulers.split(","))), default_class(self._classes.values())
+            rules, default = policy(frozenset(rule.schedulers)), default_class(self._classes.values())
             for pod in self._pods.values():
                 if not pod.is_opted_in and pod.created_utc > rule.created_utc and self._is_missed(pod, rules, default):
                     missed.setdefault(_workload_of(pod), []).append(pod.name)

@@ -63,7 +63,7 @@ class Standing:
 
     webhooks: Sequence[Mapping[str, Any]]
     labels: Mapping[str, str]
-    schedulers: str = ""  # the annotation: whose pods opt in, with commas
+    schedulers: tuple[str, ...] = ()  # whose pods opt in; the annotation has them with commas
     created_utc: str = field(default="", compare=False)
 
     @property
@@ -88,10 +88,11 @@ class _Track:
 def standing_of(raw: Mapping[str, Any]) -> Standing:
     meta = raw.get("metadata") or {}
     labels = meta.get("labels") or {}
+    schedulers = str((meta.get("annotations") or {}).get(SCHEDULERS_ANNOTATION, ""))
     return Standing(
         tuple(raw.get("webhooks") or ()),
         {name: labels[name] for name in LABELS if name in labels},
-        str((meta.get("annotations") or {}).get(SCHEDULERS_ANNOTATION, "")),
+        tuple(schedulers.split(",")) if schedulers else (),
         str(meta.get("creationTimestamp") or ""),
     )
 
@@ -155,7 +156,7 @@ class Admission(Part):
         if opening is None or not all(store.synced.is_set() for store in self._stores.values()):
             return
         rules = [standing for standing in self._all_standing(MUTATING_WEBHOOKS) if PODS in standing.names]
-        names = frozenset(name for rule in rules for name in rule.schedulers.split(","))
+        names = frozenset(name for rule in rules for name in rule.schedulers)
         decision = self._decide(names, self._clock.now() - self._since)
         if decision is None:
             return
@@ -245,7 +246,7 @@ class Admission(Part):
         old = [entry for each in (standing, *former) if each is not None for entry in each.webhooks]
         entries = with_authorities(build(decision.wanted, self._place), self._authorities(), old)
         has_pods = any(entry["name"] == PODS for entry in entries)
-        return Standing(tuple(entries), LABELS, ",".join(decision.wanted.schedulers) if has_pods else "")
+        return Standing(tuple(entries), LABELS, decision.wanted.schedulers if has_pods else ())
 
     def _is_right(self, standing: Standing | None, wanted: Standing) -> bool:
         """An absent one is as good as an empty one."""
@@ -256,7 +257,8 @@ class Admission(Part):
             raise ConflictError("the term has ended")
         meta: Raw = {**raw["metadata"]}
         meta["labels"] = {**(meta.get("labels") or {}), **LABELS}
-        annotations = {**(meta.get("annotations") or {}), SCHEDULERS_ANNOTATION: wanted.schedulers}
+        schedulers = ",".join(wanted.schedulers)
+        annotations = {**(meta.get("annotations") or {}), SCHEDULERS_ANNOTATION: schedulers}
         meta["annotations"] = {
             key: value for key, value in annotations.items() if value or key != SCHEDULERS_ANNOTATION
         }
@@ -273,7 +275,7 @@ class Admission(Part):
             "webhook configuration written kind=%s entries=%s schedulers=%s",
             resource.kind,
             ",".join(wanted.names),
-            wanted.schedulers,
+            schedulers,
         )
 
     def _repair_from(self, track: _Track, now: float) -> float:

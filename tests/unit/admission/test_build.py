@@ -22,9 +22,8 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.waiting import wait_until
 
 NAME, FORMER_NAME = "zz-longhorn-scheduler-extender", "longhorn-scheduler-extender"  # of the mutating one
-SETTINGS = ProcessSettings(
-    pod_name="p", scheduler_names="default-scheduler, mine", excluded_namespaces="kube-system, x"
-)
+SETTINGS = ProcessSettings(scheduler_names="default-scheduler, mine", excluded_namespaces="kube-system, x")
+RELEASE = LonghornRelease("v1.12.0", Support(is_supported=True))
 
 
 class BuiltAdmission:
@@ -52,9 +51,6 @@ class BuiltAdmission:
         self.looks += 1
         return [Finding("default-scheduler", Wiring.WIRED, "", 0.0), Finding("mine", Wiring.UNWIRED, "x", 0.0)]
 
-    def entries(self) -> list[str]:
-        return list(self.worker.status()["entries"])
-
     def is_pod_rule_out(self) -> bool:
         return self.worker.reconciler.is_pod_rule_out()
 
@@ -71,25 +67,25 @@ def world() -> Iterator[BuiltAdmission]:
 
 
 def test_nothing_is_written_before_longhorns_settings_are_known(world: BuiltAdmission) -> None:
-    wait_until(lambda: world.looks > 2)
-    assert [] == world.entries()
-    world.support.current = LonghornRelease("v1.12.0", Support(is_supported=True))
-    wait_until(lambda: len(world.entries()) == 5)
-    assert ["default-scheduler"] == world.worker.status()["opted_in_schedulers"]
-    assert {"mine": "unwired: x"} == world.worker.status()["why_not"]
+    wait_until(lambda: world.looks > 1)
+    assert [] == world.worker.status()["entries"]
+    world.support.current = RELEASE
+    wait_until(lambda: len(world.worker.status()["entries"]) == 5)
+    status = world.worker.status()
+    assert (("default-scheduler",), {"mine": "unwired: x"}) == (status["opted_in_schedulers"], status["why_not"])
     raw = world.server.get(MUTATING_WEBHOOKS, None, NAME)
     (names, _) = raw["webhooks"][0]["namespaceSelector"]["matchExpressions"]
     assert ["kube-system", "longhorn-system", "x"] == names["values"]
 
 
 def test_a_change_is_noticed_by_the_watch_and_undone(world: BuiltAdmission) -> None:
-    world.support.current = LonghornRelease("v1.12.0", Support(is_supported=True))
+    world.support.current = RELEASE
     wait_until(lambda: not world.is_pod_rule_out())
     world.server.patch(MUTATING_WEBHOOKS, None, NAME, {"webhooks": []})
     wait_until(lambda: 1 == world.worker.figures()["repairs"])
     wait_until(lambda: not world.is_pod_rule_out())
     looks, world.live = world.looks, UNREAD
-    wait_until(lambda: world.looks > looks + 2)
+    wait_until(lambda: world.looks > looks + 1)
     assert not world.is_pod_rule_out()  # it is not known whether they shall opt in
     world.live = LiveSettings(enabled=False)
     wait_until(world.is_pod_rule_out)

@@ -15,7 +15,7 @@ from controller.rules.opt_in import OptInPolicy
 from tests.fakes.clock import VirtualClock
 
 Raw = dict[str, Any]
-RULE = Standing((), {}, "default-scheduler", created_utc="2026-01-01T00:00:00Z")
+RULE = Standing((), {}, ("default-scheduler",), created_utc="2026-01-01T00:00:00Z")
 MARK = "scheduling.longhorn.io/opt-in"
 ASKS = {"requests": {"longhorn.io/scheduler-extender": "1"}}
 
@@ -31,26 +31,24 @@ class Rig:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.known: dict[str, Store[Any]] = {
-            "pod": Store("pod", workload.pod_facts),
-            "claim": Store("claim", workload.claim_facts),
-            "pv": Store("pv", workload.pv_facts),
-            "class": Store("class", workload.class_facts),
-            "namespace": Store("namespace", workload.namespace_facts),
+        kinds = {
+            "pod": workload.pod_facts,
+            "claim": workload.claim_facts,
+            "pv": workload.pv_facts,
+            "class": workload.class_facts,
+            "namespace": workload.namespace_facts,
         }
+        self.known = {kind: Store[Any](kind, facts) for kind, facts in kinds.items()}
         self.known["namespace"].synced.set()
         self.notes: list[tuple[str, str]] = []
         self.missed = MissedPods(self.clock, self, self.known)
         self.only_marked = False
-        known = self.known
-        for name, labels in (("ns", {}), ("out", {MARK: "false"})):
-            known["namespace"].apply("ADDED", {"metadata": {"name": name, "labels": labels}})
+        self.put("namespace", "ns")
+        self.put("namespace", "out", labels={MARK: "false"})
         default = {"storageclass.kubernetes.io/is-default-class": "true"}
-        for name, provisioner, notes in (("lh", "driver.longhorn.io", default), ("nfs", "nfs.example", {})):
-            known["class"].apply(
-                "ADDED", {"metadata": {"name": name, "annotations": notes}, "provisioner": provisioner}
-            )
-        known["pv"].apply("ADDED", {"metadata": {"name": "pv"}, "spec": {"csi": {"driver": "driver.longhorn.io"}}})
+        self.put("class", "lh", annotations=default, provisioner="driver.longhorn.io")
+        self.put("class", "nfs", provisioner="nfs.example")
+        self.put("pv", "pv", spec={"csi": {"driver": "driver.longhorn.io"}})
         for namespace in ("ns", "out", "kube-system"):
             for name, spec in (
                 ("ours", {"volumeName": "pv", "storageClassName": "nfs"}),
@@ -59,7 +57,11 @@ class Rig:
                 ("theirs", {"storageClassName": "nfs"}),
                 ("odd", {"storageClassName": "odd"}),
             ):
-                known["claim"].apply("ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
+                self.put("claim", name, namespace=namespace, spec=spec)
+
+    def put(self, kind: str, name: str, *, spec: Raw | None = None, provisioner: str = "", **metadata: Any) -> None:
+        raw = {"metadata": {"name": name, **metadata}, "spec": spec or {}, "provisioner": provisioner}
+        self.known[kind].apply("ADDED", raw)
 
     def note(self, target: Target, reason: str, message: str, *, is_warning: bool = False) -> None:
         assert (REASON, True) == (reason, is_warning)
@@ -124,7 +126,7 @@ def test_missed_is_who_would_opt_in_and_does_not_ask(rig: Rig, pod: Raw, expecte
 def test_nobody_is_missed_while_no_pod_opts_in_or_namespaces_are_not_known(rig: Rig) -> None:
     rig.add("p")
     assert 0 == rig.look(None)
-    assert 0 == rig.look(Standing((), {}, "", created_utc=RULE.created_utc))
+    assert 0 == rig.look(Standing((), {}, (), created_utc=RULE.created_utc))
     rig.known["namespace"].synced.clear()
     assert 0 == rig.look()
     rig.known["namespace"].synced.set()
