@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -30,20 +29,10 @@ from controller.admission.reconciler import (
     Standing,
     standing_of,
 )
-from controller.errors import ClusterError, ConfigError, ConflictError, UnavailableError
-from controller.installation.uninstall import remove_webhooks
+from controller.errors import ClusterError, ConflictError, UnavailableError
 from controller.kube.recorder import Target
-from controller.kube.resources import (
-    CONFIG_MAPS,
-    LONGHORN_SETTINGS,
-    MUTATING_WEBHOOKS,
-    OUR_CONFIGURATIONS,
-    POLICY_BINDINGS,
-    VALIDATING_WEBHOOKS,
-    Resource,
-)
+from controller.kube.resources import MUTATING_WEBHOOKS, OUR_CONFIGURATIONS, VALIDATING_WEBHOOKS, Resource
 from controller.kube.store import Store
-from controller.model.names import GATE
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 
@@ -114,12 +103,8 @@ class ReconcilerRig:
     def quarrel(self, times: int, every: float, **metadata: object) -> None:
         """Somebody takes our entries away, again and again."""
         for _ in range(times):
-            self.spoil(**metadata)
+            self.server.patch(MUTATING_WEBHOOKS, None, NAME, {"webhooks": [], "metadata": metadata})
             self.step(every=every)
-
-    def spoil(self, **metadata: object) -> None:
-        """Somebody takes our entries away."""
-        self.server.patch(MUTATING_WEBHOOKS, None, NAME, {"webhooks": [], "metadata": metadata})
 
     @property
     def present(self) -> list[Resource]:
@@ -130,16 +115,6 @@ class ReconcilerRig:
 
     def entries(self, resource: Resource = MUTATING_WEBHOOKS) -> list[str]:
         return [entry["name"] for entry in self.raw(resource)["webhooks"]] if resource in self.present else []
-
-    def fail(self, error: ClusterError, *verbs: str, times: int = 10**9) -> None:
-        """So many calls of these verbs raise that."""
-        left = iter(range(times))
-
-        def fail(verb: str, _: Resource) -> None:
-            if verb in verbs and next(left, None) is not None:
-                raise error
-
-        self.server.fail = fail
 
     def writes(self) -> int:
         return self.admission.writes
@@ -180,7 +155,7 @@ def test_a_follower_a_process_that_has_not_seen_them_and_a_term_that_ends_before
     rig.stores[VALIDATING_WEBHOOKS].synced.set()
     rig.server.fail = lose
     rig.step()
-    assert [] == all_entries(rig)
+    assert [] == rig.entries() + rig.entries(VALIDATING_WEBHOOKS)
 
 
 def test_the_rule_leaves_at_once_and_the_object_stays(written: ReconcilerRig) -> None:
@@ -222,8 +197,7 @@ def test_the_rule_says_whose_pods_it_stands_for(rig: ReconcilerRig) -> None:
 def test_strangers_changes_are_undone_and_their_metadata_is_kept(written: ReconcilerRig) -> None:
     written.opening = 2
     written.step()  # a new leader finds all as it is wanted
-    written.spoil(labels={"theirs": "1", "app.kubernetes.io/name": "other"})
-    written.step()
+    written.quarrel(1, 0, labels={"theirs": "1", "app.kubernetes.io/name": "other"})
     assert [PODS, MARKED_PODS, SHARE_MANAGERS] == written.entries()
     labels = written.raw()["metadata"]["labels"]
     assert ("1", PRODUCT) == (labels["theirs"], labels["app.kubernetes.io/name"])
@@ -288,7 +262,7 @@ def test_while_the_watch_lags_the_object_is_read_now_and_then(rig: ReconcilerRig
 
 def test_a_write_that_meets_another_version_is_tried_again(written: ReconcilerRig) -> None:
     written.wanted = WantedEntries(share_managers=True)
-    written.fail(ConflictError("409"), "replace", times=2)
+    written.server.fail_with(ConflictError("409"), "replace", times=2)
     written.step()
     assert [SHARE_MANAGERS] == written.entries()
 
@@ -304,7 +278,7 @@ def test_an_api_server_that_is_away_is_asked_again_ever_more_rarely(rig: Reconci
     rig.step(120, every=0.5)
     assert 2 * 6 == len(calls)  # after 0, 1, 3, 7, 15 and 31 s
     assert ("503", "503") == rig.admission.problems
-    rig.server.fail = lambda _verb, _resource: None
+    rig.server.work()
     rig.clock.advance(30)
     rig.step()
     assert [] == list(rig.admission.problems)
@@ -338,13 +312,12 @@ def mutating_names(rig: ReconcilerRig) -> set[str]:
     return {name for path, _, name in rig.server.objects if path == MUTATING_WEBHOOKS.path()}
 
 
-def test_the_mutating_configuration_comes_after_those_that_choose_a_scheduler() -> None:
-    neighbours = (
-        "yunikorn-admission-controller-mutations",
-        "stork-webhooks-cfg",
-        "volcano-admission-service-pods-mutate",
-    )
-    assert max(*neighbours, OUR_CONFIGURATIONS[MUTATING_WEBHOOKS]) == OUR_CONFIGURATIONS[MUTATING_WEBHOOKS]
+@pytest.mark.parametrize(
+    "neighbour",
+    ["yunikorn-admission-controller-mutations", "stork-webhooks-cfg", "volcano-admission-service-pods-mutate"],
+)
+def test_the_mutating_configuration_comes_after_those_that_choose_a_scheduler(neighbour: str) -> None:
+    assert neighbour < OUR_CONFIGURATIONS[MUTATING_WEBHOOKS]
 
 
 def test_former_names_are_removed(rig: ReconcilerRig) -> None:
@@ -358,11 +331,11 @@ def test_former_names_are_removed(rig: ReconcilerRig) -> None:
 def test_a_former_rule_stands_until_the_new_one_does(rig: ReconcilerRig) -> None:
     of_an_earlier_release(rig)
     rig.authorities = b""  # not known yet: those that the former one stands with
-    rig.fail(UnavailableError("503"), "replace")
+    rig.server.fail_with(UnavailableError("503"), "replace")
     rig.step()
     assert FORMER_NAME in mutating_names(rig)
     assert frozenset({"default-scheduler"}) == rig.asked[-1][0], "what stands, as the decision sees it"
-    rig.server.fail = lambda _verb, _resource: None
+    rig.server.work()
     rig.clock.advance(1.0)
     rig.step()
     assert {NAME} == mutating_names(rig)
@@ -387,101 +360,3 @@ def test_the_pod_rule_is_not_out_while_a_former_one_stands(rig: ReconcilerRig) -
     rig.step()
     assert rig.is_pod_rule_out()
     assert {NAME} == mutating_names(rig)
-
-
-# Removal, while a leader runs
-
-
-def remove(rig: ReconcilerRig, meanwhile: Callable[[], object] | None = None) -> Sequence[str]:
-    """`meanwhile`: in each pause, in place of a step of the leader."""
-
-    def pause(seconds: float) -> None:
-        rig.clock.advance(seconds)
-        (meanwhile or rig.step)()
-
-    return remove_webhooks(rig.server, rig.clock, "longhorn-system", "settings", pause=pause)
-
-
-def all_entries(rig: ReconcilerRig) -> list[str]:
-    return [name for resource in BOTH for name in rig.entries(resource)]
-
-
-@pytest.fixture
-def installed(rig: ReconcilerRig) -> ReconcilerRig:
-    """With live settings that say that it is on."""
-    data = {"scheduler-extender-enabled": "true", "other": "stays"}
-    rig.server.create(CONFIG_MAPS, "longhorn-system", {"metadata": {"name": "settings"}, "data": data})
-    return rig
-
-
-def test_it_switches_off_empties_both_and_sees_that_they_stay_so(installed: ReconcilerRig) -> None:
-    installed.step()
-    installed.wanted = WantedEntries()  # as the leader sees the setting
-    done = remove(installed)
-    assert ([], 3) == (all_entries(installed), len(done))
-    settings = installed.server.get(CONFIG_MAPS, "longhorn-system", "settings")
-    assert {"scheduler-extender-enabled": "false", "other": "stays"} == settings["data"]
-    assert done == remove(installed)  # somebody else was first: the same report
-
-
-def test_it_deletes_what_an_earlier_release_left(installed: ReconcilerRig) -> None:
-    of_an_earlier_release(installed)
-    installed.opening = None  # nobody leads any more
-    remove(installed)
-    assert ({NAME}, []) == (mutating_names(installed), installed.entries())
-
-
-def test_longhorn_may_place_at_once_and_still_when_a_late_leader_closes_the_gate_again(
-    installed: ReconcilerRig,
-) -> None:
-    def close() -> None:
-        installed.server.put(POLICY_BINDINGS, None, {"metadata": {"name": GATE}})
-
-    def close_once_more() -> None:
-        bindings.append(len(installed.server.list_page(POLICY_BINDINGS, None).items))
-        if len(bindings) == 1:
-            close()
-
-    bindings: list[int] = []  # that are there in each pause
-    close()
-    done = remove(installed, close_once_more)
-    assert {0} == set(bindings)
-    assert 1 == done.count(f"ValidatingAdmissionPolicyBinding {GATE}: deleted")
-
-
-def test_what_a_late_leader_writes_again_is_emptied_again(installed: ReconcilerRig) -> None:
-    installed.step()
-    written = installed.writes()
-
-    def forget(verb: str, _: Resource) -> None:
-        if installed.writes() > written + 1:
-            installed.wanted = WantedEntries()
-
-    installed.server.fail = forget
-    installed.clock.advance(REPAIR_SECONDS[1])
-    remove(installed)
-    assert installed.writes() > written
-    assert [] == all_entries(installed)
-
-
-def test_it_gives_up_where_somebody_goes_on_writing_them(installed: ReconcilerRig) -> None:
-    filled = {"webhooks": [{"name": PODS}]}
-    with pytest.raises(ClusterError, match="do not stay empty"):
-        remove(installed, lambda: installed.server.patch(MUTATING_WEBHOOKS, None, NAME, filled))
-
-
-def test_a_setting_of_longhorns_that_overrides_ours_has_to_be_changed_first(installed: ReconcilerRig) -> None:
-    installed.step()
-    setting = {"metadata": {"name": "scheduler-extender-enabled"}, "value": "true"}
-    installed.server.create(LONGHORN_SETTINGS, "longhorn-system", setting)
-    with pytest.raises(ClusterError, match="overrides the ConfigMap"):
-        remove(installed)
-    assert PODS in installed.entries()
-
-
-def test_where_the_settings_are_not_nothing_is_removed(rig: ReconcilerRig) -> None:
-    """A leader that runs elsewhere, or goes on with the last values, would write them again."""
-    rig.step()
-    with pytest.raises(ConfigError, match=r"^there is no ConfigMap longhorn-system/settings.*--namespace"):
-        remove(rig)
-    assert PODS in rig.entries()

@@ -10,22 +10,10 @@ from controller.admission.stuck import LISTED, TELL_EVERY_SECONDS, StuckPods
 from controller.kube.recorder import Target
 from controller.kube.store import Change
 from controller.model.workload import Pod
+from tests.fakes.builders import pod
 from tests.fakes.clock import VirtualClock
 
-POD = Pod(
-    uid="u1",
-    namespace="ns",
-    name="a",
-    created_utc="",
-    priority=0,
-    is_opted_in=True,
-    node_name="",
-    nominated_node="",
-    is_finished=False,
-    is_deleting=False,
-    volumes=(),
-    scheduler_name="default-scheduler",
-)
+POD = pod("a", scheduler_name="default-scheduler")
 STUCK = replace(POD, lacks_extender=True)
 
 
@@ -41,9 +29,7 @@ class StuckRig:
         self.notes.append((f"{target.namespace}/{target.name}", message))
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
-        pod = new or old
-        assert pod is not None
-        self.stuck.pods_changed([Change(pod.key, old, new)])
+        self.stuck.pods_changed([Change("ns/a", old, new)])
 
 
 @pytest.fixture
@@ -52,18 +38,13 @@ def rig() -> StuckRig:
 
 
 def numbered(number: int) -> Pod:
-    return replace(STUCK, uid=f"u{number}", name=f"p{number:03}")
+    return pod(f"p{number:03}", lacks_extender=True)
 
 
 @pytest.mark.parametrize(
     "end",
-    [
-        POD,
-        None,
-        replace(STUCK, node_name="n1"),
-        replace(STUCK, is_deleting=True),
-        replace(STUCK, uid="u2", lacks_extender=False),
-    ],
+    [POD, None, replace(STUCK, node_name="n1"), replace(STUCK, is_deleting=True), replace(POD, uid="another")],
+    ids=["freed", "gone", "bound", "deleted", "made anew"],
 )
 def test_a_pod_is_listed_from_its_condition_until_it_is_free_or_gone(rig: StuckRig, end: Pod | None) -> None:
     rig.change(None, POD)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -21,7 +22,7 @@ from controller.kube.resources import (
     Resource,
 )
 from controller.model.times import rfc3339
-from controller.placement.gate_policy import SILENT_SECONDS
+from controller.placement.gate import NO_TIME
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.ports import free_port
@@ -75,12 +76,10 @@ def configured(server: FakeApiServer, *entries: str) -> None:
 
 
 def check(
-    server: FakeApiServer, extender: Extender, *, secret: str = "", seconds: float = 5.0
+    server: FakeApiServer, extender: Extender, *, secret: str = "", seconds: float = 0.0
 ) -> dict[str, CheckResult]:
-    clock = VirtualClock()
-    target = CheckTarget(
-        "longhorn-system", "default", "default-scheduler", extender.address, "extender.test", secret, NAME
-    )
+    clock, names = VirtualClock(), ("longhorn-system", "default", "default-scheduler")
+    target = CheckTarget(*names, extender.address, "extender.test", secret, NAME)
     found = check_installation(server, clock, target, wait_seconds=seconds, pause=clock.advance)
     return {one.what: one for one in found}
 
@@ -116,7 +115,7 @@ def test_an_extender_that_does_not_answer_fails(
     extender: Extender, status: int, answer: dict[str, Any], text: str
 ) -> None:
     extender.status, extender.answer = status, answer
-    found = check(FakeApiServer(), extender)["extender"]
+    found = check(FakeApiServer(), extender, seconds=5.0)["extender"]
     assert (False, True) == (found.is_well, text in found.text)
     assert 6 == len(extender.asked)  # again and again, until the time is over
 
@@ -133,7 +132,7 @@ def test_what_cannot_be_tried_is_told(extender: Extender) -> None:
 
 def test_a_closed_port_is_told(extender: Extender) -> None:
     extender.address = f"127.0.0.1:{free_port()}"
-    assert "ConnectionRefusedError" in check(FakeApiServer(), extender, seconds=0.0)["extender"].text
+    assert "ConnectionRefusedError" in check(FakeApiServer(), extender)["extender"].text
 
 
 # The gate
@@ -146,77 +145,70 @@ class GuardedSite:
         self.server, self.clock = FakeApiServer(), VirtualClock()
         self.server.date = self.clock.now_utc
         self.set(**settings)
-        meta: dict[str, Any] = {"metadata": {"name": GATE}}
-        self.server.put(POLICIES, None, meta)
-        self.server.put(POLICY_BINDINGS, None, {**meta, "spec": {"validationActions": ["Deny"]}})
-        renewed = {"scheduling.longhorn.io/renewed": rfc3339(self.clock.now_utc())}
-        self.server.put(SERVICE_ACCOUNTS, "longhorn-system", {"metadata": {"name": GATE, "annotations": renewed}})
+        self.server.put(POLICIES, None, {"metadata": {"name": GATE}})
+        self.bind("Deny")
+        self.renew({"scheduling.longhorn.io/renewed": rfc3339(self.clock.now_utc())})
+
+    def bind(self, action: str) -> None:
+        body = {"metadata": {"name": GATE}, "spec": {"validationActions": [action]}}
+        self.server.put(POLICY_BINDINGS, None, body)
+
+    def renew(self, annotations: dict[str, str]) -> None:
+        body = {"metadata": {"name": GATE, "annotations": annotations}}
+        self.server.put(SERVICE_ACCOUNTS, "longhorn-system", body)
+
+    def lose(self, resource: Resource) -> None:
+        self.server.delete(resource, "longhorn-system" if resource == SERVICE_ACCOUNTS else None, GATE)
+
+    def tell_no_time(self) -> None:
+        self.server.date = lambda: None
 
     def set(self, **settings: str) -> None:
         data = {**ON, **{f"scheduler-extender-{name.replace('_', '-')}": text for name, text in settings.items()}}
         self.server.put(CONFIG_MAPS, "longhorn-system", {"metadata": {"name": NAME}, "data": data})
 
     def line(self, extender: Extender) -> str:
-        return check(self.server, extender, seconds=0.0)["gate"].line
+        return check(self.server, extender)["gate"].line
 
 
-def test_a_gate_that_the_leader_renews_stands(extender: Extender) -> None:
-    site = GuardedSite()
-    site.clock.advance(SILENT_SECONDS)
-    assert "ok: gate: renewed 45 s ago; what others place is refused" == site.line(extender)
-
-
-def test_one_that_refuses_nobody_for_a_trial_says_so(extender: Extender) -> None:
-    site = GuardedSite(placement="audit")
-    site.server.put(POLICY_BINDINGS, None, {"metadata": {"name": GATE}, "spec": {"validationActions": ["Audit"]}})
-    assert site.line(extender).endswith("; what others place is noted")
-
-
-def test_one_that_nobody_renews_fails(extender: Extender) -> None:
-    site = GuardedSite()
-    site.clock.advance(SILENT_SECONDS + 1)
-    assert "failed: gate: no leader has renewed it for 46 s, so Longhorn places" == site.line(extender)
-    site.server.put(SERVICE_ACCOUNTS, "longhorn-system", {"metadata": {"name": GATE}})
-    assert "failed: gate: no leader has renewed it yet" == site.line(extender)
-
-
-def test_where_the_api_server_tells_no_time_it_is_not_known(extender: Extender) -> None:
-    site = GuardedSite()
-    site.server.date = lambda: None
-    assert site.line(extender).startswith("failed: gate: the answers of the API server tell no time")
+PARTS = (POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS)
+LACKS = f"failed: gate: there is no {{}} {GATE}, so Longhorn places as well"
 
 
 @pytest.mark.parametrize(
-    ("resource", "namespace"), [(POLICIES, None), (POLICY_BINDINGS, None), (SERVICE_ACCOUNTS, "longhorn-system")]
+    ("change", "line"),
+    [
+        (lambda site: site.clock.advance(45), "ok: gate: renewed 45 s ago; what others place is refused"),
+        (lambda site: site.clock.advance(46), "failed: gate: no leader has renewed it for 46 s, so Longhorn places"),
+        (lambda site: site.renew({}), "failed: gate: no leader has renewed it yet"),
+        (lambda site: site.bind("Audit"), "ok: gate: renewed 0 s ago; what others place is noted"),
+        (lambda site: site.tell_no_time(), f"failed: gate: {NO_TIME}"),
+        *((partial(GuardedSite.lose, resource=one), LACKS.format(one.kind)) for one in PARTS),
+    ],
 )
-def test_one_of_which_a_part_is_missing_fails(extender: Extender, resource: Resource, namespace: str | None) -> None:
-    site = GuardedSite()
-    site.server.delete(resource, namespace, GATE)
-    assert f"failed: gate: there is no {resource.kind} {GATE}, so Longhorn places as well" == site.line(extender)
+def test_the_gate_stands_while_a_leader_renews_it_and_no_part_is_missing(
+    extender: Extender, change: Callable[[GuardedSite], object], line: str
+) -> None:
+    site = GuardedSite(placement="audit" if "noted" in line else "leader")
+    change(site)
+    assert line == site.line(extender)
 
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"enabled": "false"},
-        {"bypass": "true"},
-        {"placement": "longhorn"},
-        {"allocation_authority": "disk-scheduler"},
-    ],
+    [{"enabled": "false"}, {"bypass": "true"}, {"placement": "longhorn"}, {"allocation_authority": "disk-scheduler"}],
 )
 def test_where_there_is_to_be_none_it_is_skipped(extender: Extender, settings: dict[str, str]) -> None:
     site = GuardedSite(**settings)
-    for resource, namespace in ((POLICY_BINDINGS, None), (SERVICE_ACCOUNTS, "longhorn-system")):
-        site.server.delete(resource, namespace, GATE)
+    for resource in (POLICY_BINDINGS, SERVICE_ACCOUNTS):
+        site.lose(resource)
+    assert site.line(extender).startswith("skipped: gate: ")
+    site.server.delete(CONFIG_MAPS, "longhorn-system", NAME)  # nobody says whether the extender is on
     assert site.line(extender).startswith("skipped: gate: ")
 
 
-def test_where_nobody_says_whether_the_extender_is_on_it_is_skipped(extender: Extender) -> None:
-    assert "skipped" == check(FakeApiServer(), extender)["gate"].outcome
-
-
 def test_a_setting_that_does_nothing_any_more_is_noted_beside(extender: Extender) -> None:
-    found = check(GuardedSite(allow_stranding="true").server, extender, seconds=0.0)
+    found = check(GuardedSite(allow_stranding="true").server, extender)
     assert found["settings"].line.startswith("noted: settings: scheduler-extender-allow-stranding: 'true' has no")
     assert found["settings"].is_well
-    assert "settings" not in check(GuardedSite().server, extender, seconds=0.0)
+    assert "settings" not in check(GuardedSite().server, extender)

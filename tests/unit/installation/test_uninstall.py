@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from controller.errors import ConfigError, ConflictError
-from controller.installation.uninstall import PodsWaitError, prepare_uninstall, waiting_pods
+from controller.errors import ClusterError, ConfigError, ConflictError
+from controller.installation.uninstall import PodsWaitError, prepare_uninstall, remove_webhooks, waiting_pods
 from controller.kube.resources import (
     CONFIG_MAPS,
     ENDPOINT_SLICES,
     LEASES,
+    LONGHORN_SETTINGS,
     MUTATING_WEBHOOKS,
     OUR_CONFIGURATIONS,
     PODS,
+    POLICY_BINDINGS,
     SECRETS,
     SERVICE_ACCOUNTS,
     Resource,
 )
+from controller.model.names import GATE
 from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
@@ -34,6 +39,8 @@ LEAVES = {
     "longhorn-scheduler-webhook-client-tls",
     "longhorn-replica-scheduler-tls",
 }
+ENTRIES = [{"name": "x"}]
+MUTATING = OUR_CONFIGURATIONS[MUTATING_WEBHOOKS]
 SLICES = {"longhorn-scheduler-extender", "longhorn-replica-scheduler"}
 PLANS = {f"longhorn-scheduler-extender-plans-{number}" for number in range(16)}
 
@@ -45,7 +52,7 @@ class Leaving:
         self.server, self.clock = FakeApiServer(), VirtualClock()
         self.user = {"username": f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}", "uid": "account-1"}
         self._create, self.server.create = self.server.create, self._created  # type: ignore[method-assign]
-        self.put(CONFIG_MAPS, ACCOUNT, {"data": {"scheduler-extender-enabled": "true"}})
+        self.put(CONFIG_MAPS, ACCOUNT, {"data": {"scheduler-extender-enabled": "true", "other": "stays"}})
         self.put(SERVICE_ACCOUNTS, ACCOUNT, {"metadata": {"uid": "account-2"}})
         self.put(LEASES, "longhorn-manager-disk-scheduler-lock", {"spec": {"leaseTransitions": 7}})
         made = ((ENDPOINT_SLICES, SLICES), (SECRETS, LEAVES | AUTHORITIES), (CONFIG_MAPS, PLANS))
@@ -53,7 +60,7 @@ class Leaving:
             for name in names:
                 self.put(resource, name, {})
         for resource, name in OUR_CONFIGURATIONS.items():
-            self.server.create(resource, None, {"metadata": {"name": name}, "webhooks": [{"name": "x"}]})
+            self.server.create(resource, None, {"metadata": {"name": name}, "webhooks": ENTRIES})
 
     def _created(self, resource: Resource, namespace: str | None, body: dict[str, Any], **more: object) -> Any:
         if resource.kind == "SelfSubjectReview":
@@ -69,12 +76,23 @@ class Leaving:
         spec = {"containers": [{"name": "c", "resources": amounts}], **({"nodeName": node} if node else {})}
         self.put(PODS, name, {"metadata": {"labels": labels or {}, "uid": name}, "spec": spec}, "ns")
 
+    def entries(self) -> list[str]:
+        """Of our webhook configurations, which pods and expansions go through."""
+        configurations = [self.server.get(resource, None, name) for resource, name in OUR_CONFIGURATIONS.items()]
+        return [entry["name"] for configuration in configurations for entry in configuration["webhooks"]]
+
+    def remove(self, meanwhile: Callable[[], object] = lambda: None) -> Sequence[str]:
+        """The first step alone; `meanwhile`: in each pause."""
+
+        def pause(seconds: float) -> None:
+            self.clock.advance(seconds)
+            meanwhile()
+
+        return remove_webhooks(self.server, self.clock, NAMESPACE, ACCOUNT, pause=pause)
+
     def prepare(self, settings: ProcessSettings = SETTINGS, **options: Any) -> list[str]:
-        return list(
-            prepare_uninstall(
-                self.server, self.clock, settings, **{"wait_seconds": 30.0, "pause": self.clock.advance, **options}
-            )
-        )
+        options = {"wait_seconds": 30.0, "pause": self.clock.advance, **options}
+        return list(prepare_uninstall(self.server, self.clock, settings, **options))
 
     def owned(self, resource: Resource, uid: str = "account-1") -> set[str]:
         """Names of objects of that kind that go with the account of that uid."""
@@ -90,13 +108,77 @@ def leaving() -> Leaving:
     return Leaving()
 
 
+# The switch, the gate and the webhook configurations
+
+
+def test_it_switches_off_and_empties_both_configurations_whoever_was_first(leaving: Leaving) -> None:
+    done = leaving.remove()
+    assert [
+        f"ConfigMap {NAMESPACE}/{ACCOUNT}: scheduler-extender-enabled is false",
+        *(f"{resource.kind} {name}: empty" for resource, name in OUR_CONFIGURATIONS.items()),
+    ] == done
+    assert [] == leaving.entries()
+    settings = leaving.server.get(CONFIG_MAPS, NAMESPACE, ACCOUNT)
+    assert {"scheduler-extender-enabled": "false", "other": "stays"} == settings["data"]
+    assert done == leaving.remove()
+
+
+def test_it_deletes_what_an_earlier_release_left(leaving: Leaving) -> None:
+    leaving.server.create(MUTATING_WEBHOOKS, None, {"metadata": {"name": ACCOUNT}, "webhooks": ENTRIES})
+    assert f"{MUTATING_WEBHOOKS.kind} {ACCOUNT}: deleted" in leaving.remove()
+    assert [MUTATING] == [raw["metadata"]["name"] for raw in leaving.server.list_page(MUTATING_WEBHOOKS).items]
+
+
+def test_longhorn_may_place_at_once_and_still_when_a_late_leader_closes_the_gate_again(leaving: Leaving) -> None:
+    def close() -> None:
+        leaving.server.put(POLICY_BINDINGS, None, {"metadata": {"name": GATE}})
+
+    def close_once_more() -> None:
+        bindings.append(len(leaving.server.list_page(POLICY_BINDINGS).items))
+        if len(bindings) == 1:
+            close()
+
+    bindings: list[int] = []  # that are there in each pause
+    close()
+    done = leaving.remove(close_once_more)
+    assert {0} == set(bindings)
+    assert 1 == done.count(f"ValidatingAdmissionPolicyBinding {GATE}: deleted")
+
+
+def test_what_a_late_leader_writes_again_is_emptied_again_unless_it_goes_on(leaving: Leaving) -> None:
+    def fill() -> None:
+        leaving.server.patch(MUTATING_WEBHOOKS, None, MUTATING, {"webhooks": ENTRIES})
+
+    pauses = itertools.count()
+    leaving.remove(lambda: fill() if next(pauses) < 2 else None)
+    assert [] == leaving.entries()
+    with pytest.raises(ClusterError, match="do not stay empty"):
+        leaving.remove(fill)
+
+
+def test_a_setting_of_longhorns_that_overrides_ours_has_to_be_changed_first(leaving: Leaving) -> None:
+    leaving.put(LONGHORN_SETTINGS, "scheduler-extender-enabled", {"value": "true"})
+    with pytest.raises(ClusterError, match="overrides the ConfigMap"):
+        leaving.remove()
+    assert ["x", "x"] == leaving.entries()
+
+
+def test_where_the_settings_are_not_nothing_is_removed(leaving: Leaving) -> None:
+    """A leader that runs elsewhere, or goes on with the last values, would write them again."""
+    leaving.server.delete(CONFIG_MAPS, NAMESPACE, ACCOUNT)
+    with pytest.raises(ConfigError, match=rf"^there is no ConfigMap {NAMESPACE}/{ACCOUNT}.*--namespace"):
+        leaving.remove()
+    assert ["x", "x"] == leaving.entries()
+
+
+# What the leader made, and pods that wait
+
+
 def test_what_the_leader_made_goes_with_its_account_and_the_authorities_stay(leaving: Leaving) -> None:
     lines = leaving.prepare()
     assert {"longhorn-manager-disk-scheduler-lock"} == leaving.owned(LEASES)
     assert (SLICES, LEAVES) == (leaving.owned(ENDPOINT_SLICES), leaving.owned(SECRETS))
     assert PLANS == leaving.owned(CONFIG_MAPS)
-    name = OUR_CONFIGURATIONS[MUTATING_WEBHOOKS]
-    assert [] == leaving.server.get(MUTATING_WEBHOOKS, None, name)["webhooks"]
     assert "no pending pod requests longhorn.io/scheduler-extender" in lines
     (lease,) = leaving.server.list_page(LEASES, NAMESPACE).items
     assert {"leaseTransitions": 7} == lease["spec"]
