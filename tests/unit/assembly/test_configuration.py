@@ -8,47 +8,29 @@ from functools import partial
 import msgspec
 import pytest
 
+from controller.allocator.outcome import Mode
 from controller.assembly.assemble import Controller
-from controller.assembly.configuration import SettingsReader
+from controller.assembly.configuration import SettingsReader, mode_of
 from controller.kube import resources
 from controller.kube.store import Store
 from controller.model.reader import text_at
 from controller.model.versions import NEWEST, VERSION_SETTING, behaviour_of
 from controller.model.workload import ConfigMapFacts, config_map_named
+from controller.settings import LiveSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import TestCluster
-from tests.fakes.saved import Raw, setting
 from tests.unit.assembly.processes import running, settings_of
 from tests.waiting import wait_until
-
-
-def stores() -> tuple[Store[ConfigMapFacts], Store[str]]:
-    return Store("config_map", config_map_named("settings")), Store("setting", lambda raw: text_at(raw, "", "value"))
-
-
-def version(text: str) -> Raw:
-    return setting("current-longhorn-version", text)
-
-
-def test_an_upgrade_of_longhorn_changes_the_next_decision() -> None:
-    """Longhorn 1.9 places a new best-effort replica anywhere; from 1.10 on it goes to the pod's own node."""
-    config_maps, longhorn = stores()
-    read = SettingsReader(config_maps, longhorn)
-    cluster = TestCluster()
-    cluster.add_node("small", free_gib=50)
-    cluster.add_node("large")
-    cluster.add_pod("p")
-    for text, expected in (("v1.9.3", {"small"}), ("v1.10.0", set()), ("v1.9.3", {"small"})):
-        longhorn.apply("MODIFIED", version(text))
-        cluster.allocator.configure(cluster.live, read().longhorn)
-        assert expected == cluster.offered("p", "small")
 
 
 def test_a_line_that_does_nothing_is_noted_for_as_long_as_it_is_there_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    config_maps, longhorn = stores()
-    read, name = SettingsReader(config_maps, longhorn), "scheduler-extender-namespace-cap-percent"
+    config_maps: Store[ConfigMapFacts] = Store("config_map", config_map_named("settings"))
+    read, name = (
+        SettingsReader(config_maps, Store("setting", setting_value)),
+        "scheduler-extender-namespace-cap-percent",
+    )
     raw = {"metadata": {"name": "settings"}, "data": {"scheduler-extender-enabled": "true", name: "10"}}
     config_maps.apply("ADDED", raw)
     configured, again = read(), read()
@@ -58,6 +40,25 @@ def test_a_line_that_does_nothing_is_noted_for_as_long_as_it_is_there_and_logged
     del raw["data"][name]
     config_maps.apply("MODIFIED", raw)
     assert {} == read().notes
+
+
+@pytest.mark.parametrize(
+    ("enabled", "bypass", "pods", "mode"),
+    [
+        (True, False, True, Mode.ACTIVE),
+        (None, False, True, Mode.UNKNOWN),
+        (None, True, True, Mode.BYPASS),
+        (True, True, True, Mode.BYPASS),
+        (False, True, False, Mode.BYPASS),
+        (False, False, True, Mode.BYPASS),
+        (False, False, False, Mode.CLOSED),
+    ],
+)
+def test_the_mode_follows_settings_and_pods(enabled: bool | None, bypass: bool, pods: bool, mode: Mode) -> None:
+    cluster, live = TestCluster(), LiveSettings(enabled=enabled, bypass=bypass)
+    if pods:
+        cluster.add_pod("a")
+    assert mode_of(live, cluster.allocator.pending_opted_in, lambda: True) is mode
 
 
 # The whole process, on an API server in memory
@@ -98,13 +99,17 @@ def shows(controller: Controller, version: str | None, is_supported: bool) -> bo
     return found is not None and (found["version"], found["support"]["is_supported"]) == (version, is_supported)
 
 
-def test_a_new_version_decides_and_is_shown_at_once(controller: Controller, server: FakeApiServer) -> None:
+def test_a_new_version_decides_and_is_shown_at_once_and_one_that_goes_is_not_known(
+    controller: Controller, server: FakeApiServer
+) -> None:
     assert behaviour_of("v1.10.1") != NEWEST
     wait_until(lambda: behaves_as(controller, "v1.10.1") and shows(controller, "v1.10.1", True))
     for version, is_supported in (("v1.12.1", True), ("v1.8.2", False), ("v1.12.1", True)):
         server.patch(resources.LONGHORN_SETTINGS, NAMESPACE, VERSION_SETTING, {"value": version})
         wait_until(partial(behaves_as, controller, version))
         wait_until(partial(shows, controller, version, is_supported))
+    server.delete(resources.LONGHORN_SETTINGS, NAMESPACE, VERSION_SETTING)
+    wait_until(lambda: behaves_as(controller, "unknown") and shows(controller, None, True))
 
 
 def test_a_setting_that_is_not_used_is_counted(controller: Controller, server: FakeApiServer) -> None:
@@ -125,9 +130,3 @@ def test_the_wiring_is_proven_only_while_kube_scheduler_should_ask_this_process(
     raw = {"metadata": {"name": controller.settings.config_map}, "data": {"scheduler-extender-enabled": "true"}}
     server.create(resources.CONFIG_MAPS, NAMESPACE, raw)
     wait_until(lambda: bool(controller.status()["wiring"]))
-
-
-def test_a_version_that_goes_is_not_known(controller: Controller, server: FakeApiServer) -> None:
-    wait_until(lambda: behaves_as(controller, "v1.10.1"))
-    server.delete(resources.LONGHORN_SETTINGS, NAMESPACE, VERSION_SETTING)
-    wait_until(lambda: behaves_as(controller, "unknown") and shows(controller, None, True))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
@@ -11,7 +12,7 @@ import pytest
 
 from certs.keeper import NoCertificates
 from controller.allocator.outcome import Mode, Wakeup
-from controller.assembly.configuration import Configured, mode_of
+from controller.assembly.configuration import Configured
 from controller.assembly.lifecycle import RULE_OUT_SECONDS, Lifecycle, Parts
 from controller.clock import Clock
 from controller.election.gate import Gate
@@ -39,6 +40,9 @@ class Said(list[str]):
             if line.startswith(start):
                 raise failure
 
+    def noting(self, line: str) -> Callable[[], None]:
+        return lambda: self.note(line)
+
 
 class Named:
     """A part that writes down what it is asked."""
@@ -47,13 +51,8 @@ class Named:
     is_synced = catches_up = True
 
     def __init__(self, name: str, said: Said) -> None:
-        self.name, self.said = name, said
-
-    def start(self) -> None:
-        self.said.note(f"{self.name} start")
-
-    def stop(self) -> None:
-        self.said.note(f"{self.name} stop")
+        self.said = said
+        self.start, self.stop = said.noting(f"{name} start"), said.noting(f"{name} stop")
 
     def wake(self, wakeups: Iterable[Wakeup]) -> None:
         self.said.note("wake " + ",".join(sorted(wakeup.name for wakeup in wakeups)))
@@ -83,42 +82,34 @@ class SaidGate(Gate):
         super().close()
 
 
-class LaterCertificates(NoCertificates):
-    is_serving = True
-
-
 class Parted:
-    """Every part writes what it was asked into one list; the endpoint is this object itself."""
+    """Every part writes what it was asked into one list; the endpoint and what terms begin with are this object."""
 
     def __init__(self) -> None:
         self.cluster = TestCluster(live=LiveSettings(enabled=True))
-        self.said = Said()
+        self.said = said = Said()
         self.told: list[tuple[str, bool]] = []
         self.live = LiveSettings(enabled=True)
         self.problems: dict[str, str] = {}
         self.record: list[Allocation] = []
         self.no_pod_opts_in = True
-        self.gate = SaidGate(self.cluster.clock, self.said)
-        self.certificates = LaterCertificates()
-        self.follower = Named("informer", self.said)
-        self.lifecycle = Lifecycle(
-            self.cluster.clock,
-            self.cluster.allocator,
-            self.gate,
-            [self.follower],
-            self.read_settings,
-            lambda: self.said.note("end"),
-        )
+        self.gate = SaidGate(self.cluster.clock, said)
+        self.certificates = NoCertificates()
+        self.follower = Named("informer", said)
+        self.point_here, self.clear = said.noting("point here"), said.noting("clear")
+        self.end = said.noting("store plans and holds")
+        clock, allocator, followers = self.cluster.clock, self.cluster.allocator, [self.follower]
+        self.lifecycle = Lifecycle(clock, allocator, self.gate, followers, self.read_settings, said.noting("end"))
         self.lifecycle.conduct(
             Parts(
-                elector=Named("elector", self.said),
-                sweeper=Named("sweeper", self.said),
-                waker=Named("waker", self.said),
+                elector=Named("elector", said),
+                sweeper=Named("sweeper", said),
+                waker=Named("waker", said),
                 endpoint=self,
                 certificates=self.certificates,
                 terms=self,
                 load_record=self.load_record,
-                always=[Named("recorder", self.said)],
+                always=[Named("recorder", said)],
                 tell=lambda reason, text, is_warning: self.told.append((f"{reason} {text}", is_warning)),
                 no_pod_opts_in=lambda: self.no_pod_opts_in,
             )
@@ -138,29 +129,20 @@ class Parted:
     def changed(self) -> None:
         """The gate looks again."""
 
-    def end(self) -> None:
-        self.said.note("store plans and holds")
-
-    def point_here(self) -> None:
-        self.said.note("point here")
-
-    def clear(self) -> None:
-        self.said.note("clear")
-
     def read_settings(self) -> Configured:
         if "settings" in self.said.fails:
             raise self.said.fails["settings"]
         return Configured(self.live, LonghornSettings(), dict(self.problems))
 
-    def step(self) -> list[str]:
+    def step(self, *, after: float = 0.0) -> list[str]:
         """What the parts were asked in one step."""
+        self.cluster.clock.advance(after)
         self.said.clear()
         self.lifecycle.step()
         return list(self.said)
 
-    def next_mode(self) -> str:
-        """After one step."""
-        self.lifecycle.step()
+    def next_mode(self, *, after: float = 0.0) -> str:
+        self.step(after=after)
         return str(self.lifecycle.mode)
 
     def elected(self) -> Parted:
@@ -173,89 +155,96 @@ class Parted:
         self.elected().lifecycle.step()
         return self
 
-    def lead_again(self) -> Parted:
-        """The Lease was lost and won in the next term, and nothing was done about either yet."""
+    def lead_again(self) -> list[str]:
+        """The Lease was lost and won in the next term, and one step was done about both."""
         self.lifecycle.end_term()
         self.lifecycle.begin_term(2, False)
-        return self
+        return self.step()
 
     def set_live(self, **fields: object) -> None:
         self.live = replace(self.live, **fields)  # type: ignore[arg-type]
         self.lifecycle.settings_changed()
+
+    def told_since(self) -> list[tuple[str, bool]]:
+        """What was told since the last time."""
+        told, self.told = self.told, []
+        return told
+
+
+@pytest.fixture
+def parted() -> Parted:
+    return Parted()
+
+
+@pytest.fixture
+def leader(parted: Parted) -> Parted:
+    return parted.leading()
 
 
 BEGINNING = ["fence 1", "catch up", "load 1", "load record", "gate open", "sweeper start", "waker start", "point here"]
 AWAY = UnavailableError("away")
 
 
-def test_nobody_stands_for_election_before_the_stores_are_synced() -> None:
-    parted = Parted()
+def test_nobody_stands_for_election_before_the_stores_are_synced(parted: Parted) -> None:
     parted.follower.is_synced = False
     assert parted.step() == []
     parted.follower.is_synced = True
     assert [parted.step(), parted.step()] == [["elector start"], []]
 
 
-def test_a_term_begins_with_caught_up_stores_and_ends_its_beginning_with_the_endpoint() -> None:
-    parted = Parted().elected()
-    assert parted.step() == BEGINNING
+def test_a_term_begins_with_caught_up_stores_and_ends_its_beginning_with_the_endpoint(parted: Parted) -> None:
+    assert parted.elected().step() == BEGINNING
     assert parted.lifecycle.term == 1
 
 
 @pytest.mark.parametrize(
     ("what", "fault"),
-    [("fence", AWAY), ("fence", NotLeaderError("over")), ("catch up", AWAY), ("catch up", None), ("load record", AWAY)],
+    [
+        ("fence", AWAY),
+        ("fence", NotLeaderError("over")),
+        ("catch up", AWAY),
+        ("catch up", None),
+        ("catch up", ValueError("a fault of ours")),  # which is not swallowed
+        ("load record", AWAY),
+    ],
 )
 def test_the_gate_stays_closed_until_the_former_leader_is_fenced_off_and_all_it_left_is_known(
-    what: str, fault: Exception | None
+    parted: Parted, what: str, fault: Exception | None
 ) -> None:
-    parted = Parted().elected()
-    parted.follower.catches_up = fault is not None
+    parted.elected().follower.catches_up = fault is not None
     parted.said.fails = {what: fault} if fault is not None else {}
-    said = parted.step()
-    assert said == BEGINNING[: len(said)]
-    assert said[-1].startswith(what) and not parted.gate.is_open
+    with pytest.raises(ValueError, match="of ours") if isinstance(fault, ValueError) else nullcontext():
+        parted.step()
+    assert parted.said == BEGINNING[: len(parted.said)]
+    assert parted.said[-1].startswith(what) and not parted.gate.is_open
     parted.said.fails, parted.follower.catches_up = {}, True
     assert parted.step() == BEGINNING
 
 
-def test_a_fault_of_ours_while_a_store_catches_up_is_not_swallowed() -> None:
-    parted = Parted().elected()
-    parted.said.fails = {"catch up": ValueError("odd")}
-    with pytest.raises(ValueError, match="odd"):
-        parted.lifecycle.step()
-    assert not parted.gate.is_open
-    parted.said.fails = {}
-    assert parted.step() == BEGINNING
-
-
-def test_what_the_leader_before_gave_by_name_is_known_when_the_term_begins() -> None:
-    parted = Parted()
+def test_what_the_leader_before_gave_by_name_is_known_when_the_term_begins(parted: Parted) -> None:
     parted.live = replace(parted.live, allocation_authority="disk-scheduler")
-    parted.elected()
+    allocator = parted.elected().cluster.allocator
     parted.cluster.add_node("n1")
-    parted.cluster.allocator.observe_volume("v", volume("v"))
-    parted.cluster.allocator.observe_replica("r", replica("r", "v"))
+    allocator.observe_volume("v", volume("v"))
+    allocator.observe_replica("r", replica("r", "v"))
     parted.record = [Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", GIB)]
-    assert parted.cluster.allocator.record.waiting() == 0
+    assert allocator.record.waiting() == 0
     assert parted.step() == BEGINNING
-    assert parted.cluster.allocator.record.waiting() == 1
+    assert allocator.record.waiting() == 1
 
 
-def test_losing_the_lease_closes_the_gate_first_and_in_the_electors_own_thread() -> None:
-    parted = Parted().leading()
-    parted.said.clear()
-    parted.lifecycle.end_term()
-    assert parted.said == ["gate close"]
-    assert parted.step() == ["gate close", "waker stop", "sweeper stop"]
-    assert parted.lifecycle.term is None
+def test_losing_the_lease_closes_the_gate_first_and_in_the_electors_own_thread(leader: Parted) -> None:
+    leader.said.clear()
+    leader.lifecycle.end_term()
+    assert leader.said == ["gate close"]
+    assert leader.step() == ["gate close", "waker stop", "sweeper stop"]
+    assert leader.lifecycle.term is None
 
 
 @pytest.mark.parametrize("opens", [pytest.param(False, id="stores catch up"), pytest.param(True, id="gate opens")])
 def test_a_lease_that_is_lost_while_a_term_begins_leaves_the_gate_closed(
-    opens: bool, monkeypatch: pytest.MonkeyPatch
+    parted: Parted, opens: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parted = Parted().elected()
     part, name = (parted.cluster.allocator, "begin_term") if opens else (parted.follower, "catch_up")
     asked = getattr(part, name)
 
@@ -265,134 +254,98 @@ def test_a_lease_that_is_lost_while_a_term_begins_leaves_the_gate_closed(
         return answer
 
     monkeypatch.setattr(part, name, lost_meanwhile)
-    assert opens is ("gate open" in parted.step())
+    assert opens is ("gate open" in parted.elected().step())
     assert not parted.gate.is_open
     parted.step()
     assert parted.lifecycle.term is None
 
 
-def test_a_new_term_right_after_the_old_one_is_begun_anew() -> None:
-    parted = Parted().leading().lead_again()
-    said = parted.step()
+def test_a_new_term_right_after_the_old_one_is_begun_anew(leader: Parted) -> None:
+    said = leader.lead_again()
     assert said.index("sweeper stop") < said.index("catch up") < said.index("gate open")
-    assert parted.lifecycle.term == 2
+    assert leader.lifecycle.term == 2
 
 
-def test_the_endpoint_is_asserted_again_and_tried_again_when_it_failed() -> None:
-    parted = Parted().leading()
-    assert parted.step() == []
-    parted.cluster.clock.advance(10)
-    parted.said.fails = {"point here": AWAY}
-    assert [parted.step(), parted.step()] == [["point here"], []]
-    parted.said.fails = {}
-    parted.cluster.clock.advance(1)
-    assert parted.step() == ["point here"]
+def test_the_endpoint_is_asserted_again_and_tried_again_when_it_failed(leader: Parted) -> None:
+    assert leader.step() == []
+    leader.said.fails = {"point here": AWAY}
+    assert [leader.step(after=10), leader.step()] == [["point here"], []]
+    leader.said.fails = {}
+    assert leader.step(after=1) == ["point here"]
 
 
-def test_the_service_leads_nowhere_until_there_is_a_certificate() -> None:
-    parted = Parted()
+def test_the_service_leads_nowhere_until_there_is_a_certificate(parted: Parted) -> None:
     parted.certificates.is_serving = False
     assert "point here" not in parted.leading().said
     parted.certificates.is_serving = True
-    parted.cluster.clock.advance(1)
-    assert ["point here"] == parted.step()
+    assert ["point here"] == parted.step(after=1)
 
 
-def test_bypass_wakes_every_pod_that_waits_and_once_more_those_refused_meanwhile() -> None:
-    parted = Parted().leading()
-    parted.cluster.add_pod("a")
-    parted.cluster.add_pod("b")
-    parted.no_pod_opts_in = False  # which bypass does not wait for
-    parted.set_live(bypass=True)
-    assert parted.step() == ["point here", "wake a,b"]
-    assert parted.lifecycle.mode is Mode.BYPASS
-    assert parted.step() == []
-    parted.cluster.clock.advance(2)
-    assert parted.step() == ["wake a,b"]
-    parted.cluster.clock.advance(2)
-    assert parted.step() == []
+def test_bypass_wakes_every_pod_that_waits_and_once_more_those_refused_meanwhile(leader: Parted) -> None:
+    leader.cluster.add_pod("a")
+    leader.cluster.add_pod("b")
+    leader.no_pod_opts_in = False  # which bypass does not wait for
+    leader.set_live(bypass=True)
+    assert leader.step() == ["point here", "wake a,b"]
+    assert leader.lifecycle.mode is Mode.BYPASS
+    assert [leader.step(), leader.step(after=2), leader.step(after=2)] == [[], ["wake a,b"], []]
 
 
-def test_a_term_that_begins_in_bypass_wakes_every_pod_that_waits() -> None:
+def test_a_term_that_begins_in_bypass_wakes_every_pod_that_waits(parted: Parted) -> None:
     """Those that an earlier leader refused: this process may have seen no change of mode."""
-    parted = Parted()
     parted.cluster.add_pod("a")
     parted.set_live(bypass=True)
-    parted.elected()
-    assert parted.step()[-2:] == ["point here", "wake a"]
-    parted.cluster.clock.advance(2)
-    assert parted.step() == ["wake a"]
-    assert parted.lead_again().step()[-1] == "wake a"
+    assert parted.elected().step()[-2:] == ["point here", "wake a"]
+    assert parted.step(after=2) == ["wake a"]
+    assert parted.lead_again()[-1] == "wake a"
 
 
-def test_the_leader_tells_of_its_mode_and_of_every_setting_that_is_not_used() -> None:
-    parted = Parted()
+def test_the_leader_tells_of_its_mode_and_of_every_setting_that_is_not_used(parted: Parted) -> None:
     parted.problems = {"one": "'x' is odd"}
     parted.elected()
-    assert [] == parted.told  # nobody who only follows speaks
+    assert [] == parted.told_since()  # nobody who only follows speaks
 
     parted.step()
     parted.step()
-    setting, mode = parted.told
+    setting, mode = parted.told_since()
     assert ("SchedulerExtenderSetting one: 'x' is odd", True) == setting
     assert (mode[0].startswith("SchedulerExtenderMode Mode active: "), mode[1]) == (True, False)
 
-    parted.told.clear()
     parted.problems["two"] = "'y' is odd"
     parted.set_live(bypass=True)
     parted.step()
-    setting, mode = parted.told
+    setting, mode = parted.told_since()
     assert ("SchedulerExtenderSetting two: 'y' is odd", True) == setting
     assert (mode[0].startswith("SchedulerExtenderMode Mode bypass: "), mode[1]) == (True, True)
 
-    parted.told.clear()
-    parted.lead_again().step()
-    assert 3 == len(parted.told)  # to those who look after a change of leader
+    parted.lead_again()
+    assert 3 == len(parted.told_since())  # to those who look after a change of leader
 
 
-def test_switched_off_pods_stop_opting_in_first_then_those_that_ask_are_let_through_and_then_it_closes() -> None:
-    parted = Parted().leading()
-    parted.no_pod_opts_in = False
-    parted.cluster.add_pod("a")
-    parted.set_live(enabled=False)
-    assert parted.next_mode() == "active"
-    parted.no_pod_opts_in = True
-    assert parted.next_mode() == "bypass"
-    parted.cluster.change_pod("a", node_name="n1")
-    assert (parted.step(), parted.lifecycle.mode) == (["clear"], Mode.CLOSED)
-    parted.cluster.add_pod("late")
-    assert (parted.step(), parted.lifecycle.mode) == (["point here", "wake late"], Mode.BYPASS)
-    parted.set_live(enabled=True)
-    assert (parted.step(), parted.lifecycle.mode) == (["point here"], Mode.ACTIVE)
+def test_switched_off_pods_stop_opting_in_first_then_those_that_ask_are_let_through_and_then_it_closes(
+    leader: Parted,
+) -> None:
+    leader.no_pod_opts_in = False
+    leader.cluster.add_pod("a")
+    leader.set_live(enabled=False)
+    assert leader.next_mode() == "active"
+    leader.no_pod_opts_in = True
+    assert leader.next_mode() == "bypass"
+    leader.cluster.change_pod("a", node_name="n1")
+    assert (leader.step(), leader.lifecycle.mode) == (["clear"], Mode.CLOSED)
+    leader.cluster.add_pod("late")
+    assert (leader.step(), leader.lifecycle.mode) == (["point here", "wake late"], Mode.BYPASS)
+    leader.set_live(enabled=True)
+    assert (leader.step(), leader.lifecycle.mode) == (["point here"], Mode.ACTIVE)
 
 
-def test_a_rule_that_cannot_be_taken_out_delays_bypass_for_seconds_and_closing_for_ever() -> None:
-    parted = Parted().leading()
-    parted.no_pod_opts_in = False
-    parted.set_live(enabled=False)
-    parted.step()
-    for seconds, mode in ((RULE_OUT_SECONDS - 0.1, "active"), (0.1, "bypass"), (3_600, "bypass")):
-        parted.cluster.clock.advance(seconds)
-        assert parted.next_mode() == mode
-
-
-@pytest.mark.parametrize(
-    ("enabled", "bypass", "pods", "mode"),
-    [
-        (True, False, True, Mode.ACTIVE),
-        (None, False, True, Mode.UNKNOWN),
-        (None, True, True, Mode.BYPASS),
-        (True, True, True, Mode.BYPASS),
-        (False, True, False, Mode.BYPASS),
-        (False, False, True, Mode.BYPASS),
-        (False, False, False, Mode.CLOSED),
-    ],
-)
-def test_the_mode_follows_settings_and_pods(enabled: bool | None, bypass: bool, pods: bool, mode: Mode) -> None:
-    cluster, live = TestCluster(), LiveSettings(enabled=enabled, bypass=bypass)
-    if pods:
-        cluster.add_pod("a")
-    assert mode_of(live, cluster.allocator.pending_opted_in, lambda: True) is mode
+def test_a_rule_that_cannot_be_taken_out_delays_bypass_for_seconds_and_closing_for_ever(leader: Parted) -> None:
+    leader.no_pod_opts_in = False
+    leader.set_live(enabled=False)
+    leader.step()
+    assert ["active", "bypass", "bypass"] == [
+        leader.next_mode(after=seconds) for seconds in (RULE_OUT_SECONDS - 0.1, 0.1, 3_600)
+    ]
 
 
 def run_until_it_points_here(parted: Parted) -> None:
@@ -402,9 +355,8 @@ def run_until_it_points_here(parted: Parted) -> None:
 
 
 @pytest.mark.parametrize("how", ["its answer to the write was lost", "its lease has run out", "it does not lead yet"])
-def test_a_stop_clears_the_endpoint_that_this_pod_may_have_written(how: str) -> None:
+def test_a_stop_clears_the_endpoint_that_this_pod_may_have_written(parted: Parted, how: str) -> None:
     """Also when another worker in it did, and died."""
-    parted = Parted()
     if how == "its answer to the write was lost":
         parted.said.fails = {"point here": AWAY}
         run_until_it_points_here(parted)
@@ -414,15 +366,14 @@ def test_a_stop_clears_the_endpoint_that_this_pod_may_have_written(how: str) -> 
         parted.lifecycle.start()
     else:
         parted.lifecycle.start()
-
     parted.lifecycle.stop()
-
     assert "clear" in parted.said
 
 
 @pytest.mark.parametrize("fails", [{}, {"clear": AWAY}], ids=["done", "not done"])
-def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours(fails: dict[str, Exception]) -> None:
-    parted = Parted()
+def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours(
+    parted: Parted, fails: dict[str, Exception]
+) -> None:
     run_until_it_points_here(parted)
     parted.said.fails = fails
     parted.lifecycle.stop()
@@ -431,22 +382,23 @@ def test_a_clean_stop_clears_the_endpoint_while_the_lease_is_still_ours(fails: d
     assert ending == [*closing, "waker stop", "sweeper stop", "recorder stop", "informer stop"]
 
 
-def test_a_table_that_could_not_be_rebuilt_ends_the_process() -> None:
-    parted = Parted().leading()
-    parted.cluster.allocator._failure = "the table could not be rebuilt"
-    assert ["gate close", "end"] == parted.step()
+def test_a_table_that_could_not_be_rebuilt_ends_the_process(leader: Parted) -> None:
+    leader.cluster.allocator._failure = "the table could not be rebuilt"
+    assert ["gate close", "end"] == leader.step()
 
 
-def test_a_stop_that_is_asked_for_while_the_parts_start_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    parted = Parted()
+def test_a_stop_that_is_asked_for_while_the_parts_start_is_heard(
+    parted: Parted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parted.follower, "start", parted.lifecycle.begin_stop)
     parted.lifecycle.start()
     wait_until(lambda: "informer stop" in parted.said)
 
 
 @pytest.mark.parametrize("part", ["settings", "allocator"])
-def test_settings_that_could_not_be_applied_are_applied_again(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    parted = Parted()
+def test_settings_that_could_not_be_applied_are_applied_again(
+    parted: Parted, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if part == "settings":
         parted.said.fails = {"settings": AWAY}
     else:
@@ -459,15 +411,9 @@ def test_settings_that_could_not_be_applied_are_applied_again(part: str, monkeyp
     assert parted.lifecycle.configured is not None
 
 
-def test_a_stop_that_is_asked_for_twice_at_once_is_begun_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_that_is_asked_for_twice_at_once_is_begun_once(parted: Parted, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where one signal's handler interrupts another's, in the midst of setting an Event."""
-    parted = Parted()
-    begun: list[str] = []
-
-    def begin() -> None:
-        begun.append("begun")
-        parted.lifecycle.begin_stop()
-
+    begin = Mock(side_effect=parted.lifecycle.begin_stop)
     monkeypatch.setattr(parted.lifecycle.worker, "begin_stop", begin)
     parted.lifecycle.begin_stop()
-    assert begun == ["begun"]
+    begin.assert_called_once()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
 import urllib.request
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from werkzeug.test import Client
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision
@@ -30,9 +28,6 @@ from controller.rules.reasons import Reason
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, TestCluster
 from tests.unit.assembly.processes import settings_of
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
 
 PROPOSAL = {
     f"{PREFIX}_heartbeat": ("gauge", {"node"}),
@@ -114,12 +109,9 @@ def test_holds_are_counted_with_their_bytes_and_their_age(page: Page) -> None:
     assert page.value("choice_lag_seconds") == 1.5
 
 
-def test_every_end_of_a_hold_is_there_before_the_first_one(page: Page) -> None:
+def test_an_expired_hold_counts_as_not_scheduled_and_every_end_is_there_before_the_first_one(page: Page) -> None:
     for how in ("answer-lost", "expired", "filtered-again", "pod-gone"):
         assert page.value("holds_ended_total", how=how) == 0
-
-
-def test_an_expired_hold_counts_as_not_scheduled(page: Page) -> None:
     page.cluster.add_pod("a")
     page.cluster.filter("a", "n1")
     page.cluster.clock.advance(6)
@@ -129,20 +121,15 @@ def test_an_expired_hold_counts_as_not_scheduled(page: Page) -> None:
     assert page.value("holds_ended_total", how="expired") == 1
 
 
-def test_an_expansion_that_was_never_seen_is_counted(page: Page) -> None:
-    name = page.cluster.add_volume("a")
-    page.cluster.allocator.expansions.hold(GrowthRequest(name, 200 * GIB))
+def test_expansions_that_were_never_seen_or_put_off_after_a_change_of_leader_are_counted(page: Page) -> None:
+    name, allocator = page.cluster.add_volume("a"), page.cluster.allocator
+    allocator.expansions.hold(GrowthRequest(name, 200 * GIB))
     assert page.value("expansion_holds_expired_total") == 0
     page.cluster.clock.advance(HOLD_SECONDS)
     page.cluster.expire_growth(name)
-    assert page.value("expansion_holds_expired_total") == 1
-
-
-def test_an_expansion_that_is_put_off_after_a_change_of_leader_is_counted(page: Page) -> None:
-    name = page.cluster.add_volume("a")
-    page.cluster.allocator.begin_term()
-    page.cluster.allocator.expansions.hold(GrowthRequest(name, 200 * GIB))
-    assert page.value("expansions_put_off_total") == 1
+    allocator.begin_term()
+    allocator.expansions.hold(GrowthRequest(name, 200 * GIB))
+    assert [1, 1] == [page.value(f"expansion{name}_total") for name in ("_holds_expired", "s_put_off")]
 
 
 def test_room_that_is_kept_for_a_pod_until_its_time_is_over_is_counted(page: Page) -> None:
@@ -218,38 +205,29 @@ def test_no_label_names_a_pod_or_a_volume(page: Page) -> None:
     assert "very-special-name" not in page.text()
 
 
-def served(app: WSGIApplication, path: str) -> tuple[int, str]:
-    """What a port of its own answers."""
-    server = StatusServer("metrics", app, "127.0.0.1", 0)
-    server.start()
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=20) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    finally:
-        server.stop()
-
-
 def test_health_and_readiness_are_for_the_network_and_the_status_document_is_not(page: Page) -> None:
-    def app(problem: str = "", *, is_ready: bool = True) -> WSGIApplication:
-        return create_metrics_app(page.registry, problem=lambda: problem, is_ready=lambda: is_ready)
+    def asked(path: str, problem: str = "", *, is_ready: bool = True) -> tuple[int, str]:
+        app = create_metrics_app(page.registry, problem=lambda: problem, is_ready=lambda: is_ready)
+        answer = Client(app).get(path)
+        return answer.status_code, answer.text
 
-    assert [(200, "ok\n"), (503, "sweeper has ended\n")] == [
-        served(app(problem), "/healthz") for problem in ("", "sweeper has ended")
-    ]
-    assert [200, 503] == [served(app(is_ready=is_ready), "/readyz")[0] for is_ready in (True, False)]
-    assert [200, 404, 404] == [served(app(), path)[0] for path in ("/metrics", "/status", "/elsewhere")]
-    status = create_status_app(lambda: {"mode": "active"})
-    assert {"mode": "active"} == json.loads(served(status, "/status")[1])
-    assert 404 == served(status, "/metrics")[0]
+    assert (200, "ok\n") == asked("/healthz")
+    assert (503, "sweeper has ended\n") == asked("/healthz", "sweeper has ended")
+    assert [200, 503] == [asked("/readyz", is_ready=is_ready)[0] for is_ready in (True, False)]
+    assert [200, 404, 404] == [asked(path)[0] for path in ("/metrics", "/status", "/elsewhere")]
+    status = Client(create_status_app(lambda: {"mode": "active"}))
+    assert {"mode": "active"} == status.get("/status").json
+    assert 404 == status.get("/metrics").status_code
 
 
-def test_a_port_that_is_taken_is_a_configuration_error_that_names_it() -> None:
-    first = StatusServer("metrics", lambda _environ, _start: (), "127.0.0.1", 0)
+def test_a_port_is_served_and_one_that_is_taken_is_a_configuration_error_that_names_it(page: Page) -> None:
+    app = create_metrics_app(page.registry, problem=str, is_ready=bool)
+    first = StatusServer("metrics", app, "127.0.0.1", 0)
     first.start()
     try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{first.port}/healthz", timeout=20) as answer:
+            assert b"ok\n" == answer.read()
         with pytest.raises(ConfigError, match=f"metrics-port {first.port}"):
-            StatusServer("metrics", lambda _environ, _start: (), "127.0.0.1", first.port).start()
+            StatusServer("metrics", app, "127.0.0.1", first.port).start()
     finally:
         first.stop()

@@ -44,26 +44,19 @@ def claim(name: str, mode: str, **spec: object) -> Raw:
 
 def objects() -> Iterator[tuple[Resource, Raw]]:
     """A pod of a virtual machine with a shared volume, which n2 serves, and with a new one."""
-    yield (
-        resources.CONFIG_MAPS,
-        saved.core("ConfigMap", "longhorn-scheduler-extender", LONGHORN, data={ENABLED: "true"}),
-    )
+    settings = saved.core("ConfigMap", "longhorn-scheduler-extender", LONGHORN, data={ENABLED: "true"})
+    yield resources.CONFIG_MAPS, settings
     for name in NODES:
         yield resources.NODES, saved.core("Node", name)
         yield resources.LONGHORN_NODES, saved.node(name)
-    parameters = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
-    yield (
-        resources.STORAGE_CLASSES,
-        saved.core("StorageClass", "longhorn", provisioner="driver.longhorn.io", parameters=parameters),
-    )
+    local = saved.storage_class("longhorn", dataLocality="best-effort", numberOfReplicas="1")
+    yield resources.STORAGE_CLASSES, local
     yield resources.CLAIMS, claim("disk", "ReadWriteMany", volumeName="v")
     yield resources.CLAIMS, claim("new", "ReadWriteOnce")
     source = {"driver": "driver.longhorn.io", "volumeHandle": "v"}
     of = {"namespace": "ns", "name": "disk", "uid": "uid-disk"}
-    yield (
-        resources.VOLUMES,
-        saved.core("PersistentVolume", "v", spec={"csi": source, "claimRef": of, "capacity": {"storage": 10 * GIB}}),
-    )
+    spec = {"csi": source, "claimRef": of, "capacity": {"storage": 10 * GIB}}
+    yield resources.VOLUMES, saved.core("PersistentVolume", "v", spec=spec)
     yield resources.LONGHORN_VOLUMES, saved.volume(accessMode="rwx", migratable=False, numberOfReplicas=1)
     yield resources.LONGHORN_REPLICAS, saved.replica("v-r-1", "n3")
     labels = {"longhorn.io/component": "share-manager", "longhorn.io/share-manager": "v"}
