@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import shlex
-import subprocess
-import sys
 import textwrap
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,23 +13,16 @@ import pytest
 import yaml
 
 from certs.authority import LeafSpec, make_authority, sign
+from controller.cli import main
 from controller.errors import ConfigError, NotFoundError, UnavailableError
 from controller.kube.resources import Resource
+from controller.scheduler_config import from_cluster
 from controller.scheduler_config.command import printed
 from controller.scheduler_config.options import FILES
 from controller.settings import LIVE_FIELDS
 from tests.e2e.scheduling import with_changes
 from tests.unit.pages import yaml_blocks
-from tests.unit.scheduler_config.asking import (
-    CASES,
-    CLUSTER_IP,
-    ask,
-    cluster,
-    config,
-    golden,
-    secret,
-    whole,
-)
+from tests.unit.scheduler_config.asking import CASES, CLUSTER_IP, ask, cluster, config, golden, secret, whole
 
 ROOT = Path(__file__).resolve().parents[3]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,10 +35,9 @@ def wiring(platform: str, *words: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(ask("--for", platform, *ADDRESS, "--part", "wiring", *words).text))
 
 
-def extender(*words: str) -> dict[str, Any]:
+def extender(*words: str) -> Any:
     (entry,) = config(*words)["extenders"]
-    found: dict[str, Any] = entry
-    return found
+    return entry
 
 
 # Whole files
@@ -151,18 +141,6 @@ def test_numbers_and_names_that_are_given_are_taken() -> None:
     assert {"leaderElect": False} == found["leaderElection"]
 
 
-@pytest.mark.parametrize("platform", ["plain", *ON_HOSTS])
-def test_beside_a_profile_that_is_asked_for_ordinary_pods_keep_theirs(platform: str) -> None:
-    """kube-scheduler has default-scheduler by itself only where no profile is listed."""
-
-    def profiles(*words: str) -> Any:
-        return config("--for", platform, *ADDRESS, *words).get("profiles")
-
-    assert profiles() is None
-    assert [{"schedulerName": "default-scheduler"}, {"schedulerName": "mine"}] == profiles("--scheduler-name", "mine")
-    assert [{"schedulerName": "default-scheduler"}] == profiles("--scheduler-name", "default-scheduler")
-
-
 def test_pods_wait_for_the_extender_unless_it_is_asked_otherwise() -> None:
     found = [extender("--for", "plain", *words)["ignorable"] for words in ([], ["--ignorable"], ["--no-ignorable"])]
     assert [False, True, False] == found
@@ -226,10 +204,8 @@ def test_nothing_is_read_from_the_cluster_when_all_is_given(tmp_path: Path, pem:
 
 @pytest.mark.parametrize("platform", ON_HOSTS)
 def test_the_wiring_alone_reads_nothing_as_it_says_neither_whom_to_ask_nor_with_what(platform: str) -> None:
-    assert (
-        ask("--for", platform, "--part", "wiring", get=unreachable).text
-        == ask("--for", platform, "--part", "wiring").text
-    )
+    words = ("--for", platform, "--part", "wiring")
+    assert ask(*words).text == ask(*words, get=unreachable).text
 
 
 def unreachable(resource: Resource, namespace: str, name: str) -> dict[str, Any]:
@@ -245,7 +221,8 @@ def test_a_cluster_that_cannot_be_read_is_an_error_that_names_the_option() -> No
         ask("--for", "kubeadm", "--insecure-plain-http", get=lambda *_: {"spec": {"clusterIP": "None"}})
 
 
-def test_the_secret_is_waited_for_and_the_person_told() -> None:
+def test_the_secret_is_waited_for_and_the_person_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_cluster, "LOOK_SECONDS", 0.0)
     looks, told = iter([None, {"data": {"ca.crt": ""}}]), list[str]()
 
     def late(resource: Resource, namespace: str, name: str) -> dict[str, Any]:
@@ -277,11 +254,6 @@ def test_a_directory_with_certificates_is_mounted_once() -> None:
         ]
     (same,) = wiring("rke2", "--certificate-dir", "/etc/rancher/rke2/scheduler-extender")
     assert 1 == len(same["kube-scheduler-extra-mount+"])
-
-
-def test_plain_http_has_to_be_asked_for() -> None:
-    entry = extender("--for", "plain", "--insecure-plain-http")
-    assert ("http", {"enableHTTPS", "tlsConfig"} & set(entry)) == (entry["urlPrefix"].partition(":")[0], set())
 
 
 @pytest.mark.parametrize("other", [["--insecure-plain-http"], ["--ca-file", "a"]])
@@ -362,29 +334,28 @@ def test_what_cannot_work_is_refused_by_the_name_of_its_option(option: str, word
 # The process
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "controller", "render-scheduler-config", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
+def run(*words: str) -> int:
+    return main(["render-scheduler-config", *words])
 
 
-def test_the_program_prints_the_text_and_nothing_else() -> None:
-    done = run("--for", "plain", *OFFLINE)
-    assert (0, whole("--for", "plain", *OFFLINE), "") == (done.returncode, done.stdout, done.stderr)
+def test_the_program_prints_the_text_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 == run("--for", "plain", *OFFLINE)
+    assert (whole("--for", "plain", *OFFLINE), "") == capsys.readouterr()
 
 
-def test_the_program_ends_with_2_and_prints_nothing_when_it_cannot() -> None:
-    done = run("--for", "k3s", "--cluster-kubeconfig", "/does/not/exist")
-    assert (2, "") == (done.returncode, done.stdout)
-    assert "kubeconfig" in done.stderr
-    assert 1 == done.stderr.count("\n")
+def test_the_program_ends_with_2_and_prints_nothing_when_it_cannot(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == run("--for", "k3s", "--cluster-kubeconfig", "/does/not/exist")
+    out, err = capsys.readouterr()
+    assert ("", 1, True) == (out, err.count("\n"), "kubeconfig" in err)
 
 
-def test_notes_about_a_merge_go_to_the_person_and_not_into_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "old.yaml"
-    path.write_text(whole("--for", "plain", *OFFLINE).replace("qps: 500", "qps: 5"))
-    done = run("--for", "plain", "--merge", str(path), *OFFLINE)
-    assert (0, whole("--for", "plain", *OFFLINE)) == (done.returncode, done.stdout)
-    assert f"note: {path}: clientConnection.qps: was 5, is 500\n" == done.stderr
+def test_notes_about_a_merge_go_to_the_person_and_not_into_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, text = tmp_path / "old.yaml", whole("--for", "plain", *OFFLINE)
+    path.write_text(text.replace("qps: 500", "qps: 5"))
+    assert 0 == run("--for", "plain", "--merge", str(path), *OFFLINE)
+    assert (text, f"note: {path}: clientConnection.qps: was 5, is 500\n") == capsys.readouterr()
 
 
 # The end-to-end tests run kube-scheduler with what the command prints, less or more some lines
