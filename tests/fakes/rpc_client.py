@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from controller.errors import SchedulerError
 from controller.rpc import disk_scheduler_pb2 as pb
@@ -23,6 +24,7 @@ from controller.serving.tls import Material, read_directory
 SECONDS: Final = 5.0
 READ_SECONDS: Final = 1.0  # after which a mounted Secret is read anew
 _STATUS = grpc.StatusCode
+_Reply = TypeVar("_Reply", bound=Message)
 # After these a new connection may help: another process leads, or no answer came. The others are the leader's answers.
 _CONNECT_ANEW: Final = frozenset(
     (_STATUS.UNAVAILABLE, _STATUS.DEADLINE_EXCEEDED, _STATUS.CANCELLED, _STATUS.INTERNAL, _STATUS.UNKNOWN)
@@ -72,65 +74,53 @@ class DiskSchedulerClient:
         request = pb.FindDiskCandidatesRequest(
             volume_name=volume, replica_name=replica, hard_node_affinity=hard_node_affinity
         )
-        found: pb.DiskListReply = self._call("FindDiskCandidates", request, pb.DiskListReply, seconds)
-        return found
+        return self._call("FindDiskCandidates", request, pb.DiskListReply, seconds)
 
     def hold_expansion(
         self, volume: str, size_bytes: int, *, dry_run: bool = False, seconds: float = SECONDS
     ) -> pb.HoldExpansionReply:
         """Whether that Longhorn volume may grow; if so it is held, unless it is a dry run."""
         request = pb.HoldExpansionRequest(volume_name=volume, size_bytes=size_bytes, dry_run=dry_run)
-        found: pb.HoldExpansionReply = self._call("HoldExpansion", request, pb.HoldExpansionReply, seconds)
-        return found
+        return self._call("HoldExpansion", request, pb.HoldExpansionReply, seconds)
 
     def schedule_replica(self, volume: str, replica: str, *, seconds: float = SECONDS) -> pb.ScheduleReplicaReply:
         """A disk for that replica, durably; NoRoomError when no disk takes it."""
         request = pb.ScheduleReplicaRequest(volume_name=volume, replica_name=replica)
-        found: pb.ScheduleReplicaReply = self._call("ScheduleReplica", request, pb.ScheduleReplicaReply, seconds)
-        return found
+        return self._call("ScheduleReplica", request, pb.ScheduleReplicaReply, seconds)
 
     def reuse_failed_replica(
         self, volume: str, *, hard_node_affinity: str = "", seconds: float = SECONDS
     ) -> pb.ScheduleReplicaReply:
         """The failed replica of that volume that comes back; NoRoomError when none does."""
         request = pb.ReuseFailedReplicaRequest(volume_name=volume, hard_node_affinity=hard_node_affinity)
-        found: pb.ScheduleReplicaReply = self._call("ReuseFailedReplica", request, pb.ScheduleReplicaReply, seconds)
-        return found
+        return self._call("ReuseFailedReplica", request, pb.ScheduleReplicaReply, seconds)
 
     def expand_volume(self, volume: str, size_bytes: int, *, seconds: float = SECONDS) -> pb.ExpandVolumeReply:
         """Allocates room for all its replicas at that size, durably. Raises NoRoomError if one of the disks has
         none."""
         request = pb.ExpandVolumeRequest(volume_name=volume, size_bytes=size_bytes)
-        found: pb.ExpandVolumeReply = self._call("ExpandVolume", request, pb.ExpandVolumeReply, seconds)
-        return found
+        return self._call("ExpandVolume", request, pb.ExpandVolumeReply, seconds)
 
     def deallocate_replica(self, replica: str, *, seconds: float = SECONDS) -> pb.DeallocateReplicaReply:
         """Its room is free again; nothing happens where it has none."""
         request = pb.DeallocateReplicaRequest(replica_name=replica)
-        found: pb.DeallocateReplicaReply = self._call("DeallocateReplica", request, pb.DeallocateReplicaReply, seconds)
-        return found
+        return self._call("DeallocateReplica", request, pb.DeallocateReplicaReply, seconds)
 
     def schedule_backing_image(
         self, image: str, size_bytes: int = 0, *, seconds: float = SECONDS
     ) -> pb.ScheduleBackingImageReply:
         """A disk for a further copy, durably; NoRoomError when no disk takes it."""
         request = pb.ScheduleBackingImageRequest(backing_image_name=image, size_bytes=size_bytes)
-        found: pb.ScheduleBackingImageReply = self._call(
-            "ScheduleBackingImage", request, pb.ScheduleBackingImageReply, seconds
-        )
-        return found
+        return self._call("ScheduleBackingImage", request, pb.ScheduleBackingImageReply, seconds)
 
     def deallocate_backing_image(
         self, image: str, disk_uuid: str, *, seconds: float = SECONDS
     ) -> pb.DeallocateBackingImageReply:
         """Frees the room of the copy on that disk; does nothing if there is none."""
         request = pb.DeallocateBackingImageRequest(backing_image_name=image, disk_uuid=disk_uuid)
-        found: pb.DeallocateBackingImageReply = self._call(
-            "DeallocateBackingImage", request, pb.DeallocateBackingImageReply, seconds
-        )
-        return found
+        return self._call("DeallocateBackingImage", request, pb.DeallocateBackingImageReply, seconds)
 
-    def _call(self, name: str, request: Any, reply: Any, seconds: float) -> Any:
+    def _call(self, name: str, request: Any, reply: type[_Reply], seconds: float) -> _Reply:
         with self._reloading.channel() as channel:
             call = channel.unary_unary(
                 f"/{SERVICE}/{name}",
@@ -138,7 +128,8 @@ class DiskSchedulerClient:
                 response_deserializer=reply.FromString,
             )
             try:
-                return call(request, timeout=seconds)
+                answer: _Reply = call(request, timeout=seconds)
+                return answer
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     raise _no_room(error) from error

@@ -11,7 +11,7 @@ from tests.longhorn_rules import objects
 from tests.longhorn_rules.objects import GIB, Raw, longhorn
 
 __all__ = ["GIB", "NOW", "Raw", "ask", "core", "expand", "longhorn", "node", "places", "replica", "schedule", "setting"]
-__all__ += ["volume"]
+__all__ += ["storage_class", "volume"]
 NOW = "2026-01-01T12:00:00Z"
 
 
@@ -42,6 +42,11 @@ def replica(name: str, on: str = "", disk: str = "d1", *, of: str = "v", gib: fl
 
 def setting(name: str, value: str) -> Raw:
     return longhorn("Setting", name, value=value)
+
+
+def storage_class(name: str, *, provisioner: str = "driver.longhorn.io", **parameters: str) -> Raw:
+    spec = {"provisioner": provisioner, "parameters": parameters}
+    return {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}, **spec}
 
 
 def ask(objects: Any, question: Raw, *, lenient: bool = False, **more: Any) -> Raw:

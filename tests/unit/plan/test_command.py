@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -23,11 +24,6 @@ def document(*more: Raw, **parts: Any) -> Raw:
     return {"objects": [node("n1"), volume(), replica("r1"), *more], "question": QUESTION, **parts}
 
 
-def run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "controller.plan", *arguments]
-    return subprocess.run(command, input=given, capture_output=True, check=False, timeout=120, cwd=ROOT)
-
-
 def saved(path: Path, text: str) -> str:
     path.write_text(text, encoding="utf-8", errors="surrogatepass")  # half of a pair is no UTF-8
     return str(path)
@@ -36,43 +32,6 @@ def saved(path: Path, text: str) -> str:
 def chosen(output: str | bytes) -> str:
     scheduled = json.loads(output)["steps"][0]["scheduled"]
     return f"{scheduled['node']}/{scheduled['disk']}"
-
-
-# The process
-
-
-def test_a_json_file_is_answered_on_standard_output(tmp_path: Path) -> None:
-    done = run(saved(tmp_path / "question.json", json.dumps(document())))
-    assert (0, b"") == (done.returncode, done.stderr)
-    assert "n1/d1" == chosen(done.stdout)
-
-
-def test_a_yaml_document_is_answered_from_standard_input() -> None:
-    done = run("-", given=yaml.safe_dump(document()).encode())
-    assert (0, b"", "n1/d1") == (done.returncode, done.stderr, chosen(done.stdout))
-
-
-def test_bad_input_ends_with_2_and_names_file_object_and_field(tmp_path: Path) -> None:
-    path = saved(tmp_path / "question.json", json.dumps(document(volume("w", size="10Gi"))))
-    done = run(path)
-    assert (2, b"") == (done.returncode, done.stdout)
-    assert done.stderr.decode().startswith(f"{path}: Volume longhorn-system/w: spec.size: ")
-    assert 1 == done.stderr.count(b"\n")
-
-
-def test_a_reader_that_has_enough_is_no_error() -> None:
-    given = json.dumps(document()) + "\n"
-    pipe, words = subprocess.PIPE, [sys.executable, "-m", "controller.plan", "--lines", "-"]
-    process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=ROOT)
-    with process:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        process.stdout.close()
-        process.stdin.write(given.encode() * 50)
-        process.stdin.close()
-        assert (0, b"") == (process.wait(60), process.stderr.read())
-
-
-# In this process
 
 
 AskFile = Callable[..., tuple[int, str, str]]
@@ -88,6 +47,41 @@ def ask_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> AskFile:
         return code, said.out, said.err.replace(path, "FILE")
 
     return asked
+
+
+def test_the_process_answers_a_file_on_standard_output(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "controller.plan", saved(tmp_path / "question.json", json.dumps(document()))]
+    done = subprocess.run(words, capture_output=True, check=False, timeout=120, cwd=ROOT)
+    assert (0, b"", "n1/d1") == (done.returncode, done.stderr, chosen(done.stdout))
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    given = json.dumps(document()) + "\n"
+    pipe, words = subprocess.PIPE, [sys.executable, "-m", "controller.plan", "--lines", "-"]
+    process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=ROOT)
+    with process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(given.encode() * 50)
+        process.stdin.close()
+        assert (0, b"") == (process.wait(60), process.stderr.read())
+
+
+@pytest.mark.parametrize("arguments", [(), ("-",), ("--lines",), ("--strict",)])
+def test_standard_input_is_read_without_a_file(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = yaml.safe_dump(document()) if arguments == ("-",) else json.dumps(document())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert 0 == plan.main(arguments)
+    out, err = capsys.readouterr()
+    assert ("n1/d1", "") == (chosen(out), err)
+
+
+def test_bad_input_ends_with_2_and_names_file_object_and_field(ask_file: AskFile) -> None:
+    code, out, err = ask_file(document(volume("w", size="10Gi")))
+    assert (2, "", 1) == (code, out, err.count("\n"))
+    assert err.startswith("FILE: Volume longhorn-system/w: spec.size: ")
 
 
 @pytest.mark.parametrize(
@@ -113,12 +107,6 @@ def test_what_is_no_document_is_refused(ask_file: AskFile, text: str, problem: s
     code, out, err = ask_file(text)
     assert (2, "") == (code, out)
     assert err.startswith("FILE: ") and problem in err
-
-
-def test_standard_input_is_read_without_a_file() -> None:
-    for arguments in ((), ("--lines",), ("--strict",)):
-        done = run(*arguments, given=json.dumps(document()).encode())
-        assert (0, b"", "n1/d1") == (done.returncode, done.stderr, chosen(done.stdout))
 
 
 def test_strict_is_the_default(ask_file: AskFile) -> None:
@@ -184,12 +172,12 @@ BAD_LINES: list[tuple[str, str]] = [
 ]
 
 
-def test_a_bad_line_ends_no_other() -> None:
+def test_a_bad_line_ends_no_other(ask_file: AskFile) -> None:
     good = json.dumps(document(node("n0")))
     lines = [text for bad, _ in BAD_LINES for text in (bad, "", good)]
-    done = run("--lines", "-", given="\r\n".join(lines).encode(errors="surrogateescape"))
-    answers = {entry["line"]: entry for entry in map(json.loads, done.stdout.splitlines())}
-    assert (0, b"") == (done.returncode, done.stderr)
+    code, out, err = ask_file("\r\n".join(lines), "--lines")
+    answers = {entry["line"]: entry for entry in map(json.loads, out.splitlines())}
+    assert (0, "") == (code, err)
     for index, (_, problem) in enumerate(BAD_LINES):
         assert problem in answers[3 * index + 1]["error"]
         assert plan.FAULT not in answers[3 * index + 1]["error"]

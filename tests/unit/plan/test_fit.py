@@ -17,18 +17,12 @@ import pytest
 from controller.plan import command as plan
 from controller.plan.complaints import InputError, Notes
 from tests.fakes import saved
-from tests.fakes.saved import GIB, Raw, core, longhorn, node, replica, volume
+from tests.fakes.saved import GIB, Raw, core, longhorn, node, replica, storage_class, volume
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 CASES = [json.loads(line) for line in (Path(__file__).parent / "cases.jsonl").read_text().splitlines()]
 CLASS_PARAMETERS = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
-CLASS: Raw = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {"name": "local"},
-    "provisioner": "driver.longhorn.io",
-    "parameters": CLASS_PARAMETERS,
-}
+CLASS = storage_class("local", **CLASS_PARAMETERS)
 
 
 def pod(*claims: str, name: str = "p") -> Raw:
@@ -36,8 +30,8 @@ def pod(*claims: str, name: str = "p") -> Raw:
     return core("Pod", name, "ns", spec={"volumes": volumes})
 
 
-def claim(name: str, gib: int = 60, *, bound: str = "", **meta: Any) -> Raw:
-    spec: Raw = {"storageClassName": "local", "resources": {"requests": {"storage": f"{gib}Gi"}}}
+def claim(name: str, gib: int = 60, *, of_class: str | None = "local", bound: str = "", **meta: Any) -> Raw:
+    spec: Raw = {"storageClassName": of_class, "resources": {"requests": {"storage": f"{gib}Gi"}}}
     return core("PersistentVolumeClaim", name, "ns", spec={**spec, "volumeName": bound}, metadata=meta)
 
 
@@ -131,10 +125,8 @@ def test_a_node_is_longhorns_and_kubernetes_where_room_is_needed() -> None:
     kube, objects = [core("Node", name) for name in ("a", "b")], [node("a"), node("c"), pod("data"), claim("data")]
     assert {"a": "sure", "b": "unsuitable", "c": "unsuitable"} == verdicts([*objects, *kube], "a", "b", "c")
     assert {"c": "sure"} == verdicts(objects, "c")
-    spread = {**CLASS, "parameters": {"numberOfReplicas": "1"}, "metadata": {"name": "spread"}}
-    anywhere = claim("data")
-    anywhere["spec"]["storageClassName"] = "spread"
-    assert {"a": "sure", "b": "sure"} == verdicts([spread, node("a"), *kube, pod("data"), anywhere], "a", "b")
+    spread = [storage_class("spread", numberOfReplicas="1"), claim("data", of_class="spread")]
+    assert {"a": "sure", "b": "sure"} == verdicts([*spread, node("a"), *kube, pod("data")], "a", "b")
 
 
 def test_another_node_may_take_a_copy_only_without_the_one_that_has_it() -> None:
@@ -153,10 +145,8 @@ def test_instance_managers_are_asked_only_where_there_are_any() -> None:
 
 
 def test_settings_are_those_of_the_question() -> None:
-    plain = {**CLASS, "parameters": {"numberOfReplicas": "1"}, "metadata": {"name": "plain"}}
-    other = claim("data")
-    other["spec"]["storageClassName"] = "plain"
-    objects = [plain, node("a"), node("b", gib=50), pod("data"), other]
+    plain = [storage_class("plain", numberOfReplicas="1"), claim("data", of_class="plain")]
+    objects = [*plain, node("a"), node("b", gib=50), pod("data")]
     assert {"a": "sure", "b": "sure"} == verdicts(objects, "a", "b")
     local = {"default-data-locality": "best-effort"}
     assert {"a": "sure", "b": "full"} == verdicts(objects, "a", "b", settings=local)
@@ -178,9 +168,7 @@ def test_what_is_not_among_the_objects_counts_as_nothing_and_is_named() -> None:
 
 
 def test_a_claim_without_a_class_counts_as_nothing_and_is_named() -> None:
-    bare = claim("data", 9000)
-    del bare["spec"]["storageClassName"]
-    objects = [node("a"), pod("data"), bare]
+    objects = [node("a"), pod("data"), claim("data", 9000, of_class=None)]
     found = refused(objects, "a")
     assert "spec.storageClassName" == found.field_name
     assert "is missing, and no StorageClass in objects is the default one" == found.problem
@@ -197,15 +185,13 @@ def test_no_nodes_are_no_answer() -> None:
 
 
 URL = "s3://bucket/?backup=backup-1&volume=vol-1"
-
-
 NO_BACKUP = "Pod ns/p: there is no Backup backup-1 in objects, so that the volume counts as large as is requested"
 
 
 @pytest.mark.parametrize(("gib", "expected"), [(90, ["full"]), (70, ["sure"]), (None, ["sure", NO_BACKUP])])
 def test_a_restored_volume_counts_as_large_as_its_backup(gib: int | None, expected: list[str]) -> None:
     """On a node with 80 GiB, where 60 are asked for."""
-    restored = {**CLASS, "parameters": {**CLASS_PARAMETERS, "fromBackup": URL}}
+    restored = storage_class("local", **CLASS_PARAMETERS, fromBackup=URL)
     status = {"url": URL, "volumeSize": str((gib or 0) * GIB)}
     backups = [] if gib is None else [longhorn("Backup", "backup-1", status=status)]
     objects = [restored, claim("c"), pod("c"), node("n1", gib=80), *backups]
@@ -233,7 +219,7 @@ def test_a_promise_that_no_disk_of_its_node_has_room_for_counts_as_nothing_and_i
     ],
 )
 def test_a_class_needs_its_backing_image_unless_it_says_how_to_make_it(parameters: Raw, field: str) -> None:
-    made = {**CLASS, "parameters": {**CLASS["parameters"], "backingImage": "image", **parameters}}
+    made = storage_class("local", **CLASS_PARAMETERS, backingImage="image", **parameters)
     objects = [node("a"), pod("data"), claim("data")]
     if field:
         assert field == refused([made, *objects], "a").field_name

@@ -12,7 +12,7 @@ from controller.plan.complaints import InputError, Notes
 from controller.plan.questions import MOST_REPLICAS
 from tests.fakes import saved
 from tests.fakes.builders import GIB
-from tests.fakes.saved import Raw, core, longhorn, node, replica, setting, volume
+from tests.fakes.saved import Raw, core, longhorn, node, replica, setting, storage_class, volume
 
 QUESTION = {"schedule": {"volume": "v", "replicas": ["r1"]}}
 
@@ -81,21 +81,11 @@ def with_field(raw: Raw, path: str, value: Any) -> Raw:
     ],
 )
 def test_a_bad_field_is_refused_with_object_and_field(raw: Raw, path: str, value: Any) -> None:
-    bad = with_field(raw, path, value)
-    others = [entry for entry in world() if (entry["kind"], entry["metadata"]["name"]) != _key(raw)]
-    found = problem({"objects": [*others, bad], "question": QUESTION})
-    meta = raw["metadata"]
-
-    assert f"{raw['kind']} {meta['namespace']}/{meta['name']}" == found.object_name
-    assert found.field_name.startswith(path)
+    kind, name, namespace = raw["kind"], raw["metadata"]["name"], raw["metadata"]["namespace"]
+    others = [entry for entry in world() if (entry["kind"], entry["metadata"]["name"]) != (kind, name)]
+    found = problem({"objects": [*others, with_field(raw, path, value)], "question": QUESTION})
+    assert f"{kind} {namespace}/{name}" == found.object_name
     assert str(found).startswith(f"{found.object_name}: {path}")
-
-
-def _key(raw: Raw) -> tuple[str, str]:
-    return raw["kind"], raw["metadata"]["name"]
-
-
-CLASS = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "s"}}
 
 
 @pytest.mark.parametrize(
@@ -117,14 +107,12 @@ CLASS = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": 
 def test_a_class_that_longhorn_would_refuse_is_refused(
     name: str, good: tuple[str, ...], wrong: tuple[str, ...]
 ) -> None:
-    def made(text: str, provisioner: str = "driver.longhorn.io") -> Raw:
-        return {**CLASS, "provisioner": provisioner, "parameters": {name: text}}
-
     for text in wrong:
-        assert ("StorageClass s", f"parameters.{name}") == refused(made(text))
-        assert saved.schedule(world(made(text, "other.example")), "r1")
+        assert ("StorageClass s", f"parameters.{name}") == refused(storage_class("s", **{name: text}))
+        others = storage_class("s", provisioner="other.example", **{name: text})
+        assert saved.schedule(world(others), "r1")
     for text in good:
-        assert saved.schedule(world(made(text)), "r1")
+        assert saved.schedule(world(storage_class("s", **{name: text})), "r1")
 
 
 def test_a_whole_number_may_be_written_as_a_float() -> None:
@@ -134,8 +122,7 @@ def test_a_whole_number_may_be_written_as_a_float() -> None:
 
 def local(replicas: int) -> Raw:
     """A class of volumes that have to lie on their pod's node."""
-    parameters = {"dataLocality": "strict-local", "numberOfReplicas": str(replicas)}
-    return {**CLASS, "provisioner": "driver.longhorn.io", "parameters": parameters}
+    return storage_class("s", dataLocality="strict-local", numberOfReplicas=str(replicas))
 
 
 LIST = {"apiVersion": "v1", "kind": "List"}
@@ -183,7 +170,7 @@ SLIPS: list[tuple[Raw, tuple[str, str]]] = [
     ({"objects": world({**volume("w"), "apiVersion": "v1"})}, ("Volume longhorn-system/w", "apiVersion")),
     ({"objects": world({**node("n9"), "kind": "Nodes"})}, ("Nodes longhorn-system/n9", "kind")),
     ({"objects": world({**node("n9"), "kind": "node"})}, ("node longhorn-system/n9", "kind")),
-    ({"objects": world({**CLASS, "kind": "StorageClas"})}, ("StorageClas s", "kind")),
+    ({"objects": world({**storage_class("s"), "kind": "StorageClas"})}, ("StorageClas s", "kind")),
     (
         {"objects": world(setting("replica-soft-antiaffinity", "true"))},
         ("Setting longhorn-system/replica-soft-antiaffinity", "metadata.name"),
