@@ -10,6 +10,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +29,21 @@ LARGE_FOLDERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Module:
-    """One parsed source file."""
+    """One source file."""
 
     name: str  # dotted, without a trailing ".__init__"
     source: str
-    tree: ast.Module
     is_package: bool = False  # an __init__.py
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source, filename=self.name)
 
     @property
     def lines(self) -> list[str]:
         return self.source.splitlines()
-
-
-def parse(name: str, source: str) -> Module:
-    return Module(name, source, ast.parse(source, filename=name))
 
 
 def read_tree(root: Path, packages: Iterable[str]) -> list[Module]:
@@ -54,7 +54,7 @@ def read_tree(root: Path, packages: Iterable[str]) -> list[Module]:
             parts = path.relative_to(root).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             source = path.read_text(encoding="utf-8")
-            modules.append(Module(name, source, ast.parse(source, filename=name), parts[-1] == "__init__"))
+            modules.append(Module(name, source, parts[-1] == "__init__"))
     return modules
 
 

@@ -150,7 +150,7 @@ def test_importing_the_product(program: str) -> None:
 
 
 def findings(check: Callable[[list[rules.Module]], list[str]], **sources: str) -> list[str]:
-    return check([rules.parse(name.replace("__", "."), source) for name, source in sources.items()])
+    return check([rules.Module(name.replace("__", "."), source) for name, source in sources.items()])
 
 
 CLOCKS = """
@@ -250,7 +250,7 @@ def test_a_package_that_grows_is_found() -> None:
 
 @pytest.mark.parametrize(("folder", "most"), [("certs", rules.FOLDER_FILES), *rules.LARGE_FOLDERS.items()])
 def test_a_folder_with_one_file_too_many_is_found(folder: str, most: int) -> None:
-    files = [rules.parse(f"{folder}.m{number}", "") for number in range(most + 1)]
-    package = rules.Module(folder, "", files[0].tree, is_package=True)
+    files = [rules.Module(f"{folder}.m{number}", "") for number in range(most + 1)]
+    package = rules.Module(folder, "", is_package=True)
     assert [] == rules.check_ratchets([package, *files[:most]])
     assert [f"{folder}: {most + 1} files, more than {most}"] == rules.check_ratchets([package, *files])

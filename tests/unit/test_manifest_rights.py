@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -21,15 +22,7 @@ from controller.kube.resources import (
     POLICIES,
     POLICY_BINDINGS,
 )
-from controller.model.names import (
-    CANARY_LABEL,
-    EXTENDER_RESOURCE,
-    FENCE,
-    GATE,
-    GUARD,
-    WAKE_ANNOTATION,
-    WAKE_CONDITION,
-)
+from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE, FENCE, GATE, GUARD, WAKE_ANNOTATION, WAKE_CONDITION
 from controller.model.versions import OWN_SCHEDULER_CRDS
 from controller.placement.plan_entries import SHARDS, shard_name
 from controller.record.backends import NODE_CRD
@@ -38,9 +31,13 @@ from tests.helm.chart import EXAMPLES
 from tests.helm.rights import rights_of
 
 
+@cache
+def all_documents(manifest: str) -> list[dict[str, Any]]:
+    return [found for found in yaml.safe_load_all((EXAMPLES / manifest).read_text()) if found]
+
+
 def documents(manifest: str, *kinds: str) -> list[dict[str, Any]]:
-    found = yaml.safe_load_all((EXAMPLES / manifest).read_text())
-    return [document for document in found if document and document["kind"] in kinds]
+    return [document for document in all_documents(manifest) if document["kind"] in kinds]
 
 
 def granted(

@@ -13,7 +13,7 @@ from controller.assembly.assemble import Controller
 from controller.assembly.configuration import SettingsReader, mode_of
 from controller.kube import resources
 from controller.kube.store import Store
-from controller.model.reader import text_at
+from controller.model.longhorn_settings import setting_value
 from controller.model.versions import NEWEST, VERSION_SETTING, behaviour_of
 from controller.model.workload import ConfigMapFacts, config_map_named
 from controller.settings import LiveSettings
