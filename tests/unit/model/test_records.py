@@ -28,7 +28,7 @@ ENTRIES = st.builds(
     st.sampled_from(("d1", "d2")),
     st.integers(min_value=0, max_value=3),
 )
-RECORDS = st.lists(ENTRIES, unique_by=lambda one: one.key)
+RECORDS = st.lists(ENTRIES, unique_by=lambda one: one.key, max_size=8)
 
 
 def replica(name: str, size: int = 10) -> Allocation:
