@@ -13,21 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.errors import ConfigError
-from controller.model.longhorn_settings import SettingProblem, longhorn_settings, parse_flag, parse_integer, per_engine
+from controller.model.longhorn_settings import SettingProblem, parse_flag, parse_integer
 from controller.model.names import SCHEDULER_NAMES
-
-__all__ = [
-    "LIVE_FIELDS",
-    "LiveSettings",
-    "ProcessSettings",
-    "SettingProblem",
-    "live_settings",
-    "longhorn_settings",
-    "parse_flag",
-    "parse_integer",
-    "per_engine",
-    "setting_notes",
-]
 
 PREFIX: Final = "scheduler-extender-"
 ENABLED: Final = f"{PREFIX}enabled"

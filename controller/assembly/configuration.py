@@ -10,9 +10,9 @@ from typing import Final
 from controller.allocator.outcome import Mode
 from controller.kube.store import Store
 from controller.model.longhorn import LonghornSettings
-from controller.model.longhorn_settings import by_name
+from controller.model.longhorn_settings import by_name, longhorn_settings
 from controller.model.workload import ConfigMapFacts, Pod, data_of
-from controller.settings import UNREAD, LiveSettings, live_settings, longhorn_settings, setting_notes
+from controller.settings import UNREAD, LiveSettings, live_settings, setting_notes
 
 MODE_TEXTS: Final = {
     Mode.ACTIVE: "Pods that request the scheduler extender are placed only where their Longhorn volumes have room",
