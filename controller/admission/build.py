@@ -9,7 +9,7 @@ from typing import Any
 from controller.admission.configurations import WebhookPlace
 from controller.admission.missed import MissedPods
 from controller.admission.plan import AdmissionFacts, AdmissionPlan, decide
-from controller.admission.reconciler import Admission, Standing, standing_of
+from controller.admission.reconciler import Contents, Reconciler, contents_of
 from controller.admission.stuck import StuckPods
 from controller.canary.proof import Finding
 from controller.clock import Clock
@@ -41,20 +41,20 @@ def configuration_informers(api: KubeApi, clock: Clock) -> list[Informer]:
     informers = []
     for resource, name in OUR_CONFIGURATIONS.items():
         kept = frozenset({name, *FORMER_CONFIGURATIONS[resource]})
-        store: Store[Standing] = Store(resource.kind, functools.partial(_standing, kept))
+        store: Store[Contents] = Store(resource.kind, functools.partial(_our_contents, kept))
         informers.append(Informer(api, resource, store, clock))
     return informers
 
 
-def _standing(kept: frozenset[str], raw: Raw) -> Standing | None:
-    return standing_of(raw) if text_at(mapping_at(raw, "", "metadata"), "metadata", "name") in kept else None
+def _our_contents(kept: frozenset[str], raw: Raw) -> Contents | None:
+    return contents_of(raw) if text_at(mapping_at(raw, "", "metadata"), "metadata", "name") in kept else None
 
 
 class AdmissionWorker(Group):
     """The reconciler with its watches, and the reports of stuck and of missed pods in its rounds.
 
     `stores` are those of the process by kind, before their informers start. `authorities`: PEM of the authorities that
-    API servers have to trust, empty while unknown. `opening`: as for `Admission`. `tell` takes a reason, a text, and
+    API servers have to trust, empty while unknown. `opening`: as for `Reconciler`. `tell` takes a reason, a text, and
     whether it is a warning. Starts nothing.
     """
 
@@ -83,7 +83,7 @@ class AdmissionWorker(Group):
         namespaces: Store[Namespace] = Store("namespace", namespace_facts)
         self.missed = MissedPods(clock, recorder, {**stores, "namespace": namespaces})
         watches = configuration_informers(api, clock)
-        self.reconciler = Admission(
+        self.reconciler = Reconciler(
             api,
             clock,
             {watch.resource: watch.store for watch in watches},
@@ -98,12 +98,12 @@ class AdmissionWorker(Group):
             watch.store.subscribe(lambda _changes: self.reconciler.worker.wake())
         super().__init__((Informer(api, NAMESPACES, namespaces, clock), *watches, self.reconciler))
 
-    def _decide(self, standing: frozenset[str], leading_seconds: float) -> AdmissionPlan | None:
+    def _decide(self, opted_in: frozenset[str], leading_seconds: float) -> AdmissionPlan | None:
         self.stuck.tell()  # on the leader alone, at the reconciler's pace
-        self.missed.look(self.reconciler.standing(MUTATING_WEBHOOKS), self._policy)
+        self.missed.look(self.reconciler.present(MUTATING_WEBHOOKS), self._policy)
         findings = {finding.scheduler: finding for finding in self._findings()}
         release = self._support.current
-        return decide(AdmissionFacts(self._live(), release, self._schedulers, findings, standing, leading_seconds))
+        return decide(AdmissionFacts(self._live(), release, self._schedulers, findings, opted_in, leading_seconds))
 
     def _policy(self, schedulers: frozenset[str]) -> OptInPolicy:
         left_alone = frozenset((*self._place.excluded, self._place.namespace))
@@ -122,7 +122,7 @@ class AdmissionWorker(Group):
 
     def status(self) -> Mapping[str, Any]:
         """On every process, the present configurations; on the leader, also why pods do not opt in."""
-        pod_rule, growth_rule = map(self.reconciler.standing, (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS))
+        pod_rule, growth_rule = map(self.reconciler.present, (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS))
         decision = self.reconciler.decision
         return {
             "entries": [name for found in (pod_rule, growth_rule) if found is not None for name in found.names],

@@ -39,7 +39,7 @@ _SAID_NO: Final = ["false", "False", "FALSE"]
 
 @dataclass(frozen=True, slots=True)
 class WantedEntries:
-    """The wanted entries. `schedulers`: the names whose pods opt in; if empty, no pod does."""
+    """Which entries are wanted. `schedulers`: the names of those whose pods opt in; if empty, no pod does."""
 
     schedulers: tuple[str, ...] = ()
     share_managers: bool = False
@@ -73,23 +73,23 @@ def validating(wanted: WantedEntries, place: WebhookPlace) -> list[Raw]:
     return [_claims(wanted, place), _volumes(wanted, place)]
 
 
-def with_authorities(entries: Sequence[Raw], bundle: bytes, standing: Sequence[Mapping[str, Any]]) -> list[Raw]:
+def with_authorities(entries: Sequence[Raw], bundle: bytes, present: Sequence[Mapping[str, Any]]) -> list[Raw]:
     """The entries with their `caBundle`.
 
     An entry without one is left out, as the API server could not trust the webhook. Without a `bundle` (not known for
-    now), an entry keeps its present authorities.
+    now), an entry keeps the authorities that it has among the `present` ones.
     """
     given = base64.b64encode(bundle).decode()
     complete = []
     for entry in entries:
-        authorities = given or _standing_authorities(entry["name"], standing)
+        authorities = given or _present_authorities(entry["name"], present)
         if authorities:
             complete.append({**entry, "clientConfig": {**entry["clientConfig"], "caBundle": authorities}})
     return complete
 
 
-def _standing_authorities(name: str, standing: Sequence[Mapping[str, Any]]) -> str:
-    for entry in standing:
+def _present_authorities(name: str, present: Sequence[Mapping[str, Any]]) -> str:
+    for entry in present:
         if entry.get("name") == name:
             return str((entry.get("clientConfig") or {}).get("caBundle") or "")
     return ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from controller.admission.reconciler import Standing
+from controller.admission.reconciler import Contents
 from controller.admission.stuck import EventNotes
 from controller.clock import Clock
 from controller.kube.recorder import Target
@@ -37,7 +37,7 @@ class MissedPods:
     """
 
     def __init__(self, clock: Clock, notes: EventNotes, stores: Mapping[str, Store[Any]]) -> None:
-        """`stores`: by kind."""
+        """`stores` are those of the process, by kind, and that of namespaces."""
         self._clock, self._notes = clock, notes
         self._pods: Store[Pod] = stores["pod"]
         self._claims: Store[Claim] = stores["claim"]
@@ -48,10 +48,10 @@ class MissedPods:
         self._missed: Mapping[Target, list[str]] = {}  # pods' names; replaced as a whole
         self._told: frozenset[Target] = frozenset()
 
-    def look(self, rule: Standing | None, policy: Callable[[frozenset[str]], OptInPolicy]) -> None:
-        """Looks for them if it is time, and reports workloads that were not reported yet; for the leader.
+    def look(self, rule: Contents | None, policy: Callable[[frozenset[str]], OptInPolicy]) -> None:
+        """Looks for missed pods every LOOK_SECONDS, and reports workloads that were not reported yet; for the leader.
 
-        `rule`: our mutating configuration as it stands; `policy`: by the schedulers whose pods opt in by it. Costs: a
+        `rule`: our present mutating configuration; `policy` takes the schedulers whose pods opt in by it. Costs: a
         quick check of every known pod, and a closer one of pods with claims that did not opt in.
         """
         if self._clock.now() < self._look_at:
@@ -74,6 +74,7 @@ class MissedPods:
         self._look_at, self._missed = float("-inf"), {}
 
     def __len__(self) -> int:
+        """The number of missed pods at the last look."""
         return sum(map(len, self._missed.values()))
 
     def status(self) -> Mapping[str, Any]:

@@ -25,13 +25,14 @@ proof, and pods that are created in between would otherwise be placed unchecked.
 
 @dataclass(frozen=True, slots=True)
 class AdmissionFacts:
-    """The input. `findings` by scheduler name; a name without one was not checked, or this process does not lead."""
+    """All that `decide` goes by. `findings` are by scheduler name; a name without one was not checked, or this process
+    does not lead."""
 
     live: LiveSettings
     longhorn: LonghornRelease | None  # None: Longhorn's settings were not read yet
     schedulers: Sequence[str]
     findings: Mapping[str, Finding]
-    standing: frozenset[str] = frozenset()  # the scheduler names of the pod rule as it stands
+    opted_in: frozenset[str] = frozenset()  # the scheduler names in the present pod rule
     leading_seconds: float = 0.0
 
 
@@ -44,8 +45,9 @@ class AdmissionPlan:
 
 
 def decide(facts: AdmissionFacts) -> AdmissionPlan | None:
-    """What is wanted; None while it is not known whether the extender is on, or beside which Longhorn: then the
-    configurations stay as they are. While it is off, or this version of Longhorn is not supported, no entry is."""
+    """The wanted entries, or None while it is not known whether the extender is on, or which Longhorn runs: then the
+    configurations stay as they are. While it is off, or this version of Longhorn is not supported, no entry is wanted.
+    """
     live = facts.live
     if live.enabled is False:
         return AdmissionPlan(WantedEntries(), {"": "scheduler-extender-enabled is false"})
@@ -74,5 +76,5 @@ def _not_wired(scheduler: str, facts: AdmissionFacts) -> str:
     if finding is None or (finding.state is Wiring.UNKNOWN and finding.cause == NOT_PROVEN):
         # No evidence against it. Without canaries, evidence for it may take a long time.
         is_early = facts.leading_seconds < GRACE_SECONDS or not facts.live.wiring_check_every_seconds
-        return "" if scheduler in facts.standing and is_early else NOT_SEEN if finding is None else NOT_PROVEN
+        return "" if scheduler in facts.opted_in and is_early else NOT_SEEN if finding is None else NOT_PROVEN
     return f"{finding.state}: {finding.cause}"

@@ -58,8 +58,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """One of our configurations at present, as far as it is ours."""
+class Contents:
+    """What one of our configurations holds, as far as it is ours: its entries, our labels, and the annotation."""
 
     webhooks: Sequence[Mapping[str, Any]]
     labels: Mapping[str, str]
@@ -73,23 +73,23 @@ class Standing:
 
 @dataclass(slots=True)
 class _Track:
-    """What was done about one of the two configurations. Threads: the worker's."""
+    """What the reconciler remembers of one of the two configurations. Threads: the worker's."""
 
     resource: Resource
-    wanted: Standing | None = None  # as last seen to be so, or written
-    seen: tuple[Standing | None, Standing] | None = None  # what stood and was wanted at the last call
-    look_at: float = float("-inf")  # no further call before, while that is still so
+    wanted: Contents | None = None  # the contents that were last in place: seen, or written
+    seen: tuple[Contents | None, Contents] | None = None  # the present and the wanted contents at the last call
+    look_at: float = float("-inf")  # while both are the same, there is no further call before
     failures: int = 0  # in a row
     repairs: int = 0  # in a row
     repaired_at: float = float("-inf")
     problem: str = ""
 
 
-def standing_of(raw: Mapping[str, Any]) -> Standing:
+def contents_of(raw: Mapping[str, Any]) -> Contents:
     meta = raw.get("metadata") or {}
     labels = meta.get("labels") or {}
     schedulers = str((meta.get("annotations") or {}).get(SCHEDULERS_ANNOTATION, ""))
-    return Standing(
+    return Contents(
         tuple(raw.get("webhooks") or ()),
         {name: labels[name] for name in LABELS if name in labels},
         tuple(schedulers.split(",")) if schedulers else (),
@@ -97,8 +97,8 @@ def standing_of(raw: Mapping[str, Any]) -> Standing:
     )
 
 
-class Admission(Part):
-    """The reconciler.
+class Reconciler(Part):
+    """Writes the wanted contents into both configurations, again and again, while this process leads.
 
     `stores` show the configurations by their names. `decide` returns what is wanted, from the scheduler names in the
     present pod rule and the seconds of this term, or None while that is not known. `opening` returns a number that
@@ -111,7 +111,7 @@ class Admission(Part):
         self,
         api: KubeApi,
         clock: Clock,
-        stores: Mapping[Resource, Store[Standing]],
+        stores: Mapping[Resource, Store[Contents]],
         place: WebhookPlace,
         notes: EventNotes,
         *,
@@ -131,12 +131,13 @@ class Admission(Part):
 
     # Views
 
-    def standing(self, resource: Resource) -> Standing | None:
+    def present(self, resource: Resource) -> Contents | None:
+        """Our configuration of that kind, as the watch shows it; None where there is none."""
         return self._stores[resource].get(OUR_CONFIGURATIONS[resource])
 
     def is_pod_rule_out(self) -> bool:
         """Whether pods no longer opt in, as far as is known; what was never seen counts as absent."""
-        return all(PODS not in standing.names for standing in self._all_standing(MUTATING_WEBHOOKS))
+        return all(PODS not in found.names for found in self._all_present(MUTATING_WEBHOOKS))
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -152,72 +153,72 @@ class Admission(Part):
         """Brings both configurations to what is wanted now."""
         opening = self._current_opening()
         if opening != self._opening:
-            self._begin(opening)
+            self._begin_term(opening)
         if opening is None or not all(store.synced.is_set() for store in self._stores.values()):
             return
-        rules = [standing for standing in self._all_standing(MUTATING_WEBHOOKS) if PODS in standing.names]
+        rules = [found for found in self._all_present(MUTATING_WEBHOOKS) if PODS in found.names]
         names = frozenset(name for rule in rules for name in rule.schedulers)
         decision = self._decide(names, self._clock.now() - self._since)
         if decision is None:
             return
         self.decision = decision
         for track in self._tracks:
-            self._attend(track, decision)
+            self._reconcile(track, decision)
 
-    def _all_standing(self, resource: Resource) -> list[Standing]:
+    def _all_present(self, resource: Resource) -> list[Contents]:
         """Ours, and those of former names."""
-        ours = self.standing(resource)
+        ours = self.present(resource)
         return [*(() if ours is None else (ours,)), *self._former(resource).values()]
 
-    def _former(self, resource: Resource) -> Mapping[str, Standing]:
+    def _former(self, resource: Resource) -> Mapping[str, Contents]:
         """The configurations under the names that earlier releases gave them."""
         items = self._stores[resource].items()
         return {name: items[name] for name in FORMER_CONFIGURATIONS[resource] if name in items}
 
-    def _begin(self, opening: int | None) -> None:
+    def _begin_term(self, opening: int | None) -> None:
         self._opening, self._since, self.decision = opening, self._clock.now(), None
         if opening is None:
             self._ended()
         self._tracks = tuple(_Track(track.resource) for track in self._tracks)
 
-    def _attend(self, track: _Track, decision: AdmissionPlan) -> None:
-        now, standing = self._clock.now(), self.standing(track.resource)
-        wanted = self._wanted(track, decision, standing)
-        if track.seen == (standing, wanted) and now < track.look_at:
+    def _reconcile(self, track: _Track, decision: AdmissionPlan) -> None:
+        now, present = self._clock.now(), self.present(track.resource)
+        wanted = self._wanted(track, decision, present)
+        if track.seen == (present, wanted) and now < track.look_at:
             return
         try:
             # The new one first, then the removal of the former one, so that pods are covered in between.
-            if self._is_right(standing, wanted):
-                track.wanted, track.seen = standing or track.wanted, None
-                self._prune(track)
+            if self._is_as_wanted(present, wanted):
+                track.wanted, track.seen = present or track.wanted, None
+                self._delete_former(track)
             else:
-                track.seen, track.look_at = (standing, wanted), now + LOOK_SECONDS
-                if self._bring(track, decision, now):
-                    self._prune(track)
+                track.seen, track.look_at = (present, wanted), now + LOOK_SECONDS
+                if self._put_in_place(track, decision, now):
+                    self._delete_former(track)
         except ClusterError as error:
             track.failures += 1
             self.failures += 1
-            track.seen, track.look_at = (standing, wanted), now + backoff_seconds(track.failures, RETRY_SECONDS)
+            track.seen, track.look_at = (present, wanted), now + backoff_seconds(track.failures, RETRY_SECONDS)
             if str(error) != track.problem:
                 log.warning("webhook configuration kind=%s: %s", track.resource.kind, error)
             track.problem = str(error)
             return
         track.failures, track.problem = 0, ""
 
-    def _prune(self, track: _Track) -> None:
+    def _delete_former(self, track: _Track) -> None:
         for name in self._former(track.resource):
             if self._current_opening() == self._opening:
                 with contextlib.suppress(NotFoundError):
                     self._api.delete(track.resource, None, name)
                     log.info("former webhook configuration removed kind=%s name=%s", track.resource.kind, name)
 
-    def _bring(self, track: _Track, decision: AdmissionPlan, now: float) -> bool:
-        """Whether the wanted contents are in place now; false while a repair waits for its time."""
+    def _put_in_place(self, track: _Track, decision: AdmissionPlan, now: float) -> bool:
+        """Writes the wanted contents, unless they are there. Returns false while a repair waits for its time."""
         for attempt in range(TRIES):
             raw = find(self._api, track.resource, None, OUR_CONFIGURATIONS[track.resource])
-            present = standing_of(raw) if raw is not None else None
+            present = contents_of(raw) if raw is not None else None
             wanted = self._wanted(track, decision, present)
-            if self._is_right(present, wanted):
+            if self._is_as_wanted(present, wanted):
                 return True  # the watch lags
             if raw is None:
                 name = OUR_CONFIGURATIONS[track.resource]
@@ -240,19 +241,19 @@ class Admission(Part):
             return True
         return False
 
-    def _wanted(self, track: _Track, decision: AdmissionPlan, standing: Standing | None) -> Standing:
+    def _wanted(self, track: _Track, decision: AdmissionPlan, present: Contents | None) -> Contents:
         build = mutating if track.resource is MUTATING_WEBHOOKS else validating
         former = self._former(track.resource).values()
-        old = [entry for each in (standing, *former) if each is not None for entry in each.webhooks]
+        old = [entry for each in (present, *former) if each is not None for entry in each.webhooks]
         entries = with_authorities(build(decision.wanted, self._place), self._authorities(), old)
         has_pods = any(entry["name"] == PODS for entry in entries)
-        return Standing(tuple(entries), LABELS, decision.wanted.schedulers if has_pods else ())
+        return Contents(tuple(entries), LABELS, decision.wanted.schedulers if has_pods else ())
 
-    def _is_right(self, standing: Standing | None, wanted: Standing) -> bool:
-        """An absent one is as good as an empty one."""
-        return standing == wanted if standing is not None else not wanted.webhooks
+    def _is_as_wanted(self, present: Contents | None, wanted: Contents) -> bool:
+        """An absent configuration is as good as an empty one."""
+        return present == wanted if present is not None else not wanted.webhooks
 
-    def _write(self, track: _Track, raw: Raw, wanted: Standing) -> None:
+    def _write(self, track: _Track, raw: Raw, wanted: Contents) -> None:
         if self._current_opening() != self._opening:
             raise ConflictError("the term has ended")
         meta: Raw = {**raw["metadata"]}

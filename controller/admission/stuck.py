@@ -32,7 +32,7 @@ class EventNotes(Protocol):
 
 
 class StuckPods:
-    """The pods that are stuck now, kept up to date with the pods' store.
+    """The pods that are stuck now, as the pods' store shows them.
 
     Threads: any. Blocks: never. I/O: none; Events are the recorder's.
     """

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.admission.missed import LISTED, LOOK_SECONDS, REASON, TOLD_AT_ONCE, MissedPods
-from controller.admission.reconciler import Standing
+from controller.admission.reconciler import Contents
 from controller.kube.recorder import Target
 from controller.kube.store import Store
 from controller.model import workload
@@ -15,7 +15,7 @@ from controller.rules.opt_in import OptInPolicy
 from tests.fakes.clock import VirtualClock
 
 Raw = dict[str, Any]
-RULE = Standing((), {}, ("default-scheduler",), created_utc="2026-01-01T00:00:00Z")
+RULE = Contents((), {}, ("default-scheduler",), created_utc="2026-01-01T00:00:00Z")
 MARK = "scheduling.longhorn.io/opt-in"
 ASKS = {"requests": {"longhorn.io/scheduler-extender": "1"}}
 
@@ -80,7 +80,7 @@ class Rig:
     def drop(self, name: str) -> None:
         self.known["pod"].apply("DELETED", {"metadata": {"namespace": "ns", "name": name}})
 
-    def look(self, rule: Standing | None = RULE) -> int:
+    def look(self, rule: Contents | None = RULE) -> int:
         self.clock.advance(LOOK_SECONDS)
         self.missed.look(rule, self.policy)
         return len(self.missed)
@@ -126,7 +126,7 @@ def test_missed_is_who_would_opt_in_and_does_not_ask(rig: Rig, pod: Raw, expecte
 def test_nobody_is_missed_while_no_pod_opts_in_or_namespaces_are_not_known(rig: Rig) -> None:
     rig.add("p")
     assert 0 == rig.look(None)
-    assert 0 == rig.look(Standing((), {}, (), created_utc=RULE.created_utc))
+    assert 0 == rig.look(Contents((), {}, (), created_utc=RULE.created_utc))
     rig.known["namespace"].synced.clear()
     assert 0 == rig.look()
     rig.known["namespace"].synced.set()

@@ -28,7 +28,7 @@ def found(state: Wiring, cause: str = "why", scheduler: str = OURS) -> dict[str,
 
 UNWIRED, UNPROVEN = found(Wiring.UNWIRED), found(Wiring.UNKNOWN, NOT_PROVEN)
 BEFORE, AFTER = {"leading_seconds": GRACE_SECONDS - 1}, {"leading_seconds": GRACE_SECONDS}
-QUIET = {"live": replace(ON, wiring_check_every_seconds=0), "standing": RULE}  # without canaries
+QUIET = {"live": replace(ON, wiring_check_every_seconds=0), "opted_in": RULE}  # without canaries
 
 
 def facts(**changed: Any) -> AdmissionFacts:
@@ -60,15 +60,15 @@ def test_switched_off_or_beside_another_longhorn_nothing_is_wanted(changed: dict
     ("changed", "why_not"),
     [
         pytest.param({}, {}, id="proven"),
-        pytest.param({"findings": UNWIRED, "standing": RULE}, {OURS: "unwired: why"}, id="disproved"),
+        pytest.param({"findings": UNWIRED, "opted_in": RULE}, {OURS: "unwired: why"}, id="disproved"),
         pytest.param({"findings": found(Wiring.UNKNOWN, "silent")}, {OURS: "unknown: silent"}, id="silent"),
-        pytest.param({"findings": {}, "standing": RULE}, {OURS: NOT_SEEN}, id="not seen"),
+        pytest.param({"findings": {}, "opted_in": RULE}, {OURS: NOT_SEEN}, id="not seen"),
         pytest.param({"findings": UNWIRED, "live": ALWAYS}, {}, id="without a proof, where none is asked for"),
         pytest.param({"live": replace(ON, opt_in="off")}, {"": "scheduler-extender-opt-in is off"}, id="off"),
         # A new leader leaves a rule that it found until it knows better.
-        pytest.param({"findings": {}, "standing": RULE, **BEFORE}, {}, id="early, not seen"),
-        pytest.param({"findings": UNPROVEN, "standing": RULE, **BEFORE}, {}, id="early, not proven"),
-        pytest.param({"findings": UNPROVEN, "standing": RULE, **AFTER}, {OURS: NOT_PROVEN}, id="later"),
+        pytest.param({"findings": {}, "opted_in": RULE, **BEFORE}, {}, id="early, not seen"),
+        pytest.param({"findings": UNPROVEN, "opted_in": RULE, **BEFORE}, {}, id="early, not proven"),
+        pytest.param({"findings": UNPROVEN, "opted_in": RULE, **AFTER}, {OURS: NOT_PROVEN}, id="later"),
         pytest.param({"findings": UNPROVEN, **BEFORE}, {OURS: NOT_PROVEN}, id="early, without a rule"),
         # Without canaries a rule stands until something speaks against it.
         pytest.param({"findings": {}, **QUIET}, {}, id="without canaries"),

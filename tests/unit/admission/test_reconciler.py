@@ -25,9 +25,9 @@ from controller.admission.reconciler import (
     PRODUCT,
     REPAIR_SECONDS,
     SCHEDULERS_ANNOTATION,
-    Admission,
-    Standing,
-    standing_of,
+    Contents,
+    Reconciler,
+    contents_of,
 )
 from controller.errors import ClusterError, ConflictError, UnavailableError
 from controller.kube.recorder import Target
@@ -51,13 +51,13 @@ class ReconcilerRig:
         self.authorities = b"PEM"
         self.opening: int | None = 1
         self.is_frozen = False
-        self.stores: dict[Resource, Store[Standing]] = {each: Store(each.kind, standing_of) for each in BOTH}
+        self.stores: dict[Resource, Store[Contents]] = {each: Store(each.kind, contents_of) for each in BOTH}
         self.told: list[tuple[str, str]] = []
         for resource in BOTH:
             self.stores[resource].synced.set()
             self.apply(resource)
         self.asked: list[tuple[frozenset[str], float]] = []
-        self.admission = Admission(
+        self.reconciler = Reconciler(
             self.server,
             self.clock,
             self.stores,
@@ -80,8 +80,8 @@ class ReconcilerRig:
         name = OUR_CONFIGURATIONS[resource]
         self.server.put(resource, None, {"metadata": {"name": name, "labels": dict(LABELS)}, "webhooks": []})
 
-    def decide(self, standing: frozenset[str], leading_seconds: float) -> AdmissionPlan | None:
-        self.asked.append((standing, leading_seconds))
+    def decide(self, opted_in: frozenset[str], leading_seconds: float) -> AdmissionPlan | None:
+        self.asked.append((opted_in, leading_seconds))
         return AdmissionPlan(self.wanted, {})
 
     def see(self) -> None:
@@ -92,12 +92,12 @@ class ReconcilerRig:
 
     def is_pod_rule_out(self) -> bool:
         self.see()
-        return self.admission.is_pod_rule_out()
+        return self.reconciler.is_pod_rule_out()
 
     def step(self, times: int = 1, every: float = 0.0) -> None:
         for _ in range(times):
             self.see()
-            self.admission.step()
+            self.reconciler.step()
             self.clock.advance(every)
 
     def quarrel(self, times: int, every: float, **metadata: object) -> None:
@@ -117,7 +117,7 @@ class ReconcilerRig:
         return [entry["name"] for entry in self.raw(resource)["webhooks"]] if resource in self.present else []
 
     def writes(self) -> int:
-        return self.admission.writes
+        return self.reconciler.writes
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_the_rule_leaves_at_once_and_the_object_stays(written: ReconcilerRig) ->
     written.wanted = ALL
     written.step()
     assert PODS in written.entries()
-    assert 0 == written.admission.repairs
+    assert 0 == written.reconciler.repairs
 
 
 def test_without_entries_or_authorities_nothing_is_written_and_new_authorities_are(rig: ReconcilerRig) -> None:
@@ -201,7 +201,7 @@ def test_strangers_changes_are_undone_and_their_metadata_is_kept(written: Reconc
     assert [PODS, MARKED_PODS, SHARE_MANAGERS] == written.entries()
     labels = written.raw()["metadata"]["labels"]
     assert ("1", PRODUCT) == (labels["theirs"], labels["app.kubernetes.io/name"])
-    assert 1 == written.admission.repairs
+    assert 1 == written.reconciler.repairs
 
 
 def test_a_deleted_configuration_is_told_of_never_made_and_filled_once_the_manifest_brings_it_back(
@@ -211,17 +211,17 @@ def test_a_deleted_configuration_is_told_of_never_made_and_filled_once_the_manif
     written.server.delete(VALIDATING_WEBHOOKS, None, name)
     written.step(20, every=1)
     assert [MUTATING_WEBHOOKS] == written.present
-    (problem,) = written.admission.problems
+    (problem,) = written.reconciler.problems
     assert f"{name} does not exist" in problem
     written.apply(VALIDATING_WEBHOOKS)
     written.step()
-    assert ([CLAIMS, VOLUMES], ()) == (written.entries(VALIDATING_WEBHOOKS), written.admission.problems)
+    assert ([CLAIMS, VOLUMES], ()) == (written.entries(VALIDATING_WEBHOOKS), written.reconciler.problems)
 
 
 def test_two_writers_that_disagree_do_not_run_hot(written: ReconcilerRig) -> None:
     minutes = 30
     written.quarrel(minutes * 60 * 2, 0.5)
-    repairs = written.admission.repairs
+    repairs = written.reconciler.repairs
     assert 10 + (minutes * 60 - 511) // 300 == repairs  # after 1, 2, 4, ... 256 s, then every 300 s
     assert [MUTATING_WEBHOOKS.kind] * (repairs - CONTESTED + 1) == [kind for kind, _ in written.told]
     assert "repaired 3 times" in written.told[0][1]
@@ -238,10 +238,10 @@ def test_after_a_peace_the_next_repair_comes_at_once(written: ReconcilerRig) -> 
     written.quarrel(4, REPAIR_SECONDS[1])
     written.step(every=PEACE_SECONDS)
     written.step()
-    repaired = written.admission.repairs
+    repaired = written.reconciler.repairs
     written.told.clear()
     written.quarrel(2, REPAIR_SECONDS[0])
-    assert (repaired + 2, []) == (written.admission.repairs, written.told)
+    assert (repaired + 2, []) == (written.reconciler.repairs, written.told)
 
 
 def test_an_event_names_who_keeps_changing_it(written: ReconcilerRig) -> None:
@@ -277,11 +277,11 @@ def test_an_api_server_that_is_away_is_asked_again_ever_more_rarely(rig: Reconci
     rig.server.fail = away
     rig.step(120, every=0.5)
     assert 2 * 6 == len(calls)  # after 0, 1, 3, 7, 15 and 31 s
-    assert ("503", "503") == rig.admission.problems
+    assert ("503", "503") == rig.reconciler.problems
     rig.server.work()
     rig.clock.advance(30)
     rig.step()
-    assert [] == list(rig.admission.problems)
+    assert [] == list(rig.reconciler.problems)
     assert 2 == rig.writes()
 
 

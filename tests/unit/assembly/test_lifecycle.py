@@ -130,8 +130,6 @@ class Parted:
         """The gate looks again."""
 
     def read_settings(self) -> Configured:
-        if "settings" in self.said.fails:
-            raise self.said.fails["settings"]
         return Configured(self.live, LonghornSettings(), dict(self.problems))
 
     def step(self, *, after: float = 0.0) -> list[str]:
@@ -399,14 +397,12 @@ def test_a_stop_that_is_asked_for_while_the_parts_start_is_heard(
 def test_settings_that_could_not_be_applied_are_applied_again(
     parted: Parted, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if part == "settings":
-        parted.said.fails = {"settings": AWAY}
-    else:
-        monkeypatch.setattr(parted.cluster.allocator, "configure", Mock(side_effect=[AWAY, None]))
+    settings = (parted.lifecycle, "_read_settings")
+    where, name = settings if part == "settings" else (parted.cluster.allocator, "configure")
+    monkeypatch.setattr(where, name, Mock(side_effect=[AWAY, parted.read_settings()]))
     with pytest.raises(UnavailableError):
         parted.lifecycle.step()
     assert parted.lifecycle.configured is None
-    parted.said.fails = {}
     parted.lifecycle.step()
     assert parted.lifecycle.configured is not None
 
