@@ -106,7 +106,7 @@ class Controller:
         )
         self.admission = self._make_admission(api, lease_events)
         self.additions = self._add(api)
-        self.lifecycle.conduct(self._make_parts(api))
+        self.lifecycle.take_parts(self._make_parts(api))
         self.app: WSGIApplication = create_app(
             self._make_verbs(api),
             self.metrics,

@@ -43,7 +43,7 @@ def tell_plain_http(recorder: Recorder, settings: ProcessSettings) -> None:
 
 
 def transport_status(settings: ProcessSettings) -> Mapping[str, str]:
-    """Its section of `/status`."""
+    """The section of `/status` about the extender's port."""
     return {"tls_mode": settings.tls_mode, "gives_up": GIVEN_UP if settings.tls_mode == PLAIN_HTTP else ""}
 
 
@@ -111,7 +111,7 @@ def certificate_worker(
 
 
 class NoWebhookChain(NoCertificates):
-    """There is no webhook."""
+    """Stands for the chain where there is no webhook."""
 
     def ca_bundle(self) -> bytes:
         return b""
@@ -199,7 +199,7 @@ def webhook_chain(
     *,
     pace: webhook.Pace = webhook.DEFAULT_PACE,
 ) -> WebhookChain:
-    """The chain of the webhook and the gRPC server; not started yet."""
+    """The worker that keeps the certificates of the webhook and of the gRPC server; not started yet."""
     if settings.webhook_tls_mode == TLS_OFF:
         return NoWebhookChain()
     return KeptWebhookChain(settings, api, clock, is_leading, pace)

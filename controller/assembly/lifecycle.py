@@ -54,9 +54,10 @@ class Follower(Runs, Protocol):
     def state(self) -> StoreState: ...
 
 
-class BeginsTerms(Protocol):
-    """What a term begins with besides, so that no write of a former leader changes what this one decides by. In the
-    product `PlacementTerms`. The first two raise ClusterError or NotReadyError: then nothing may be decided yet."""
+class TermSteps(Protocol):
+    """What placement does in a term, so that no write of a former leader changes what this one decides by; in the
+    product `PlacementTerms`. `fence` and `load` raise ClusterError or NotReadyError: then nothing may be decided
+    yet."""
 
     def fence(self, term: int) -> None: ...
     def load(self, term: int) -> Loaded: ...
@@ -77,7 +78,7 @@ class Parts:
     waker: WakesPods
     endpoint: Endpoint
     certificates: CertificateWorker  # of the server that the endpoint leads to
-    terms: BeginsTerms
+    terms: TermSteps
     load_record: Callable[[], Collection[Allocation]]  # what was given by name, as the API server has it; ClusterError
     always: Sequence[Runs]  # what runs on followers too: Events, the status page
     tell: Callable[[str, str, bool], None]  # a reason, a text, whether it is a warning: about the settings, for people
@@ -85,7 +86,8 @@ class Parts:
 
 
 class Lifecycle(Part):
-    """The process's one conductor. It is made before the parts that ask it, and gets them by `conduct`, before `start`.
+    """Starts and stops the parts of the process. It is made before the parts that ask it, and gets them by
+    `take_parts`, before `start`.
 
     Threads: `begin_term`, `end_term`, `settings_changed` and `begin_stop` are called from any; the rest runs in
     `lifecycle`. Blocks: `stop`, until everything has ended. I/O: only what its parts do.
@@ -102,7 +104,7 @@ class Lifecycle(Part):
         read_settings: Callable[[], Configured],
         end_process: Callable[[], None],
     ) -> None:
-        """`end_process` ends it at once; another one is started in its place."""
+        """`end_process` ends the process at once; another one is started in its place."""
         self._clock, self._allocator, self._gate, self._followers = clock, allocator, gate, followers
         self._read_settings, self._end_process = read_settings, end_process
         # Written by the thread, read by all.
@@ -127,13 +129,13 @@ class Lifecycle(Part):
             "lifecycle", self._round, retry_seconds=(RETRY_SECONDS, RETRY_SECONDS), at_end=self._end_everything
         )
 
-    def conduct(self, parts: Parts) -> None:
+    def take_parts(self, parts: Parts) -> None:
         self._parts = parts
 
     # Called from other threads
 
     def live_settings(self) -> LiveSettings:
-        """The defaults until they were read."""
+        """The live settings; the defaults until they were read."""
         return self.configured.live if self.configured is not None else LiveSettings()
 
     def start(self) -> None:
@@ -178,7 +180,7 @@ class Lifecycle(Part):
 
     @property
     def workers(self) -> Sequence[Worker]:
-        """All of the process's."""
+        """The workers of all parts."""
         parts = self._parts
         runs = (*self._followers, parts.elector, parts.sweeper, parts.waker, *parts.always)
         return (self.worker, *(worker for one in runs for worker in one.workers))
@@ -190,7 +192,7 @@ class Lifecycle(Part):
         return TICK_SECONDS
 
     def step(self) -> None:
-        """Brings the process to the state that settings, election and stores ask for."""
+        """Brings the process to the state that settings, election and stores call for."""
         if self._allocator.failure:
             self._give_up(self._allocator.failure)
             return

@@ -74,7 +74,7 @@ FAILURES: Final = ("malformed", "too-large", "not-ready", "pod", "client-gone", 
 
 
 class LeaderMetrics(Collector):
-    """The instruments for events. What else a scrape shows is told by `show`.
+    """Counts events and times them. `show` adds what each scrape reads elsewhere.
 
     Threads: any. Blocks: never. I/O: none.
     """
@@ -82,7 +82,7 @@ class LeaderMetrics(Collector):
     def __init__(
         self, registry: CollectorRegistry, version: str, drain_records: Callable[[], Iterable[tuple[str, float, bool]]]
     ) -> None:
-        """`drain_records`: what the allocator has recorded since the last call."""
+        """`drain_records` returns what the allocator has recorded since the last call."""
         self.registry = registry
         self._drain_records = drain_records
         self._shown: Callable[[], Iterable[Metric]] = tuple

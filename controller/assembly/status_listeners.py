@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 
 class StatusCallers:
-    """Who may read what. Threads: any. Blocks: for two calls of the API server. I/O: those."""
+    """Decides who may read a path, by the API server's reviews of token and account. Threads: any. Blocks: for these
+    two calls. I/O: those."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api, self._places = api, threading.BoundedSemaphore(MOST_REVIEWS)
@@ -65,7 +66,8 @@ class StatusCallers:
 def status_servers(
     settings: ProcessSettings, api: KubeApi, status: Callable[[], Mapping[str, Any]]
 ) -> Sequence[StatusServer]:
-    """Raises ConfigError if the certificate for the network cannot be used."""
+    """The servers of the status document; not started yet. ConfigError if the certificate for the network cannot be
+    used."""
     servers = [StatusServer("status", create_status_app(status), LOOPBACK, settings.status_port)]
     if settings.status_tls_port:
         directory = Path(settings.status_tls_cert_dir)

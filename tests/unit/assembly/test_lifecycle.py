@@ -100,7 +100,7 @@ class Parted:
         self.end = said.noting("store plans and holds")
         clock, allocator, followers = self.cluster.clock, self.cluster.allocator, [self.follower]
         self.lifecycle = Lifecycle(clock, allocator, self.gate, followers, self.read_settings, said.noting("end"))
-        self.lifecycle.conduct(
+        self.lifecycle.take_parts(
             Parts(
                 elector=Named("elector", said),
                 sweeper=Named("sweeper", said),
