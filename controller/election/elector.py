@@ -19,7 +19,7 @@ from controller.kube.lease import LeaseClient, LeaseRecord
 from controller.process.worker import Part, Worker
 
 RELEASE_SECONDS: Final = 2.0
-LOOK_SECONDS: Final = 0.4  # between two looks of who does not lead: the Lease may be handed back at any moment
+LOOK_SECONDS: Final = 0.4  # between two reads of a follower: the Lease may be handed back at any moment
 STOP_SECONDS: Final = 10.0  # for the call that is under way, and letting go
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What we know of the Lease: its last version, and since when (monotonic) it has been that."""
+    """The last version of the Lease that was read, and when (monotonic) it was first seen."""
 
     resource_version: str = ""
     seen_at: float = 0.0
@@ -49,7 +49,7 @@ class LeaseMove(Enum):
 
 
 def observe(view: View, lease: LeaseRecord, now: float) -> View:
-    """The view after a read: a changed Lease restarts its time."""
+    """The view after a read of the Lease. A version that is new restarts the time."""
     return view if lease.resource_version == view.resource_version else View(lease.resource_version, now)
 
 
@@ -107,7 +107,7 @@ class Elector(Part):
         return self._holder
 
     def stop(self) -> None:
-        """End the term, let go of the Lease, end the thread."""
+        """Ends the term, hands the Lease back and ends the thread."""
         self.worker.stop(STOP_SECONDS)
 
     def _round(self) -> float:
@@ -116,8 +116,8 @@ class Elector(Part):
         return min(LOOK_SECONDS, self._timing.retry_period) if often else self._timing.retry_period
 
     def run_once(self) -> bool:
-        """One read, and one write where it is due; whether the API server answered. Failures only count against the
-        deadline."""
+        """Reads the Lease, and writes it if that is due. Returns whether the API server answered; failures only count
+        against the deadline."""
         timeout = max(0.5, min(self._timing.retry_period * 2, self._timing.renew_deadline / 2))
         try:
             lease = self._leases.read(timeout)
@@ -172,7 +172,7 @@ class Elector(Part):
         self._on_stopped()
 
     def let_go(self) -> None:
-        """End the term and hand the Lease back, so that the next one need not wait. For the end of the loop."""
+        """Ends the term and hands the Lease back, so that the next leader need not wait. For the end of the loop."""
         was_leading = self._is_leading
         self._end_term("stopping")
         if was_leading:

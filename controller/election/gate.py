@@ -9,7 +9,8 @@ from controller.errors import NotLeaderError
 
 
 class Gate:
-    """Open from a term's begin to its end, and never past its deadline, even if the elector is stuck or was suspended.
+    """Open from a term's beginning to its end, and never past its deadline, even if the elector is stuck or was
+    suspended.
 
     The deadline counts from the last renewal *sent* that succeeded. Elapsed time is the larger of monotonic time and
     wall clock, because either may stand still while a machine sleeps.
@@ -62,7 +63,7 @@ class Gate:
             return self._elapsed_locked() < self._valid_seconds
 
     def check(self) -> None:
-        """Raise NotLeaderError unless this process leads at this very moment."""
+        """Raises NotLeaderError unless this process leads at this very moment."""
         if not self.is_open:
             raise NotLeaderError("this process does not lead")
 

@@ -21,7 +21,7 @@ _ROUNDS: Final = 100
 
 
 class LiveReads(Protocol):
-    """One read from the API server that reaches the allocator before it returns: whether the object is there."""
+    """Reads one object from the API server; the allocator has it before the call returns. Whether it is there."""
 
     def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool: ...
 
@@ -55,7 +55,8 @@ class LiveReader:
         self._kinds, self._events = kinds, events
 
     def refresh(self, kind: str, namespace: str, name: str, timeout_seconds: float) -> bool:
-        """Whether the object exists; the allocator knows it then. ClusterError when that cannot be found out."""
+        """Reads one object and hands it to the allocator. Returns whether it exists; ClusterError when that cannot be
+        found out."""
         row = self._kinds[kind]
         store_namespace = namespace or row.store_namespace
         try:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Followed(Informer):
-    """An informer, as the lifecycle and live reads see it."""
+    """An informer with its store, as the lifecycle and live reads see it."""
 
     def catch_up(self, timeout: float) -> bool:
         caught_up = super().catch_up(timeout)
@@ -69,7 +69,7 @@ class Stores:
         return store
 
     def feed(self, events: Events) -> None:
-        """Pass every change of the kinds that the allocator knows on to it."""
+        """Passes every change of a kind that the allocator knows on to it."""
         for kind in FOLLOWED:
             kind.feed(self.by_kind[kind.name], events)
 
@@ -88,7 +88,7 @@ class Stores:
         return all(store.synced.is_set() for store in self.by_kind.values())
 
     def stale_kind(self) -> str | None:
-        """The first kind whose store is too old to decide on."""
+        """The first kind whose store is too old to decide on; None if there is none."""
         for name, followed in self.followed.items():
             if followed.age() > STALE_SECONDS:
                 return name
