@@ -1,5 +1,5 @@
 """Commands: `run` serves, `status` asks a running process, `render-scheduler-config` prints files,
-`check-installation` tries the installation out, `remove-webhooks` takes us out of the API server's way,
+`check-installation` tries the installation out, `remove-webhooks` empties the webhook configurations,
 `prepare-uninstall` comes before the objects are deleted.
 
 Exit codes are decided here and nowhere else.
@@ -100,7 +100,7 @@ _HELP: Final = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the process's exit code."""
+    """Runs the command. Returns the process's exit code."""
     options = _parser().parse_args(arguments)
     try:
         if options.command == "run":
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def process_settings(options: Mapping[str, Any], environment: Mapping[str, str]) -> ProcessSettings:
-    """Flags first, then the environment, then the defaults; checked together, ConfigError names what cannot work."""
+    """The settings by the flags, else the environment, else the defaults; ConfigError names what cannot work."""
     return chosen_settings(ProcessSettings, options, environment, ENVIRONMENT).checked()
 
 

@@ -1,1 +1,1 @@
-"""What a person or Helm does to an installation as a whole: take it out of the API server's way, end it, check it."""
+"""What a person or Helm does with a whole installation: check it, empty its webhook configurations, end it."""

@@ -86,8 +86,8 @@ def check_installation(
     wait_seconds: float,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[CheckResult]:
-    """Each try as it is done. What fails is tried again until `wait_seconds` are over: right after an installation the
-    leader has yet to be elected.
+    """Yields the result of each try when it is done. What fails is tried again until `wait_seconds` are over: right
+    after an installation the leader has yet to be elected.
 
     Threads: one. Blocks: as said. I/O: the API server and the extender.
     """

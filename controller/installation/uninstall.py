@@ -68,10 +68,12 @@ def remove_webhooks(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Sequence[str]:
-    """What holds now, one line each: the switch, each configuration that is there, whoever emptied it (the leader,
-    which hears of the switch as well, may be first), and each object that was deleted. ClusterError when they cannot be
-    emptied, or come back; ConfigError when the live settings are not where they are said to be: what runs elsewhere
-    would not hear of it.
+    """Switches the extender off, opens the gate and empties the webhook configurations.
+
+    Returns one line for the switch, for each configuration that is there, whoever emptied it (the leader, which hears
+    of the switch as well, may be first), and for each object that was deleted. ClusterError when the configurations
+    cannot be emptied, or are filled again; ConfigError when the live settings are not where they are said to be: what
+    runs elsewhere would not hear of it.
 
     Threads: one. Blocks: for TOTAL_SECONDS at most, beside its calls.
     """
@@ -115,7 +117,7 @@ def _switch_off(api: KubeApi, namespace: str, config_map: str) -> str:
 
 
 def _delete(api: KubeApi, resource: Resource, name: str) -> bool:
-    """Whether it was there."""
+    """Deletes the object. Returns whether it was there."""
     try:
         api.delete(resource, None, name)
     except NotFoundError:
@@ -151,7 +153,7 @@ def prepare_uninstall(
     purges: bool = False,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[str]:
-    """What was done, one line for each step, as it is done.
+    """Yields one line for each step when it is done.
 
     `wait_seconds`: for pods that carry the resource; PodsWaitError when some are left, unless `is_forced`. ClusterError
     and ConfigError as `remove_webhooks` has them, and ConfigError when the leader's account cannot be determined.
@@ -200,7 +202,7 @@ def waiting_pods(api: KubeApi) -> list[str]:
 
 
 def _account(api: KubeApi, namespace: str) -> dict[str, str]:
-    """An ownerReference of the leader's account: who we are, in its pod; by its name for anybody else."""
+    """An ownerReference to the leader's ServiceAccount: in the leader's pod our own, else the one of that name."""
     body = {"apiVersion": SELF_REVIEWS.api_version, "kind": SELF_REVIEWS.kind}
     user = (api.create(SELF_REVIEWS, None, body).get("status") or {}).get("userInfo") or {}
     name, uid = str(user.get("username", "")).removeprefix(f"{_ACCOUNT_PREFIX}{namespace}:"), str(user.get("uid", ""))
@@ -215,7 +217,7 @@ def _account(api: KubeApi, namespace: str) -> dict[str, str]:
 def _hand_over(
     api: KubeApi, resource: Resource, namespace: str, name: str, owner: dict[str, str], pause: Callable[[float], None]
 ) -> bool:
-    """Whether it is there, and belongs to the owner now."""
+    """Adds the owner to the object. Returns whether the object is there."""
     for _ in range(TRIES):
         raw = find(api, resource, namespace, name)
         if raw is None:
