@@ -73,7 +73,7 @@ def _finished(draft: Draft) -> Rendered:
 
 
 def _check(draft: Draft) -> None:
-    """Is it a file that kube-scheduler reads, with the parts that we touch in their form?"""
+    """Raises ConfigError unless kube-scheduler reads such a file, and the parts that we change have the right shape."""
     document = draft.document
     kind, version = document.get("kind"), document.get("apiVersion")
     if kind != KIND:
@@ -135,7 +135,7 @@ def _set_percentage(draft: Draft) -> None:
 
 
 def _number(draft: Draft, value: Any, field_path: str) -> Any:
-    """That value, if it is a number or None."""
+    """The value itself, which is a number or None; ConfigError for any other."""
     if value is not None and not (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
         draft.fail(field_path, f"is not a number: {value!r}")
     return value

@@ -79,6 +79,7 @@ class Draft:
     notes: list[str] = field(default_factory=list)
 
     def put(self, node: CommentedMap, key: str, value: object, depth: int, why: str = "") -> None:
+        """Sets a key, `depth` mappings deep. Where it is new, the text that WHY has for it stands above it."""
         text = WHY[why or key].format(title=self.options.platform.title)
         tree.put(node, key, value, text, depth * self.layout.mapping)
 

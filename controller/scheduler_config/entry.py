@@ -36,6 +36,7 @@ class _Choices:
 
 
 def set_extender(draft: Draft) -> None:
+    """Puts our entry where an older one of ours stands, else after those of others."""
     extenders = draft.document.get("extenders")
     unasked = _Choices(draft.options.ignorable or False)
     if not extenders:
@@ -61,7 +62,7 @@ def set_extender(draft: Draft) -> None:
 
 
 def _choices(draft: Draft, where: str, old: CommentedMap) -> _Choices:
-    """Those of the older entry, unless the options say otherwise; what is unusual is noted."""
+    """The choices of the older entry, unless the options say otherwise; what is unusual is noted."""
     asked = draft.options.ignorable
     ignorable = _is_true(old.get("ignorable")) if asked is None else asked
     if ignorable and asked is None:

@@ -204,6 +204,7 @@ def parse_timeout(text: str) -> int:
 
 
 def require(is_right: bool, name: str, problem: str) -> None:
+    """ConfigError unless `is_right`."""
     if not is_right:
         raise ConfigError(f"{name}: {problem}")
 
@@ -224,7 +225,7 @@ def _is_name(text: str, *, subdomain: bool = True) -> bool:
 
 
 def _is_text(text: str) -> bool:
-    """Is it text without quotes too? kube-scheduler also takes y and n for truth values."""
+    """Whether it is text without quotes too; kube-scheduler also takes y and n for truth values."""
     node = yaml.compose(text, yaml.SafeLoader)
     return node is not None and node.tag == "tag:yaml.org,2002:str" and text not in ("y", "n")
 

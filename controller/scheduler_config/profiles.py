@@ -19,7 +19,7 @@ DEFAULT_ORDER: Final = "PrioritySort"
 
 
 def set_profile(draft: Draft) -> None:
-    """List the profile of that name, once; no pod loses the profile that it has."""
+    """Lists the profile of that name once; no pod loses the profile that it has."""
     wanted, profiles = draft.options.scheduler_name, draft.document.get("profiles")
     if not wanted:
         return
@@ -71,7 +71,7 @@ def _name_the_only_one(draft: Draft, profile: CommentedMap) -> None:
 
 
 def _copy_order(draft: Draft, profile: CommentedMap, added: CommentedMap) -> None:
-    """Have the added profile order the queue as the others do; ConfigError where queueSort alone does not say how."""
+    """Makes the added profile order the queue as the others do; ConfigError where queueSort alone does not say how."""
     name = draft.options.scheduler_name
     plugins = _mapping(draft, profile, "plugins", "")
     sort, multi = (_mapping(draft, plugins, part, "plugins.") for part in ("queueSort", "multiPoint"))
@@ -94,7 +94,7 @@ def _copy_order(draft: Draft, profile: CommentedMap, added: CommentedMap) -> Non
 
 
 def _says_order(sort: CommentedMap, multi: CommentedMap) -> bool:
-    """Does a profile with this queueSort, and nothing else, order the queue in the same way?"""
+    """Whether a profile with this queueSort, and nothing else, orders the queue in the same way."""
     enabled, is_default_off = _plugins(sort, "enabled"), _has_default(_plugins(sort, "disabled"))
     if enabled:
         return is_default_off or enabled == {DEFAULT_ORDER}

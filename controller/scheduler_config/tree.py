@@ -107,7 +107,7 @@ def layout_of(document: CommentedMap) -> Layout:
 
 
 def put(node: CommentedMap, key: str, value: object, why: str, column: int) -> None:
-    """Set a key; where it is new, `why` stands in a comment above it, at that column."""
+    """Sets a key; where it is new, `why` stands in a comment above it, at that column."""
     if key in node or is_flow(node):
         node[key] = value
         return
@@ -135,14 +135,14 @@ def explained(values: Mapping[str, Any], why: Mapping[str, str], column: int, la
 
 
 def append(items: CommentedSeq, value: CommentedMap) -> None:
-    """Add an item; what was said below the last one is then said below the new one."""
+    """Adds an item; comments below the last one then stand below the new one."""
     tail = _take_tail(items)
     items.append(value)
     _give_tail(items, tail)
 
 
 def replace(items: CommentedSeq, index: int, value: CommentedMap) -> None:
-    """Exchange an item and its comments; those that follow it stay."""
+    """Exchanges an item and its comments; comments below it stay."""
     tail = _take_tail(items[index])
     items[index] = value
     _give_tail(value, tail)
@@ -223,7 +223,7 @@ def _last_leaf(node: Any) -> tuple[Any, Any, int]:
 
 
 def _take_tail(node: Any) -> Any:
-    """Take away the comments below `node`, which the library keeps with its last scalar; None if there are none."""
+    """Takes away the comments below `node`, which the library keeps with its last scalar; None if there are none."""
     if not node:
         return None
     holder, key, place = _last_leaf(node)
