@@ -77,18 +77,18 @@ UNREAD: Final = LiveSettings(
     expansion_policy="deny",
     placement=LONGHORN,
 )
-"""In force where nothing readable was ever said: of each setting the value that lets nothing through. But Longhorn's
-hands are not tied over a cluster that may have said `longhorn`."""
+"""In force until readable settings were seen: each setting has the value that lets nothing through. Only `placement` is
+left to Longhorn, as the cluster may have asked for that."""
 
 
 def places_replicas(live: LiveSettings) -> bool:
-    """Whether the leader gives Replicas their disks by these settings."""
+    """Whether the leader gives Replicas their disks under these settings."""
     return live.placement != LONGHORN and live.allocation_authority == LONGHORN
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """Where a live setting goes, and its largest sensible value (integers only)."""
+    """The field of a live setting, the largest value of an integer, and the choices of a word."""
 
     field: str
     most: int = 0

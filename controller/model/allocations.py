@@ -40,7 +40,7 @@ class Allocation(msgspec.Struct, frozen=True, order=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """All that is on record for a node. `problem`: what of it could not be read, and is not among the allocations."""
+    """All that is on record for a node. `problem`: what of it could not be read and is not among the allocations."""
 
     node: str
     allocations: tuple[Allocation, ...] = ()
@@ -49,7 +49,7 @@ class NodeRecord:
 
 
 def largest(entries: Iterable[Allocation]) -> tuple[Allocation, ...]:
-    """Of those with the same key the one with most bytes; sorted, so that equal records are equal."""
+    """The largest of the entries with the same key; sorted, so that equal records are equal."""
     found: dict[Key, Allocation] = {}
     for one in entries:
         there = found.get(one.key)

@@ -152,7 +152,7 @@ def longhorn_settings(
 
 
 def _rows(values: Mapping[str, str]) -> Iterator[tuple[str, str, Callable[[str], object]]]:
-    """Of those that are there: the Setting's name, the field, and how its value is read."""
+    """Yields for each Setting that is there its name, the field, and how its value is read."""
     for name, (field, parse) in _PLAIN.items():
         if name in values:
             yield name, field, parse

@@ -18,14 +18,14 @@ _PATH: Final = f"spec.{FIELD}"
 
 
 def node_record(raw: Raw) -> NodeRecord | None:
-    """That of a Longhorn Node; None where there is none."""
+    """The record in a Longhorn Node; None where it has none."""
     spec = raw.get("spec") or {}
     is_there = isinstance(spec, Mapping) and spec.get(FIELD) is not None
     return _record(raw, others_disks(raw)) if is_there else None
 
 
 def own_record(raw: Raw) -> NodeRecord:
-    """That of a NodeDiskAllocation."""
+    """The record in a NodeDiskAllocation."""
     return _record(raw, ())
 
 
@@ -39,7 +39,7 @@ def others_disks(raw: Raw) -> frozenset[str]:
 
 
 def no_place(purpose: Purpose, node: str, disk_uuid: str) -> str:
-    """Why nothing more of that is recorded there."""
+    """The message for a disk whose record is full."""
     return f"the record of {node} has no place for more than {MAX_ENTRIES} {FIELD_OF[purpose]} on {disk_uuid}"
 
 
@@ -58,7 +58,7 @@ def _record(raw: Raw, others: Collection[str]) -> NodeRecord:
 
 
 def _entries(disks: Mapping[str, Any], disk: str, node: str) -> Iterator[Allocation | str]:
-    """Those of that disk, and of others what is wrong with them."""
+    """Yields the allocations on that disk, and in the place of one that cannot be read what is wrong with it."""
     path = f"{_PATH}.{disk}"
     try:
         lists = mapping_at(disks, _PATH, disk)
@@ -95,7 +95,7 @@ def sharing(old: NodeRecord, new: NodeRecord) -> NodeRecord:
 
 
 def encode_allocations(allocations: Iterable[Allocation]) -> dict[str, Any]:
-    """What is read back as the same."""
+    """The field's value; it is read back as the same allocations."""
     disks: dict[str, dict[str, dict[str, int]]] = {}
     for one in sorted(allocations):
         disks.setdefault(one.disk_uuid, {}).setdefault(FIELD_OF[one.purpose], {})[one.name] = one.size_bytes
@@ -103,7 +103,7 @@ def encode_allocations(allocations: Iterable[Allocation]) -> dict[str, Any]:
 
 
 def changes_between(before: Iterable[Allocation], after: Iterable[Allocation]) -> dict[str, Any]:
-    """What makes a record of `after` of one of `before`, by JSON merge patch (RFC 7396). Costs: a look at each entry,
+    """The JSON merge patch (RFC 7396) that turns a record of `before` into one of `after`. Costs: a look at each entry,
     and what differs."""
     known, wanted = set(before), set(after)
     changes: dict[str, Any] = {}

@@ -48,7 +48,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the process's exit code."""
+    """Runs the command. Returns the process's exit code."""
     given = _parser().parse_args(arguments)
     notes, bound = Notes(is_lenient=given.lenient), MemoryBound()
     try:

@@ -83,9 +83,9 @@ def _fit_on(fit: PodFit, table: Table, name: str, judgement: Judgement) -> NodeF
 def put_promises(
     world: World, table: Table, demands: Iterable[VolumeDemand], promises: Iterable[GivenPromise]
 ) -> list[GivenPromise]:
-    """Plan each on a disk of its node, the large ones first; on the fullest disk that takes it. Several of one volume
-    on one node count once, at the largest size, and those of the pod's own volumes not at all. Returns those that no
-    disk takes, so that they count as nothing."""
+    """Plans each promise, the large ones first, on the fullest disk of its node that takes it. Several of one volume on
+    one node count once, at the largest size, and those of the pod's own volumes not at all. Returns the promises that
+    no disk takes, which count as nothing."""
     lost, own = list[GivenPromise](), {demand.volume for demand in demands}
     done = set[tuple[str, str]]()
     for one in sorted(promises, key=lambda promise: (-promise.size_bytes, promise.node, promise.volume)):
@@ -110,7 +110,7 @@ def _disk_for(world: World, table: Table, promise: GivenPromise) -> Place | None
 
 
 def _needs_of(world: World, volume: str) -> DiskNeeds:
-    """Those of a plain volume where it is not known."""
+    """What the volume needs of a disk; a plain volume's needs where it is not known."""
     claim, facts = world.claim_of_volume(volume), world.volumes.get(volume)
     demand = world.demand_of(claim.uid) if claim is not None else None
     return demand.needs if demand is not None else facts.needs if facts is not None else DEFAULT_NEEDS
@@ -119,7 +119,7 @@ def _needs_of(world: World, volume: str) -> DiskNeeds:
 def _plan_unplaced(
     world: World, table: Table, chooser: Chooser, besides: Collection[str], now_utc: datetime | None
 ) -> None:
-    """What Longhorn would place now, one replica after the other, as it is chosen for those without a plan."""
+    """Plans what Longhorn would place now, one replica after the other."""
     for volume in sorted(world.volumes.values(), key=lambda one: one.name):
         if volume.name in besides:
             continue

@@ -69,7 +69,7 @@ class Questions:
         return world_of(self._objects, self._document.settings)
 
     def _schedule(self, details: Raw, path: str) -> Json:
-        """Where would Longhorn place these replicas, one after the other?"""
+        """Where Longhorn would place these replicas, one after the other."""
         document, world, volume = self._document, self._world, self._volume(details, path)
         own = {replica.name: _sized(replica, volume) for replica in self._replicas_of(volume.name)}
         replicas = [own[name] for name in self._replica_names(details, path, volume)]
@@ -126,7 +126,7 @@ class Questions:
         )
 
     def _volume_of_claim(self, details: Raw, path: str) -> Volume:
-        """As people know it: by its claim, which its PersistentVolume leads to."""
+        """The volume that the named claim is bound to."""
         if details.get("volume") is not None:
             raise MalformedRequestError(f"{path}.claim", "stands there beside volume")
         key = _required_text(details, path, "claim")
@@ -144,7 +144,7 @@ class Questions:
         return self._volume({"volume": pv.handle}, path)
 
     def _fit(self, details: Raw, path: str) -> Json:
-        """On which of these nodes is there room for the pod's volumes? As a filter call decides."""
+        """On which of these nodes a filter call finds room for the pod's volumes."""
         key = _required_text(details, path, "pod")
         pod: Pod | None = self._objects.by_kind["pod"].get(key)
         if pod is None:
