@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.admission.missed import LISTED, LOOK_SECONDS, REASON, TOLD_AT_ONCE, MissedPods
-from controller.admission.reconciler import Contents
+from controller.admission.reconciler import SCHEDULERS_ANNOTATION, Contents, contents_of
 from controller.kube.recorder import Target
 from controller.kube.store import Store
 from controller.model import workload
@@ -15,7 +15,8 @@ from controller.rules.opt_in import OptInPolicy
 from tests.fakes.clock import VirtualClock
 
 Raw = dict[str, Any]
-RULE = Contents((), {}, ("default-scheduler",), created_utc="2026-01-01T00:00:00Z")
+META = {"creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {SCHEDULERS_ANNOTATION: "default-scheduler"}}
+RULE = contents_of({"metadata": META})
 MARK = "scheduling.longhorn.io/opt-in"
 ASKS = {"requests": {"longhorn.io/scheduler-extender": "1"}}
 

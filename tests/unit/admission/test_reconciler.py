@@ -219,10 +219,10 @@ def test_a_deleted_configuration_is_told_of_never_made_and_filled_once_the_manif
 
 
 def test_two_writers_that_disagree_do_not_run_hot(written: ReconcilerRig) -> None:
-    minutes = 30
-    written.quarrel(minutes * 60 * 2, 0.5)
+    seconds = 1200
+    written.quarrel(seconds, 1.0)
     repairs = written.reconciler.repairs
-    assert 10 + (minutes * 60 - 511) // 300 == repairs  # after 1, 2, 4, ... 256 s, then every 300 s
+    assert 10 + (seconds - 511) // 300 == repairs  # after 1, 2, 4, ... 256 s, then every 300 s
     assert [MUTATING_WEBHOOKS.kind] * (repairs - CONTESTED + 1) == [kind for kind, _ in written.told]
     assert "repaired 3 times" in written.told[0][1]
 

@@ -62,6 +62,8 @@ def test_each_is_told_once_by_its_schedulers_name(rig: StuckRig) -> None:
     rig.stuck.tell()
     assert ["ns/a"] == [key for key, _ in rig.notes]
     assert "'default-scheduler'" in rig.notes[0][1]
+    (summary,) = rig.summaries
+    assert summary.startswith("1 pod waits in vain")
 
 
 def test_one_that_is_free_again_before_anybody_told_is_not_told(rig: StuckRig) -> None:

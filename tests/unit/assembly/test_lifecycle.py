@@ -14,7 +14,6 @@ from certs.keeper import NoCertificates
 from controller.allocator.outcome import Mode, Wakeup
 from controller.assembly.configuration import MODE_TEXTS, Configured
 from controller.assembly.lifecycle import RULE_OUT_SECONDS, Lifecycle, Parts
-from controller.clock import Clock
 from controller.election.gate import Gate
 from controller.errors import NotLeaderError, UnavailableError
 from controller.model.allocations import Allocation, Purpose
@@ -40,8 +39,12 @@ class Said(list[str]):
             if line.startswith(start):
                 raise failure
 
-    def noting(self, line: str) -> Callable[[], None]:
-        return lambda: self.note(line)
+    def noting(self, line: str, then: Callable[[], object] = lambda: None) -> Callable[[], None]:
+        def noted() -> None:
+            self.note(line)
+            then()
+
+        return noted
 
 
 class Named:
@@ -65,41 +68,29 @@ class Named:
         return StoreState("pods", self.is_synced, objects=0, bad=0, age_seconds=0.0)
 
 
-class SaidGate(Gate):
-    """One whose Lease is always renewed, and that writes down what it is asked."""
-
-    def __init__(self, clock: Clock, said: Said) -> None:
-        super().__init__(clock)
-        self.said = said
-        self.renewed(clock.now(), clock.now_utc().timestamp(), float("inf"))
-
-    def open(self) -> None:
-        self.said.note("gate open")
-        super().open()
-
-    def close(self) -> None:
-        self.said.note("gate close")
-        super().close()
-
-
 class Parted:
-    """Every part writes what it was asked into one list; the endpoint and what terms begin with are this object."""
+    """Every part writes what it was asked into one list; the endpoint and the steps of a term are this object."""
 
     def __init__(self) -> None:
         self.cluster = TestCluster(live=LiveSettings(enabled=True))
+        clock = self.cluster.clock
         self.said = said = Said()
         self.told: list[tuple[str, bool]] = []
         self.live = LiveSettings(enabled=True)
         self.problems: dict[str, str] = {}
         self.record: list[Allocation] = []
         self.no_pod_opts_in = True
-        self.gate = SaidGate(self.cluster.clock, said)
+        self.gate = gate = Gate(clock)
+        gate.renewed(clock.now(), clock.now_utc().timestamp(), float("inf"))
+        gate.open = said.noting("gate open", gate.open)  # type: ignore[method-assign]
+        gate.close = said.noting("gate close", gate.close)  # type: ignore[method-assign]
         self.certificates = NoCertificates()
         self.follower = Named("informer", said)
         self.point_here, self.clear = said.noting("point here"), said.noting("clear")
         self.end = said.noting("store plans and holds")
-        clock, allocator, followers = self.cluster.clock, self.cluster.allocator, [self.follower]
-        self.lifecycle = Lifecycle(clock, allocator, self.gate, followers, self.read_settings, said.noting("end"))
+        self.changed = lambda: None
+        allocator, followers = self.cluster.allocator, [self.follower]
+        self.lifecycle = Lifecycle(clock, allocator, gate, followers, self.read_settings, said.noting("end"))
         self.lifecycle.take_parts(
             Parts(
                 elector=Named("elector", said),
@@ -125,9 +116,6 @@ class Parted:
     def load_record(self) -> list[Allocation]:
         self.said.note("load record")
         return self.record
-
-    def changed(self) -> None:
-        """The gate looks again."""
 
     def read_settings(self) -> Configured:
         return Configured(self.live, LonghornSettings(), dict(self.problems))
@@ -191,8 +179,7 @@ def test_nobody_stands_for_election_before_the_stores_are_synced(parted: Parted)
 
 
 def test_a_term_begins_with_caught_up_stores_and_ends_its_beginning_with_the_endpoint(parted: Parted) -> None:
-    assert parted.elected().step() == BEGINNING
-    assert parted.lifecycle.term == 1
+    assert (parted.elected().step(), parted.lifecycle.term) == (BEGINNING, 1)
 
 
 @pytest.mark.parametrize(
@@ -341,9 +328,8 @@ def test_a_rule_that_cannot_be_taken_out_delays_bypass_for_seconds_and_closing_f
     leader.no_pod_opts_in = False
     leader.set_live(enabled=False)
     leader.step()
-    assert ["active", "bypass", "bypass"] == [
-        leader.next_mode(after=seconds) for seconds in (RULE_OUT_SECONDS - 0.1, 0.1, 3_600)
-    ]
+    modes = [leader.next_mode(after=seconds) for seconds in (RULE_OUT_SECONDS - 0.1, 0.1, 3_600)]
+    assert ["active", "bypass", "bypass"] == modes
 
 
 def run_until_it_points_here(parted: Parted) -> None:
@@ -358,11 +344,10 @@ def test_a_stop_clears_the_endpoint_that_this_pod_may_have_written(parted: Parte
     if how == "its answer to the write was lost":
         parted.said.fails = {"point here": AWAY}
         run_until_it_points_here(parted)
-    elif how == "its lease has run out":
-        parted.leading().gate.close()
-        parted.lifecycle.begin_stop()
-        parted.lifecycle.start()
     else:
+        if how == "its lease has run out":
+            parted.leading().gate.close()
+            parted.lifecycle.begin_stop()
         parted.lifecycle.start()
     parted.lifecycle.stop()
     assert "clear" in parted.said

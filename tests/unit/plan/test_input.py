@@ -125,6 +125,7 @@ def local(replicas: int) -> Raw:
     return storage_class("s", dataLocality="strict-local", numberOfReplicas=str(replicas))
 
 
+NO_OTHER = "in objects, so that no other disk is asked: v"
 LIST = {"apiVersion": "v1", "kind": "List"}
 POD = core("Pod", "p", "ns")
 
@@ -324,8 +325,9 @@ def test_a_bad_part_is_refused_with_the_field(parts: Raw, field: str) -> None:
 
 def test_questions_share_one_set_of_objects() -> None:
     expand = {"expand": {"volume": "v", "size": "20Gi"}}
-    found = answer({"objects": world(), "questions": [QUESTION, expand]}, datetime.now(UTC))
-    assert [saved.ask(world(), QUESTION), saved.ask(world(), expand)] == found["answers"]
+    nothing = {"schedule": {"volume": "v", "replicas": []}}
+    found = answer({"objects": world(), "questions": [QUESTION, expand, nothing]}, datetime.now(UTC))
+    assert [saved.ask(world(), QUESTION), saved.ask(world(), expand), {"steps": []}] == found["answers"]
     assert {"answers": []} == answer({"objects": world(), "questions": []}, datetime.now(UTC))
 
 
@@ -372,9 +374,6 @@ def test_a_claim_that_leads_to_no_volume_is_refused(objects: list[Raw], question
     assert ("question.expand.claim", problem_told) == (found.field_name, found.problem)
 
 
-NO_OTHER = "in objects, so that no other disk is asked: v"
-
-
 @pytest.mark.parametrize(
     ("objects", "size", "remark"),
     [
@@ -400,7 +399,3 @@ def test_objects_without_a_question_are_told_from_a_document() -> None:
 def test_now_is_a_moment_of_the_years_1_to_9999_in_utc(now: str) -> None:
     degraded = volume(status={"robustness": "degraded", "lastDegradedAt": "0001-01-01T00:00:00+14:00"})
     assert saved.schedule([node("n1"), degraded, replica("r1")], "r1", now=now)
-
-
-def test_an_empty_schedule_has_no_steps() -> None:
-    assert [] == saved.schedule(world())

@@ -16,6 +16,7 @@ from controller.scheduler_config.config import Rendered, merged_config, new_conf
 from controller.scheduler_config.options import PLATFORMS, CertificateData, Options
 from tests.unit.scheduler_config.asking import ask
 
+read = yaml.safe_load
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 GIVEN = {path.stem: path.read_text() for path in (Path(__file__).parent / "given").iterdir()}
 FULL, ORDERED, TWO_WAYS, UNNAMED = (GIVEN[name] for name in ("full", "ordered", "two_ways", "unnamed"))
@@ -27,10 +28,6 @@ def options(**changes: Any) -> Options:
 
 def merge(text: str, **changes: Any) -> Rendered:
     return merged_config(text, "FILE", options(**changes))
-
-
-def read(text: str) -> Any:
-    return yaml.safe_load(text)
 
 
 def merged(parts: str, **changes: Any) -> Any:
@@ -194,11 +191,10 @@ def test_kubeconfig_and_election_stay_unless_they_are_asked_for() -> None:
 
 
 def test_a_profile_is_added_when_it_is_asked_for_and_not_there() -> None:
-    def names(text: str, name: str) -> list[str]:
-        return [profile["schedulerName"] for profile in read(merge(text, scheduler_name=name).text)["profiles"]]
-
-    assert ["default-scheduler", "batch", "third"] == names(FULL, "third")
-    assert ["default-scheduler", "batch"] == names(FULL, "batch")
+    listed = ["default-scheduler", "batch"]
+    for name, expected in (("third", [*listed, "third"]), ("batch", listed)):
+        found = read(merge(FULL, scheduler_name=name).text)["profiles"]
+        assert expected == [profile["schedulerName"] for profile in found]
 
 
 # What older and newer YAML read otherwise

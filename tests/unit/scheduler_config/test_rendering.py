@@ -141,11 +141,6 @@ def test_numbers_and_names_that_are_given_are_taken() -> None:
     assert {"leaderElect": False} == found["leaderElection"]
 
 
-def test_pods_wait_for_the_extender_unless_it_is_asked_otherwise() -> None:
-    found = [extender("--for", "plain", *words)["ignorable"] for words in ([], ["--ignorable"], ["--no-ignorable"])]
-    assert [False, True, False] == found
-
-
 @pytest.mark.parametrize(
     ("given", "written"), [("4s", "4s"), ("4", "4s"), ("2500ms", "2500ms"), ("3000ms", "3s"), ("1s", "1s")]
 )
@@ -347,6 +342,8 @@ def test_the_program_ends_with_2_and_prints_nothing_when_it_cannot(capsys: pytes
     assert 2 == run("--for", "k3s", "--cluster-kubeconfig", "/does/not/exist")
     out, err = capsys.readouterr()
     assert ("", 1, True) == (out, err.count("\n"), "kubeconfig" in err)
+    with pytest.raises(SystemExit, match="2"):
+        run("--part", "config")  # of which distribution?
 
 
 def test_notes_about_a_merge_go_to_the_person_and_not_into_the_file(
