@@ -34,7 +34,7 @@ from controller.workers.support import SupportWatch
 
 
 def configuration_informers(api: KubeApi, clock: Clock) -> list[Informer]:
-    """Watch both kinds of webhook configurations, and keep only ours.
+    """Informers of both kinds of webhook configurations, whose stores keep only ours; not started yet.
 
     The process does not depend on their stores: without the right to read them, nothing is written.
     """

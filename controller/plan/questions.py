@@ -110,7 +110,7 @@ class Questions:
         return volume
 
     def _expand(self, details: Raw, path: str) -> Json:
-        """May the volume grow to that size?"""
+        """Whether the volume may grow to that size, and how far it may grow."""
         settings, notes = self._document.settings, self._notes
         volume = self._volume(details, path) if details.get("claim") is None else self._volume_of_claim(details, path)
         size_bytes = volume.size_bytes if details.get("size") is None else _amount(details, path, "size")

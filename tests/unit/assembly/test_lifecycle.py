@@ -152,7 +152,6 @@ class Parted:
         self.lifecycle.settings_changed()
 
     def told_since(self) -> list[tuple[str, bool]]:
-        """What was told since the last time."""
         told, self.told = self.told, []
         return told
 
@@ -213,9 +212,7 @@ def test_what_the_leader_before_gave_by_name_is_known_when_the_term_begins(parte
     allocator.observe_volume("v", volume("v"))
     allocator.observe_replica("r", replica("r", "v"))
     parted.record = [Allocation(Purpose.REPLICA, "r", "n1", "n1-d1", GIB)]
-    assert allocator.record.waiting() == 0
-    assert parted.step() == BEGINNING
-    assert allocator.record.waiting() == 1
+    assert (allocator.record.waiting(), parted.step(), allocator.record.waiting()) == (0, BEGINNING, 1)
 
 
 def test_losing_the_lease_closes_the_gate_first_and_in_the_electors_own_thread(leader: Parted) -> None:
@@ -245,10 +242,13 @@ def test_a_lease_that_is_lost_while_a_term_begins_leaves_the_gate_closed(
     assert parted.lifecycle.term is None
 
 
-def test_a_new_term_right_after_the_old_one_is_begun_anew(leader: Parted) -> None:
+def test_a_new_term_right_after_the_old_one_is_begun_anew_and_held_while_its_lease_is_renewed(leader: Parted) -> None:
     said = leader.lead_again()
     assert said.index("sweeper stop") < said.index("catch up") < said.index("gate open")
     assert leader.lifecycle.term == 2
+    assert [leader.lifecycle.holds(term) for term in (1, 2)] == [False, True]
+    leader.gate.renewed(0.0, 0.0, 10.0)  # long ago
+    assert not leader.lifecycle.holds(2)
 
 
 def test_the_endpoint_is_asserted_again_and_tried_again_when_it_failed(leader: Parted) -> None:
@@ -289,7 +289,6 @@ def test_the_leader_tells_of_its_mode_and_of_every_setting_that_is_not_used(part
     parted.problems = {"one": "'x' is odd"}
     parted.elected()
     assert [] == parted.told_since()  # nobody who only follows speaks
-
     parted.step()
     parted.step()
     assert parted.told_since() == [

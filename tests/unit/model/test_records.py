@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +85,15 @@ def test_whatever_a_longhorn_node_has_under_disks_names_is_not_ours() -> None:
     node["status"] = {"diskStatus": {"d1": {"diskUUID": "d1"}, "disk-1": {"diskUUID": "x"}}}
     assert {"disk-1", "disk-2"} == others_disks(node)
     assert NodeRecord("n1", (replica("r1"),), "7") == node_record(node)
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [(0, 0), (2**63 - 1, 2**63 - 1), (1e3, 1000), *((bad, None) for bad in (-1, 2**63, 1.5, "5"))]
+)
+def test_a_size_is_a_number_of_bytes_or_a_problem(size: Any, count: int | None) -> None:
+    found = own_record({"metadata": {"name": "n1"}, "spec": {FIELD: {"d1": {"replicas": {"r": size}}}}})
+    problem = "" if count is not None else f"spec.{FIELD}.d1.replicas.r: is not a number of bytes"
+    assert NodeRecord("n1", () if count is None else (replica("r", count),), problem=problem) == found
 
 
 def test_entries_that_are_the_same_are_in_memory_once() -> None:

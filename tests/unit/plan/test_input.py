@@ -109,8 +109,7 @@ def test_a_class_that_longhorn_would_refuse_is_refused(
 ) -> None:
     for text in wrong:
         assert ("StorageClass s", f"parameters.{name}") == refused(storage_class("s", **{name: text}))
-        others = storage_class("s", provisioner="other.example", **{name: text})
-        assert saved.schedule(world(others), "r1")
+        assert saved.schedule(world(storage_class("s", provisioner="other.example", **{name: text})), "r1")
     for text in good:
         assert saved.schedule(world(storage_class("s", **{name: text})), "r1")
 
@@ -136,6 +135,7 @@ POD = core("Pod", "p", "ns")
         ([{"kind": "Node", "metadata": {"name": "x"}}], ("", "objects[3].apiVersion")),
         ([{"apiVersion": "v1", "metadata": {"name": "x"}}], ("", "objects[3].kind")),
         ([{"apiVersion": "v1", "kind": 5}], ("", "objects[3].kind")),
+        ([{"apiVersion": "", "kind": "Node"}], ("", "objects[3].apiVersion")),
         ([{"apiVersion": "v1", "kind": "Node"}], ("", "objects[3].metadata.name")),
         ([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": ""}}], ("", "objects[3].metadata.name")),
         ([{"apiVersion": "v1", "kind": "Node", "metadata": 1}], ("", "objects[3].metadata.name")),
@@ -324,8 +324,7 @@ def test_a_bad_part_is_refused_with_the_field(parts: Raw, field: str) -> None:
 
 
 def test_questions_share_one_set_of_objects() -> None:
-    expand = {"expand": {"volume": "v", "size": "20Gi"}}
-    nothing = {"schedule": {"volume": "v", "replicas": []}}
+    expand, nothing = {"expand": {"volume": "v", "size": "20Gi"}}, {"schedule": {"volume": "v", "replicas": []}}
     found = answer({"objects": world(), "questions": [QUESTION, expand, nothing]}, datetime.now(UTC))
     assert [saved.ask(world(), QUESTION), saved.ask(world(), expand), {"steps": []}] == found["answers"]
     assert {"answers": []} == answer({"objects": world(), "questions": []}, datetime.now(UTC))

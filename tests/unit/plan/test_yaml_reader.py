@@ -17,6 +17,7 @@ from controller.plan.yaml_reader import ALIAS_ALLOWANCE, MAX_DEPTH, load_yaml
         ("---\n", None),
         ("[~, null, '', true, No, on, 'yes']", [None, None, "", True, False, True, "yes"]),
         ("[1, -1, +1_000, 0x1f, 0o17, 017, 0b11]", [1, -1, 1000, 31, 15, 15, 3]),
+        ("[" + "9" * 100 + "]", [10**100 - 1]),
         ("[1.5, .5, 1e3, 08]", [1.5, 0.5, 1000.0, 8.0]),
         ("[12:30:45, 2026-01-01, 20Gi, 1_x]", ["12:30:45", "2026-01-01", "20Gi", "1_x"]),
         ("[!!str 5, !!int '5', !!float 5, !!bool yes, !!null ~, ! 5, !!timestamp 2026-01-01]",
