@@ -27,7 +27,7 @@ from controller.serving.tls import DirectoryFollower, Material, ServerTls
 from controller.settings import PLAIN_HTTP, TLS_OFF, ProcessSettings
 
 CA: Final = "ca"
-GIVEN_UP: Final = (
+PLAIN_HTTP_RISK: Final = (
     f"plain HTTP, as --tls-mode {PLAIN_HTTP} says: whoever reaches it is taken for kube-scheduler, sees which nodes "
     "are full, and can have room held for pending pods"
 )
@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 
 def tell_plain_http(recorder: Recorder, settings: ProcessSettings) -> None:
     """Warns in the log and by an Event on the Service: kube-scheduler needs no certificate."""
-    log.warning("port %d: %s", settings.extender_port, GIVEN_UP)
+    log.warning("port %d: %s", settings.extender_port, PLAIN_HTTP_RISK)
     service = Target("Service", settings.namespace, settings.service)
-    recorder.note(service, "PlainHTTP", f"port {settings.extender_port}: {GIVEN_UP}", is_warning=True)
+    recorder.note(service, "PlainHTTP", f"port {settings.extender_port}: {PLAIN_HTTP_RISK}", is_warning=True)
 
 
 def transport_status(settings: ProcessSettings) -> Mapping[str, str]:
     """The section of `/status` about the extender's port."""
-    return {"tls_mode": settings.tls_mode, "gives_up": GIVEN_UP if settings.tls_mode == PLAIN_HTTP else ""}
+    return {"tls_mode": settings.tls_mode, "gives_up": PLAIN_HTTP_RISK if settings.tls_mode == PLAIN_HTTP else ""}
 
 
 class MountedCertificates(DirectoryFollower):

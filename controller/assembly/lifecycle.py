@@ -214,7 +214,8 @@ class Lifecycle(Part):
         self._tell()
 
     def _give_up(self, why: str) -> None:
-        """The only fault that ends the process: the table is not to be trusted. The next process derives it anew."""
+        """Ends the process because its table cannot be trusted, and for no other fault; the next one derives it
+        anew."""
         if not self._has_given_up:
             self._has_given_up = True
             self._gate.close()

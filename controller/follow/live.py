@@ -73,6 +73,8 @@ class LiveReader:
         return True
 
     def _hand_over(self, row: LiveKind, key: str, store_key: str, facts: object, version: int) -> None:
+        """Tells the allocator the newer of the answer and the store's facts, until these no longer change meanwhile."""
+
         def latest() -> object:
             store = row.store
             if store is None or version_number(store.resource_version) < version:

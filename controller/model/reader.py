@@ -28,8 +28,8 @@ def mapping_at(raw: object, path: str, *names: str) -> Raw:
 
 
 def shown(value: object) -> str:
-    """A value in a complaint: short, whatever it is. Lists and objects are shown without their contents, which may be
-    deep and large."""
+    """The value as a complaint shows it: short, whatever it is. Lists and objects are shown without their contents,
+    which may be deep and large."""
     if isinstance(value, str):
         return repr(value[:_SHOWN])
     if isinstance(value, list):
@@ -135,7 +135,7 @@ def texts_at(raw: Raw, path: str, name: str) -> tuple[str, ...]:
 
 
 def _condition(status: Raw, path: str, type_name: str) -> Raw | None:
-    """The condition of that type, its `status` a text if there is one; the types of those before it are checked."""
+    """The condition of that type; None if there is none. Its `status` and the types of all up to it have to be text."""
     for index, entry in enumerate(list_at(status, path, "conditions")):
         if not isinstance(entry, Mapping):
             raise MalformedRequestError(f"{_join(path, ('conditions',))}[{index}]", "is not an object")
