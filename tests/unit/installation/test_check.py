@@ -6,8 +6,8 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import make_server
 
 import pytest
 
@@ -27,6 +27,9 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.ports import free_port
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse
+
 NAME, GATE = "longhorn-scheduler-extender", "longhorn-scheduler-extender-gate"
 ON = {"scheduler-extender-enabled": "true"}
 KEYS = ("ca.crt", "tls.crt", "tls.key")
@@ -34,28 +37,20 @@ CONFIGURATION = "zz-longhorn-scheduler-extender"
 
 
 class Extender:
-    """Over plain HTTP. Threads: its own."""
+    """Answers as it is told, over plain HTTP. Threads: its own."""
 
     def __init__(self) -> None:
         self.status, self.answer = 200, {"NodeNames": ["longhorn-scheduler-extender-check"], "Error": ""}
         self.asked: list[Any] = []
-        extender = self
-
-        class AnswerHandler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                extender.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                body = json.dumps(extender.answer).encode()
-                self.send_response(extender.status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), AnswerHandler)
+        self._server = make_server("127.0.0.1", 0, self._respond)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
         self.address = f"127.0.0.1:{self._server.server_port}"
+
+    def _respond(self, environ: dict[str, Any], start_response: StartResponse) -> list[bytes]:
+        self.asked.append(json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))))
+        start_response(f"{self.status} as it is told", [])
+        return [json.dumps(self.answer).encode()]
 
     def stop(self) -> None:
         self._server.shutdown()

@@ -106,13 +106,6 @@ def test_every_verdict_with_what_goes_with_it() -> None:
     assert not any(entry["bounded"] for entry in found.values())
 
 
-def test_promises_count_up_to_the_last_byte() -> None:
-    objects = [node("a"), pod("data"), claim("data")]
-    fits, tight = 40 * GIB, 40 * GIB + 1
-    for size, expected in ((fits, "sure"), (tight, "contended")):
-        assert {"a": expected} == verdicts(objects, "a", promises=[{"node": "a", "volume": "w", "size": size}])
-
-
 def test_a_promise_lies_only_on_disks_that_take_its_volume() -> None:
     disks = {"d1": {}, "d2": {"spec": {"tags": ["fast"]}}}
     objects = [node("a", disks=disks), pod("data"), claim("data"), volume("w", gib=60, diskSelector=["fast"])]
@@ -129,12 +122,6 @@ def test_a_node_is_longhorns_and_kubernetes_where_room_is_needed() -> None:
     assert {"a": "sure", "b": "sure"} == verdicts([*spread, node("a"), *kube, pod("data")], "a", "b")
 
 
-def test_another_node_may_take_a_copy_only_without_the_one_that_has_it() -> None:
-    objects = [node("a"), node("b"), pod("data"), *bound("data", replica("r", "a", of="v", gib=60))]
-    assert {"a": "sure", "b": "unsuitable"} == verdicts(objects, "a", "b")
-    assert {"b": "sure"} == verdicts(objects, "b")
-
-
 def test_instance_managers_are_asked_only_where_there_are_any() -> None:
     spec = {"nodeID": "b", "dataEngine": "v1", "type": "aio"}
     manager = longhorn("InstanceManager", "m", spec=spec, status={"currentState": "running"})
@@ -142,19 +129,6 @@ def test_instance_managers_are_asked_only_where_there_are_any() -> None:
     assert {"a": "sure", "b": "sure"} == verdicts(objects, "a", "b")
     found = fit([*objects, manager], "a", "b")
     assert (["EngineNotReady"], "sure") == (reasons(found["a"]), found["b"]["verdict"])
-
-
-def test_settings_are_those_of_the_question() -> None:
-    plain = [storage_class("plain", numberOfReplicas="1"), claim("data", of_class="plain")]
-    objects = [*plain, node("a"), node("b", gib=50), pod("data")]
-    assert {"a": "sure", "b": "sure"} == verdicts(objects, "a", "b")
-    local = {"default-data-locality": "best-effort"}
-    assert {"a": "sure", "b": "full"} == verdicts(objects, "a", "b", settings=local)
-
-
-def test_a_pod_without_longhorn_volumes_fits_everywhere() -> None:
-    found = fit([node("a"), pod()], "a")
-    assert {"verdict": "sure", "bounded": False, "placement": {}, "refusals": []} == found["a"]
 
 
 def test_what_is_not_among_the_objects_counts_as_nothing_and_is_named() -> None:
