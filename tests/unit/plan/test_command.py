@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from controller.plan import command as plan
-from tests.fakes.saved import Raw, ask, longhorn, node, replica, setting, volume
+from tests.fakes.saved import Raw, ask, core, longhorn, node, places, replica, setting, volume
 
 QUESTION = {"schedule": {"volume": "v", "replicas": ["r1"]}}
 ROOT = Path(__file__).parents[3]
@@ -243,3 +243,11 @@ def test_the_same_question_has_the_same_answer_whatever_the_order_of_objects() -
     question = {"schedule": {"volume": "v", "replicas": ["r0", "r1", "r2"]}}
     answers = [ask(given, question) for given in (objects, objects[::-1])]
     assert answers[0] == answers[1]
+
+
+def test_a_label_of_a_kubernetes_node_keeps_v2_volumes_away() -> None:
+    block = node("n1", disks={"d1": {"spec": {"diskType": "block"}}})
+    closed = core("Node", "n1", metadata={"labels": {"node.longhorn.io/disable-v2-data-engine": "true"}})
+    for more, expected in ([], ["n1/d1"]), ([core("Node", "n1")], ["n1/d1"]), ([closed], []):
+        objects = [block, volume(dataEngine="v2"), replica("r1", dataEngine="v2"), *more]
+        assert expected == places(ask(objects, QUESTION)["steps"][0])
