@@ -59,7 +59,9 @@ def fill(server: FakeApiServer) -> None:
         namespace = (raw["metadata"].get("namespace") or LONGHORN) if resource.is_namespaced else None
         server.create(resource, namespace, raw)
 
-    put(resources.CONFIG_MAPS, saved.core("ConfigMap", CONFIG_MAP, LONGHORN, data={ENABLED: "true"}))
+    # Else a call that a busy machine interrupts for 50 ms leaves nodes unevaluated.
+    data = {ENABLED: "true", "scheduler-extender-filter-budget-milliseconds": "2000"}
+    put(resources.CONFIG_MAPS, saved.core("ConfigMap", CONFIG_MAP, LONGHORN, data=data))
     for name in NODES:
         put(resources.NODES, saved.core("Node", name))
         put(resources.LONGHORN_NODES, saved.node(name))

@@ -259,7 +259,7 @@ class Election(ThreeCandidates, RuleBasedStateMachine):
 
 
 TestElection = Election.TestCase
-TestElection.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestElection.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import make_server
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 
@@ -36,13 +36,17 @@ KEYS = ("ca.crt", "tls.crt", "tls.key")
 CONFIGURATION = "zz-longhorn-scheduler-extender"
 
 
+class SilentHandler(WSGIRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
 class Extender:
     """Answers as it is told, over plain HTTP. Threads: its own."""
 
     def __init__(self) -> None:
         self.status, self.answer = 200, {"NodeNames": ["longhorn-scheduler-extender-check"], "Error": ""}
         self.asked: list[Any] = []
-        self._server = make_server("127.0.0.1", 0, self._respond)
+        self._server = make_server("127.0.0.1", 0, self._respond, handler_class=SilentHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
         self.address = f"127.0.0.1:{self._server.server_port}"

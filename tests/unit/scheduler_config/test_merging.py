@@ -371,7 +371,7 @@ def files(draw: st.DrawFn) -> str:
     return note("") + HEAD + "".join(parts[name] for name in wanted) + note("")
 
 
-@settings(max_examples=50)
+@settings(max_examples=80)
 @given(files())
 def test_nothing_is_lost_from_any_file(text: str) -> None:
     before, once = read(text), merge(text).text
