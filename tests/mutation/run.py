@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
@@ -88,30 +88,37 @@ class Replaced(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._source, f"<mutant of {self._name}>", "exec"), module.__dict__)
 
 
-def survives(module: str, source: str, tests: Sequence[str]) -> bool:
-    """Whether all the tests pass with that text in the module's place. A mutant that runs too long counts as killed."""
+def code_with(module: str, source: str, holds: Callable[[], bool], most_seconds: float = 0) -> int:
+    """The exit code of a forked process where the module, not imported yet, has that text: 0 if `holds` is true there,
+    1 if it is not; anything else if it raises or takes too long (0: no limit). Nothing of what it prints is seen."""
     pid = os.fork()
     if pid == 0:
-        _be_mutant(module, source, tests)
+        code = 2
+        try:
+            signal.setitimer(signal.ITIMER_PROF, most_seconds)  # of its own processor time, whatever else there is
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, 1)
+            os.dup2(nothing, 2)
+            sys.dont_write_bytecode = True
+            sys.meta_path.insert(0, Replaced(module, source))
+            code = 0 if holds() else 1
+        finally:
+            os._exit(code)
     _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status) == 0
+    return os.waitstatus_to_exitcode(status)
 
 
-def _be_mutant(module: str, source: str, tests: Sequence[str]) -> None:
-    signal.setitimer(signal.ITIMER_PROF, LONGEST_SECONDS)  # of its own processor time, whatever else the machine does
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 1)
-    os.dup2(nothing, 2)
-    code = 1
-    try:
+def survives(module: str, source: str, tests: Sequence[str]) -> bool:
+    """Whether all the tests pass with that text in the module's place. A mutant that runs too long counts as killed."""
+
+    def all_pass() -> bool:
         import pytest
 
-        sys.dont_write_bytecode = True
-        sys.meta_path.insert(0, Replaced(module, source))
         files = [f"tests/{name}.py" for name in dict.fromkeys(tests)]
-        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "any failure", *files])
-    finally:
-        os._exit(0 if code == 0 else 1)
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile", "any failure"]
+        return pytest.main([*options, *files]) == 0
+
+    return code_with(module, source, all_pass, LONGEST_SECONDS) == 0
 
 
 @dataclass(slots=True)

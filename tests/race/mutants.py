@@ -5,17 +5,13 @@ Each runs in a process of its own, with that module's text replaced at import. T
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.mutation.run import Replaced
+from tests.mutation.run import code_with
 
-SURVIVED: Final = 10  # exit codes that nothing else uses
-KILLED: Final = 11
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 
@@ -48,38 +44,31 @@ def _mutants() -> Iterator[RaceMutant]:
 MUTANTS: Final = tuple(_mutants())
 
 
-def become(name: str) -> RaceMutant:
-    """Put that fault into this process, which must not have imported the product yet."""
-    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
-    if mutant.module in sys.modules:
-        raise RuntimeError(f"{mutant.module} is imported already")
-    sys.meta_path.insert(0, Replaced(mutant.module, mutant.source()))
-    return mutant
+def holds_with(invariant: str, examples: int, seed: int, module: str = "", source: str = "") -> bool:
+    """Whether the invariant holds in so many examples with that text in the module's place. This process must not have
+    imported the product."""
 
+    def holds() -> bool:
+        from tests.race import run
 
-def is_killed(mutant: RaceMutant, examples: int, seed: int) -> bool:
-    """Whether the invariant fails on the faulty product, within so many examples."""
-    mutant.source()
-    command = [sys.executable, "-B", "-m", "tests.race", "--as-mutant", mutant.name]
-    numbers = ["--examples", str(examples), "--seed", str(seed)]
-    done = subprocess.run([*command, *numbers], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode not in (SURVIVED, KILLED):
-        raise RuntimeError(f"{mutant.name}: the run ended with {done.returncode}: {done.stderr}")
-    return done.returncode == KILLED
+        return run.holds(invariant, examples, seed, shrinks=False)
+
+    code = code_with(module, source, holds)
+    if code not in (0, 1):
+        raise RuntimeError(f"{invariant}, {module}: the run ended with {code}")
+    return code == 0
 
 
 def judge(examples: int, seed: int) -> int:
     """Every mutant against its invariant; 1 if one survives, or if the product itself fails, which proves nothing."""
-    alive = 0
     for invariant in dict.fromkeys(mutant.invariant for mutant in MUTANTS):
-        command = [sys.executable, "-B", "-m", "tests.race", "--no-shrink", "--invariant", invariant]
-        done = subprocess.run([*command, "--examples", str(examples), "--seed", str(seed)], cwd=ROOT, check=False)
-        if done.returncode:
+        if not holds_with(invariant, examples, seed):
             print(f"{invariant}: the product fails without any fault put in, so that no mutant proves anything")
             return 1
+    alive = 0
     for mutant in MUTANTS:
-        is_dead = is_killed(mutant, examples, seed)
-        alive += not is_dead
-        print(f"{'killed' if is_dead else 'SURVIVED'}: {mutant.invariant}: {mutant.name}", flush=True)
+        is_alive = holds_with(mutant.invariant, examples, seed, mutant.module, mutant.source())
+        alive += is_alive
+        print(f"{'SURVIVED' if is_alive else 'killed'}: {mutant.invariant}: {mutant.name}", flush=True)
     print(f"{len(MUTANTS) - alive} of {len(MUTANTS)} mutants killed; seed {seed}, at most {examples} examples each")
     return 1 if alive else 0
