@@ -29,10 +29,10 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision, Mode, ReplicaTurn, TurnStep
 from controller.model.longhorn import LonghornSettings, Replica
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod
-from controller.rules.demand import Missing
 from controller.settings import LiveSettings
 from tests.fakes import builders
 from tests.fakes.builders import GIB
+from tests.fakes.leading import LiveReads, marked, placed
 from tests.longhorn.preference import best
 from tests.places.timeline import Timeline
 
@@ -304,14 +304,7 @@ class BurstLeader:
 
     def _sweep(self) -> None:
         self.allocator.sweep()
-        for due in self.allocator.due():
-            for kind, key in due.reads:
-                facts = self._world.stored.get((kind, key))
-                if facts is not None:
-                    self.see(kind, key, facts)
-                else:
-                    namespace, _, name = key.rpartition("/")
-                    self.allocator.confirm_absent(Missing(kind, namespace, name))
+        for due in LiveReads(self.allocator, lambda kind, key: self._world.stored.get((kind, key))).due():
             self.allocator.expire(due)
 
     def _wake_up(self) -> None:
@@ -415,16 +408,10 @@ class BurstLonghorn:
         if copy.disk is not None:
             return None
         if turn.write is not None:
-            place = turn.write.place
-            made = replace(facts, node=place.node, disk_uuid=place.disk_uuid, held="")
-            self._put(copy, self._world.disks[place.disk_uuid], made)
+            made = placed(turn.write, facts)
+            self._put(copy, self._world.disks[made.disk_uuid], made)
             return made
-        marks: Mapping[TurnStep, Mapping[str, Any]] = {
-            TurnStep.HOLD: {"held": now_utc},
-            TurnStep.RELEASE: {"held": ""},
-            TurnStep.LEAVE: {"is_left": True},
-        }
-        made = replace(facts, **marks[turn.step])
+        made = marked(turn.step, facts, now_utc)
         self._world.write("replica", name, made)
         return made
 

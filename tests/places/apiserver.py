@@ -9,10 +9,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from controller.allocator.outcome import PlaceWrite
+from controller.allocator.outcome import ReplicaTurn
 from controller.allocator.plans.plan import Hold, Plan
 from controller.errors import ConflictError, ForbiddenError, NotFoundError
 from controller.model.longhorn import Replica
+from tests.fakes.leading import marked, placed
 from tests.places.timeline import Timeline
 
 LONGHORN: Final = "longhorn"
@@ -124,38 +125,19 @@ class WorldApi:
         before, self.gate = self.gate, stamps
         self._note("gate", "", before, stamps, f"{LEADER}{stamps.term}")
 
-    def place_as_leader(self, write: PlaceWrite, term: int) -> Replica:
-        """Raises where the patch's tests fail, or the term is over."""
-        facts = self._unplaced(write.replica, write.uid, term)
-        place = write.place
-        return self._put(
-            replace(
-                facts,
-                node=place.node,
-                disk_uuid=place.disk_uuid,
-                held="",
-                hard_node_affinity=write.hard_node_affinity or facts.hard_node_affinity,
-            ),
-            term,
-        )
-
-    def mark(self, name: str, uid: str, term: int, **marks: Any) -> Replica:
-        """Raises as `place_as_leader`."""
-        return self._put(replace(self._unplaced(name, uid, term), **marks), term)
-
-    def _unplaced(self, name: str, uid: str, term: int) -> Replica:
+    def patch_as_leader(self, name: str, turn: ReplicaTurn, term: int) -> Replica:
+        """Store what the leader decided. Raises where the patch's tests fail, or the term is over."""
         facts: Replica | None = self.get("replica", name)
         if facts is None:
             raise NotFoundError(name)
         if self._has_fence and term != self.gate.term:
             raise ForbiddenError("the term is over")
-        if facts.uid != uid or facts.node:
+        if facts.uid != turn.uid or facts.node:
             raise ConflictError(name)
-        return facts
-
-    def _put(self, facts: Replica, term: int) -> Replica:
-        self.write("replica", facts.name, facts, f"{LEADER}{term}")
-        stored: Replica = self.get("replica", facts.name)
+        now_utc = self._timeline.clock.stamp()
+        patched = placed(turn.write, facts) if turn.write is not None else marked(turn.step, facts, now_utc)
+        self.write("replica", name, patched, f"{LEADER}{term}")
+        stored: Replica = self.get("replica", name)
         return stored
 
     def place_as_longhorn(self, seen: Replica, node: str, disk_uuid: str) -> None:

@@ -5,25 +5,26 @@ The loop is the placer's, without its threads: what that one sends is an action 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Mode, PlaceWrite, ReplicaTurn, TurnStep, UnknownObjectError, Why
+from controller.allocator.outcome import Mode, PlaceWrite, ReplicaTurn, TurnStep, Why
 from controller.allocator.plans.plan import Hold, Plan
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.clock import Clock
 from controller.errors import ConflictError, ForbiddenError, NotFoundError, SchedulerError
 from controller.kube.store import Change
 from controller.model.longhorn import LonghornSettings
+from controller.model.workload import Pod
 from controller.placement.placer import LATE_SECONDS
 from controller.placement.unplaced import Unplaced
 from controller.placement.writes import ARRIVES_SECONDS
-from controller.rules.demand import Missing
 from controller.rules.placing import Wait
 from controller.settings import LiveSettings
 from tests.fakes.builders import observe
+from tests.fakes.leading import LiveReads
 from tests.places.apiserver import StoredChange, WorldApi
 from tests.places.timeline import Timeline
 
@@ -31,7 +32,6 @@ COMMIT_SECONDS: Final = 0.1
 MEND_SECONDS: Final = 10.0
 _ORDER: Final = ("class", "kube_node", "node", "volume", "replica", "pv", "claim", "pod")
 _NO_ROOM: Final = (Why.NO_ROOM, Wait.REUSE, Wait.REPLACEMENT)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class WorldProcess:
         self._timeline, self._api, self._lags = timeline, api, lags
         self._random = timeline.random
         self.allocator = make_allocator(timeline.clock)
+        self._reads = LiveReads(self.allocator, api.get)
         self.unplaced = Unplaced(self._wake)
         self.is_alive, self.term, self.frozen_until, self.stalled_until = True, 0, 0.0, 0.0
         self._heard_until: dict[str, float] = {}
@@ -166,9 +167,7 @@ class WorldProcess:
         if not self.is_running:
             return
         self.allocator.sweep()
-        for due in self.allocator.due() if self.term else ():
-            for kind, key in due.reads:
-                self._read(kind, key)
+        for due in self._reads.due() if self.term else ():
             self.allocator.expire(due)
         if self.decides and self.allocator.places.unseen_seconds() <= LATE_SECONDS:
             self._api.renew(self.term)
@@ -250,16 +249,7 @@ class WorldProcess:
     def _arrive(self, name: str, turn: ReplicaTurn, term: int) -> None:
         """At the API server, whatever has become of the sender."""
         try:
-            if turn.write is not None:
-                facts = self._api.place_as_leader(turn.write, term)
-            else:
-                now_utc = self._timeline.clock.stamp()
-                marks: Mapping[TurnStep, Mapping[str, Any]] = {
-                    TurnStep.HOLD: {"held": now_utc},
-                    TurnStep.RELEASE: {"held": ""},
-                    TurnStep.LEAVE: {"is_left": True},
-                }
-                facts = self._api.mark(name, turn.uid, term, **marks[turn.step])
+            facts = self._api.patch_as_leader(name, turn, term)
             error: SchedulerError | None = None
         except (ConflictError, ForbiddenError, NotFoundError) as raised:
             facts, error = None, raised
@@ -304,11 +294,15 @@ class WorldProcess:
 
     # Questions
 
-    def filter(self, pod_uid: str, key: str, candidates: Sequence[str]) -> Sequence[str]:
+    def filter(self, pod: Pod, candidates: Sequence[str]) -> Sequence[str]:
         """The nodes that pass; what the stores lack is read live."""
-        if self.allocator.knows_pod(pod_uid, key).may_be_old:
-            self._read("pod", key)
-        return self._asking(lambda: self.allocator.hold_pod(pod_uid, candidates).passed) or ()
+        try:
+            is_pending = self._reads.is_pending(pod)
+            return self._reads.answer(lambda: self.allocator.hold_pod(pod.uid, candidates).passed) if is_pending else ()
+        except SchedulerError:
+            return ()
+        finally:
+            self._wake()
 
     def grow(self, volume: str, claim: str, size_bytes: int) -> bool:
         namespace, _, name = claim.partition("/")
@@ -316,25 +310,3 @@ class WorldProcess:
         outcome = self.allocator.expansions.hold(request, self._timeline.clock.now_utc())
         self._wake()
         return outcome.verdict is GrowthVerdict.ADMITTED
-
-    def _asking(self, ask: Callable[[], T]) -> T | None:
-        for _ in range(20):
-            try:
-                return ask()
-            except UnknownObjectError as error:
-                missing = error.missing
-                key = f"{missing.namespace}/{missing.name}" if missing.namespace else missing.name
-                self._read(missing.kind, key)
-            except SchedulerError:
-                return None
-            finally:
-                self._wake()
-        return None
-
-    def _read(self, kind: str, key: str) -> None:
-        facts = self._api.get(kind, key)
-        if facts is not None:
-            observe(self.allocator, kind, key, facts)
-        else:
-            namespace, _, name = key.rpartition("/")
-            self.allocator.confirm_absent(Missing(kind, namespace, name))

@@ -21,7 +21,7 @@ def _choose(world: PlacesWorld, name: str, gib: float, node: str) -> None:
     def answer() -> None:
         leader = world.answering
         assert leader is not None
-        assert [node] == list(leader.filter(pod.uid, pod.key, [node]))
+        assert [node] == list(leader.filter(pod, [node]))
         world.api.write("claim", claim.key, replace(claim, selected_node=node), "scheduler")
 
     world.timeline.after(0.5, answer)

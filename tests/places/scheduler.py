@@ -48,7 +48,7 @@ class WorldScheduler:
         nodes = [one.name for one in self._api.all("node") if takes_copies(one)]
         if pod.is_opted_in:
             leader = self._leader()
-            nodes = list(leader.filter(pod.uid, key, nodes)) if leader is not None and nodes else []
+            nodes = list(leader.filter(pod, nodes)) if leader is not None and nodes else []
         if not nodes:
             self._timeline.between(1.0, 5.0, lambda: self._try(key))
             return

@@ -45,8 +45,8 @@ class Allocations:
     # What callers are told
 
     def room_due(self, facts: Volume, entry: Replica) -> str:
-        """The node, or EVERYWHERE, where the replica has to be given room, since its pod was told a place; "" if it was
-        not, or if something explains why there is none. To be asked before a call."""
+        """Where the replica has to be given room, because its pod was promised a place: a node or EVERYWHERE; "" where
+        nothing was promised, or something explains a refusal. Asked before the call."""
         if self._is_owner_unknown() or entry.hard_node_affinity or self._world.is_doubtful(facts.name):
             return ""
         record, now = self._world.record, self._world.clock.now()
@@ -55,8 +55,8 @@ class Allocations:
         return "" if now - refused.get(due, -math.inf) < PASSED_SECONDS else due  # a node that refuses is passed by
 
     def _is_owner_unknown(self) -> bool:
-        """Whether room was given to a volume of which the product cannot know yet that it is the claim's: until then it
-        counts beside what the claim was promised."""
+        """Whether a volume was given room whose claim the product has not seen bound: until it does, that room counts
+        beside what the claim was promised."""
         given = {self._world.replicas[key[1]].volume for key in self.given if key[1] in self._world.replicas}
         unseen = (facts for kind, facts, _ in self._world.undelivered() if kind in ("claim", "pv"))
         return any(
@@ -116,7 +116,7 @@ class Allocations:
         return self._world.is_elsewhere(entry, held.node)
 
     def _check_size_of(self, entry: Replica, one: Given, told: Told) -> None:
-        """What all others of the volume have been given room for is what a further one is given."""
+        """A further replica is given as much as all others of its volume have."""
         world = self._world
         if not told.is_new or not {"record", "node", "volume", "replica"}.isdisjoint(world.waiting()):
             return
@@ -155,12 +155,12 @@ class Allocations:
         self.grown[name] = Grown(size_bytes, world.now)
 
     def frees(self, key: Key) -> None:
-        """Nobody acts any more on what was told of it, whatever is answered to who has it freed."""
+        """Nobody relies any more on what was given under `key`, whatever the call that frees it is answered."""
         self.given.pop(key, None)
         self._world.inherited.pop(key, None)
 
     def told_freed(self, key: Key, told: Told, *, is_there: bool) -> None:
-        """`is_there`: an object shows it on a disk."""
+        """Checks the answer to a call that frees `key`. `is_there`: an object shows it on a disk."""
         world, (purpose, name, uuid) = self._world, key
         world.check(not (is_there and told.given), f"{key} is freed, and lies on a disk")
         if not (told.is_answered and (told.given or told.reasons == "nothing to do")):
@@ -206,8 +206,8 @@ class Allocations:
             self._counts.check()
 
     def check_at_rest(self) -> None:
-        """To be asked once everything has arrived: the record says what the objects show, but for replicas that wait
-        for their disk, copies of images that are still to come, and volumes that have still to grow."""
+        """Once everything has arrived, the record says what the objects show, but for replicas that wait for their
+        disk, copies of images that are still to come, and volumes that have still to grow."""
         world = self._world
         shown = dict(world.lying())
         for one in world.recorded():
@@ -226,7 +226,7 @@ class Allocations:
         world.check(not shown, f"not on record at last: {shown}")
 
     def _forget_what_is_over(self) -> None:
-        """Answers whose object is gone, and growth that nobody asks for any more."""
+        """Drop answers whose object is gone, and growth that nobody asks for any more."""
         world = self._world
         for key, held in list(self.given.items()):
             if key[0] == "replica":

@@ -39,7 +39,7 @@ class Course:
 
 
 class Callers:
-    """`longhorn` places by them."""
+    """Longhorn's controllers as callers of the service; `longhorn` places what they are given."""
 
     def __init__(self, world: RaceWorld, longhorn: RaceLonghorn, judged: Allocations) -> None:
         self._world, self._longhorn, self._judged = world, longhorn, judged
@@ -47,7 +47,7 @@ class Callers:
         longhorn.asks = self
 
     def actions(self) -> list[Action]:
-        """What somebody may do beside what Longhorn does anyway."""
+        """What callers may do beside what Longhorn does by itself."""
         found = [*self._repeats(), *self._reuses(), *self._expansions(), *self._freeing(), *self._images()]
         found.append(("keeper asks what is on record", self._keep))
         record, nodes = self._world.record, self._world.nodes
@@ -59,13 +59,10 @@ class Callers:
         ]
         return found
 
-    def quick(self) -> list[Action]:
-        """Calls that are answered while another one looks for a disk."""
-        return [*self._expansions(), *(one for one in self._images() if " asks " in one[0])]
-
     def newcomers(self) -> list[Action]:
-        """Calls for room that nobody was promised before them."""
-        return [one for one in self.quick() if not one[0].endswith("as told")]
+        """Calls for room that nobody was promised before them, answered while another one looks for a disk."""
+        calls = [*self._expansions(), *(one for one in self._images() if " asks " in one[0])]
+        return [one for one in calls if not one[0].endswith("as told")]
 
     def come_to_rest(self) -> None:
         """Nobody asks any more, and everything arrives; the keeper goes on until all growth is over."""
@@ -79,7 +76,7 @@ class Callers:
         world.deliver_all()
 
     def _rename(self, node: str) -> None:
-        """A single one gets a name that none had."""
+        """The node's disks exchange their names; a single one gets a name that no disk had."""
         facts = self._world.nodes[node]
         names = [disk.name for disk in facts.disks]
         others = [*names[1:], names[0]] if len(names) > 1 else [f"{names[0]}x"]
@@ -92,7 +89,7 @@ class Callers:
 
     @contextmanager
     def _course(self) -> Iterator[Service]:
-        """What is done with the service takes the next course."""
+        """The service, with the faults and interruptions of the next course during the block."""
         world, course = self._world, self.course
         self.course = Course()
         record, service = world.record, world.driver.service
@@ -106,7 +103,7 @@ class Callers:
         service.beforehand = None
 
     def _call(self, key: Key, of: str, ask: Ask, doubt_seconds: float = inf) -> Told:
-        """One call about that, which is of a volume or an image, with its course."""
+        """The answer to one call about `key`, which is `of` that volume or image; the call takes the next course."""
         world, term = self._world, self._world.term
         with self._course() as service:
             told = ask(service)
@@ -120,7 +117,7 @@ class Callers:
     # Replicas
 
     def placing(self, facts: Volume, entry: Replica) -> Iterator[Action]:
-        """Instead of Longhorn's search."""
+        """What Longhorn does about a replica without a disk: it asks for one, or uses the one that it was given."""
         given = self._judged.given.get(replica_key(entry.name))
         if given is None:
             yield f"{entry.name} asks for a disk", partial(self.ask_disk, facts, entry)
@@ -138,7 +135,7 @@ class Callers:
             self._longhorn.finds_no_disk(facts.name)
 
     def _repeats(self) -> Iterator[Action]:
-        """Calls for what was given before."""
+        """Calls about replicas that were given a disk before."""
         for name in list(self._judged.given):
             entry = self._world.replicas.get(name[1])
             facts = self._world.volumes.get(entry.volume) if entry is not None else None
@@ -170,7 +167,7 @@ class Callers:
         return (given is None and not entry.is_placed) or (given is not None and given.size_bytes >= size_bytes)
 
     def asks_to_grow(self, facts: Volume) -> Iterator[Action]:
-        """The engine's controller, before it grows what is smaller than the volume."""
+        """The call of the engine's controller, before it grows replicas that are smaller than the volume."""
         if any(not self.takes_growth(entry, facts.size_bytes) for entry in self._world.replicas_of(facts.name)):
             text = f"{facts.name} asks for {facts.size_bytes // GIB} GiB on all disks"
             yield text, partial(self._expand, facts.name, facts.size_bytes)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import (
     Decision,
-    FilterOutcome,
     Mode,
     PlaceWrite,
-    PodKnowledge,
     ReplicaTurn,
-    UnknownObjectError,
 )
 from controller.allocator.plans.ends import GROWTH, PLAN
 from controller.allocator.plans.plan import Hold, Plan, Source
@@ -25,17 +22,14 @@ from controller.model.longhorn import LonghornSettings, Replica
 from controller.model.places import Place
 from controller.model.workload import Pod
 from controller.placement.plan_entries import decode, encode
-from controller.rules.demand import Missing
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.fakes.builders import observe
 from tests.fakes.clock import VirtualClock
+from tests.fakes.leading import LiveReads, Read
 from tests.race.record import RaceRecord
 from tests.race.service import Service
 
 SCHEDULING_TIMEOUT_SECONDS: Final = LiveSettings().pod_scheduling_timeout_seconds
-MOST_READS: Final = 64
-T = TypeVar("T")
-Read = Callable[[str, str], object | None]  # kind and key: the object as the API server has it
 _HELD: Final = (Decision.OFFERED, Decision.RESTART, Decision.CHOSEN)
 _REFUSED: Final = (Decision.REFUSED, Decision.CONTENDED)
 
@@ -115,7 +109,7 @@ class Driver:
             record,
             term,
             lambda kind: self._seen.get(kind, {}),
-            lambda kind, name: self._read(read, kind, name),
+            LiveReads(self._allocator, read).refresh,
             self._live,
         )
         return self.service
@@ -131,7 +125,7 @@ class Driver:
             self.service.changed(kind, key)
 
     def start(self) -> None:
-        """Decide and hold from now on."""
+        """From now on the allocator decides and holds, as in a leader."""
         self._allocator.set_mode(Mode.ACTIVE)
 
     def begin_term(self, stored: StoredTable, record: Collection[Allocation] = (), *, is_first: bool = False) -> None:
@@ -151,7 +145,7 @@ class Driver:
         return self._allocator.places.turn_of(replica, self._clock.now_utc())
 
     def written(self, write: PlaceWrite, facts: Replica | None) -> None:
-        """What became of it: the Replica is like that now, or gone."""
+        """Tells the allocator what became of a write: the Replica is `facts` now, or gone."""
         where = write.place.node, write.place.disk_uuid
         if facts is not None and facts.uid == write.uid and (facts.node, facts.disk_uuid) == where:
             self._allocator.places.stored(write, facts)
@@ -162,10 +156,11 @@ class Driver:
 
     def filter_pod(self, pod: Pod, candidates: Sequence[str], read: Read) -> RaceAnswer | None:
         """One filter call with the extender's live reads; None for an error."""
-        if not self._knows(pod, read):
+        reads = LiveReads(self._allocator, read)
+        if not reads.is_pending(pod):
             return None
         try:
-            outcome = self._ask(lambda: self._hold_pod(pod.uid, candidates), read)
+            outcome = reads.answer(lambda: self._allocator.hold_pod(pod.uid, list(candidates), adds_up=self._adds_up))
         except SchedulerError:
             return None
         decision = outcome.decision
@@ -179,48 +174,16 @@ class Driver:
 
     def nodes_with_room(self, pod: Pod, candidates: Collection[str], read: Read) -> frozenset[str]:
         """The preempt verb: where pods may be evicted for this one."""
-        if not self._knows(pod, read):
+        reads = LiveReads(self._allocator, read)
+        if not reads.is_pending(pod):
             return frozenset()
         try:
-            return frozenset(self._ask(lambda: self._nodes_with_room(pod.uid, candidates), read))
+            return frozenset(
+                reads.answer(lambda: self._allocator.nodes_with_room(pod.uid, list(candidates), adds_up=self._adds_up))
+            )
         except SchedulerError:
             self._allocator.preemption_failed(pod.uid, list(candidates))
             return frozenset()
-
-    def _hold_pod(self, uid: str, candidates: Sequence[str]) -> FilterOutcome:
-        return self._allocator.hold_pod(uid, list(candidates), adds_up=self._adds_up)
-
-    def _nodes_with_room(self, uid: str, candidates: Collection[str]) -> Collection[str]:
-        return self._allocator.nodes_with_room(uid, list(candidates), adds_up=self._adds_up)
-
-    def _knows(self, pod: Pod, read: Read) -> bool:
-        """Whether the pod is known to be pending."""
-        known = self._allocator.knows_pod(pod.uid, pod.key)
-        if known.may_be_old:
-            self._read(read, "pod", pod.key)
-            known = self._allocator.knows_pod(pod.uid, pod.key)
-        return known is PodKnowledge.PENDING
-
-    def _ask(self, question: Callable[[], T], read: Read) -> T:
-        """The answer once all that the pod refers to has been read live; raises as the question does."""
-        last: Missing | None = None
-        for _ in range(MOST_READS):
-            try:
-                return question()
-            except UnknownObjectError as error:
-                if error.missing == last:
-                    raise
-                last = missing = error.missing
-            key = f"{missing.namespace}/{missing.name}" if missing.namespace else missing.name
-            if not self._read(read, missing.kind, key):
-                self._allocator.confirm_absent(missing)
-        return question()
-
-    def _read(self, read: Read, kind: str, key: str) -> bool:
-        facts = read(kind, key)
-        if facts is not None:
-            observe(self._allocator, kind, key, facts)
-        return facts is not None
 
     # Time
 
@@ -228,11 +191,7 @@ class Driver:
         """One round of the sweeper: a live read has the last word before anything ends by time."""
         self._allocator.sweep()
         pods, growths = list[str](), list[str]()
-        for due in self._allocator.due():
-            for kind, key in due.reads:
-                if not self._read(read, kind, key):
-                    namespace, _, name = key.rpartition("/")
-                    self._allocator.confirm_absent(Missing(kind, namespace, name))
+        for due in LiveReads(self._allocator, read).due():
             before, plan = self._allocator.version, self._allocator._table.plan(due.volume)
             self._allocator.expire(due)
             if self._allocator.version == before:
@@ -255,11 +214,10 @@ class Driver:
         """Whether the claim, bound to the PV of that name, may grow to that size; it is held then."""
         namespace, _, name = claim_key.partition("/")
         request = GrowthRequest(volume, size_bytes, namespace, name)
-        for _ in range(MOST_READS):
-            missing = self._allocator.expansions.missing(request)
-            if missing is None or not self._read(read, missing.kind, missing.name):
-                break
-        outcome = self._allocator.expansions.hold(request, self._clock.now_utc())
+        reads, expansions = LiveReads(self._allocator, read), self._allocator.expansions
+        while (missing := expansions.missing(request)) is not None and reads.refresh(missing.kind, missing.name):
+            pass
+        outcome = expansions.hold(request, self._clock.now_utc())
         return outcome.verdict is GrowthVerdict.ADMITTED
 
     # What is free and what is taken
@@ -276,7 +234,7 @@ class Driver:
         return {uuid: size for node in list(table.taken_by_node()) for uuid, size in table.taken_on(node).items()}
 
     def rows(self) -> list[TakenRow]:
-        """Every place that keeps out everybody."""
+        """Every place that plans and holds keep from everybody."""
         table = self._allocator._table
         found = [TakenRow(plan.volume, place, "") for plan in table.plans() for place in plan.places]
         for source in Source:
@@ -299,7 +257,7 @@ class Driver:
         return {(view.volume, view.node): view.size_bytes for view in views if view.kind == "growth"}
 
     def left(self) -> list[str]:
-        """All that is kept from everybody, as it is shown."""
+        """A line for each promise that keeps room from everybody."""
         views = (one for one in self._allocator.snapshot().promises if one.kind in ("answer", "plan", "growth"))
         return [f"{one.kind} of {one.volume} on {one.node}, {one.size_bytes / 1024**3:g} GiB" for one in views]
 

@@ -104,7 +104,7 @@ class Ending:
             world.write("replica", entry.name, replace(entry, eviction_requested=False))
 
     def _finish_binding(self, pod: Pod) -> bool:
-        """Whether the pod is bound, or now was."""
+        """Whether the pod is bound, by now or before."""
         current = self._world.rounds[pod.key]
         for _ in range(20):
             pod = self._world.pods[pod.key]
@@ -155,13 +155,13 @@ class Ending:
         )
 
     def check(self) -> None:
-        """What is kept for single pods is theirs as long as they wait."""
+        """At rest nothing is taken but what is kept for pods that still wait."""
         left = "\n".join(f"    {one}" for one in self._world.driver.left())
         self._world.check(not left, f"still taken when all is quiet:\n{left}")
 
 
 def check_reasons(world: RaceWorld) -> None:
-    """At any moment when every watch has delivered."""
+    """Checks that each hold has its pod and each plan its claim; asked when every watch has delivered."""
     pods = {pod.uid for pod in world.pods.values() if not pod.is_finished}
     world.check(world.driver.holders() <= pods, f"{world.driver.holders() - pods} hold room, and are gone")
     claimed = {f"pvc-{claim.uid}" for claim in world.claims.values()}

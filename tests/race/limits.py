@@ -43,14 +43,14 @@ class Limits:
             world.check(not (used and is_known), f"a copy of {turn.volume} is kept from Longhorn beside {used}")
 
     def _check_open(self, write: PlaceWrite) -> None:
-        """The disk takes replicas, as far as the product knows."""
+        """Checks that the disk takes replicas, as far as the product knows."""
         node = self._world.nodes[write.place.node]
         disk = next(one for one in node.disks if one.uuid == write.place.disk_uuid)
         is_known = "node" not in self._world.waiting()
         self._world.check(disk.schedulable or not is_known, f"{write.replica} is given {disk.uuid}, which is closed")
 
     def _check_how(self, write: PlaceWrite) -> None:
-        """Planned bytes are for further copies, after a while, and for what has lost its place."""
+        """Checks that planned bytes went to a further copy, after a while, or to one that has lost its place."""
         world = self._world
         if write.how != How.DISPLACED or world.waiting():
             return
@@ -107,7 +107,7 @@ class Limits:
                 yield pod.node_name if is_local(facts) else EVERYWHERE, sorted(yes.nodes)
 
     def check_at_rest(self) -> None:
-        """When all is quiet."""
+        """When all is quiet, nobody who was promised a place is without one."""
         for facts in list(self._world.volumes.values()):
             if any(not one.node and not one.failed_at for one in self._world.replicas_of(facts.name)):
                 self.check_room(facts.name, "is without a place for ever")

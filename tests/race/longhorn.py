@@ -186,13 +186,11 @@ class RaceLonghorn:
     def place(
         self, facts: Volume, entry: Replica, node: str, disk_uuid: str, size_bytes: int = 0, by: str = ""
     ) -> None:
-        """`size_bytes` 0: the volume's."""
+        """Give the replica that disk. `size_bytes` 0: it is as large as its volume."""
         hard = node if facts.data_locality == "strict-local" else entry.hard_node_affinity
         size = size_bytes or facts.size_bytes
         placed = replace(entry, node=node, disk_uuid=disk_uuid, hard_node_affinity=hard, size_bytes=size, held="")
-        self._world.write("replica", entry.name, placed, by)
-        if facts.scheduled is not True and all(other.node for other in self._world.replicas_of(facts.name)):
-            self._change(facts.name, scheduled=True)
+        self._world.write_place(placed, by)
 
     # Rebuilding and moving
 

@@ -25,7 +25,7 @@ def _holds(flag: bool) -> str:
 
 
 def node_raw(facts: LonghornNode) -> Raw:
-    """With the figures that the Node object shows, late as they may be."""
+    """The Node with the figures that its object shows, however late."""
     disks = {
         found.name: disk(
             found.maximum_bytes,

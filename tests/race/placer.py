@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final
 
 from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep
 from controller.model.longhorn import Replica
+from tests.fakes.leading import MARKS, marked, placed
+from tests.race.limits import Limits
 from tests.race.world import Action, RaceWorld
 
 ARRIVES_SECONDS: Final = 10.0  # after which a write does not arrive any more
@@ -16,25 +17,19 @@ YOUNG_SECONDS: Final = 30.0  # for which the gate keeps Longhorn from a Replica 
 MOST_YOUNG_SECONDS: Final = 120.0  # the same under several
 
 
-class WatchesPlaces(Protocol):
-    """Hears of every decision, and of every place before it is stored."""
-
-    def decided(self, turn: ReplicaTurn) -> None: ...
-    def arrives(self, write: PlaceWrite, facts: Replica) -> None: ...
-
-
 @dataclass
 class _Sent:
-    """`is_answered`: it has come to an end at the API server, of which the leader does not know."""
+    """A write under way. `is_answered`: the API server has decided it, and the leader has not heard of that."""
 
     write: PlaceWrite
     is_answered: bool = False
 
 
 class RacePlacer:
-    """What the leader decides counts under its term alone: the former one's writes arrive before the next begins."""
+    """What the leader decides counts under its term alone: the former one's writes arrive before the next begins.
+    `watcher` hears of every decision, and of every place before it is stored."""
 
-    def __init__(self, world: RaceWorld, watcher: WatchesPlaces | None = None) -> None:
+    def __init__(self, world: RaceWorld, watcher: Limits | None = None) -> None:
         self._world, self._watcher = world, watcher
         self._sent: dict[str, _Sent] = {}  # by replica
         self._is_turning = False
@@ -92,19 +87,14 @@ class RacePlacer:
             self._sent[name] = _Sent(turn.write)
             self._world.writing[name] = turn.volume
             return
-        marks: Mapping[TurnStep, Mapping[str, Any]] = {
-            TurnStep.HOLD: {"held": self._world.now_utc()},
-            TurnStep.RELEASE: {"held": ""},
-            TurnStep.LEAVE: {"is_left": True, "held": ""},
-        }
         facts = self._world.replicas[name]
-        if turn.step in marks and facts.uid == turn.uid and not facts.node:
-            self._world.write("replica", name, replace(facts, **marks[turn.step]))
+        if turn.step in MARKS and facts.uid == turn.uid and not facts.node:
+            self._world.write("replica", name, marked(turn.step, facts, self._world.now_utc()))
 
     # Writes
 
     def _arrive(self, name: str) -> None:
-        """At the API server: the patch tests that the Replica is the same, and has no node."""
+        """The write comes to the API server, whose patch tests that the Replica is the same, and has no node."""
         sent, facts = self._sent[name], self._world.replicas.get(name)
         sent.is_answered = True
         write = sent.write
@@ -112,18 +102,7 @@ class RacePlacer:
             return
         if self._watcher is not None:
             self._watcher.arrives(write, facts)
-        placed = replace(
-            facts,
-            node=write.place.node,
-            disk_uuid=write.place.disk_uuid,
-            held="",
-            hard_node_affinity=write.hard_node_affinity or facts.hard_node_affinity,
-        )
-        self._world.write("replica", name, placed, by=write.how)
-        volume = self._world.volumes.get(facts.volume)
-        others = self._world.replicas_of(facts.volume)
-        if volume is not None and volume.scheduled is not True and all(one.node for one in others):
-            self._world.write("volume", volume.name, replace(volume, scheduled=True))
+        self._world.write_place(placed(write, facts), by=write.how)
 
     def _lose(self, name: str) -> None:
         self._sent[name].is_answered = True
@@ -141,7 +120,7 @@ class RacePlacer:
             self.finish()
 
     def _end_writes(self, choice: int) -> None:
-        """What is under way arrives now or never."""
+        """Each write under way arrives now, or never, as the bits of `choice` say."""
         for number, name in enumerate(list(self._sent)):
             if name in self._sent and not self._sent[name].is_answered and choice >> number & 1:
                 self._arrive(name)

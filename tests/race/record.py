@@ -55,7 +55,7 @@ class RaceRecord(RecordBackend):
         self._version = 0
 
     def records(self) -> list[StoredRecord]:
-        """By a live list, of a leader that reaches the API server."""
+        """What a live list returns to a leader that reaches the API server."""
         return [StoredRecord(self._there(node), {}) for node in sorted(self.entries)]
 
     def read(self, node: str, timeout: float = 0.0) -> StoredRecord:
@@ -99,7 +99,7 @@ class RaceRecord(RecordBackend):
             raise UnavailableError("no connection")
 
     def check(self) -> None:
-        """It is there."""
+        """Nothing has to be installed for it."""
 
     def _store(self, stored: StoredRecord, allocations: Collection[Allocation]) -> None:
         node = stored.record.node
@@ -109,7 +109,7 @@ class RaceRecord(RecordBackend):
         self._put_record(NodeRecord(node, tuple(allocations), str(self._version)))
 
     def _touch(self, node: str) -> None:
-        """Somebody writes the object, and nothing of the record."""
+        """Somebody else writes the object, and leaves its record as it is."""
         self._version += 1
         self._put_record(replace(self._there(node), version=str(self._version)))
 
@@ -123,13 +123,13 @@ class RaceRecord(RecordBackend):
         return list(self._under_way)
 
     def arrive(self, write: _UnderWay) -> None:
-        """It counts if nobody has written the object since."""
+        """A late write arrives; it is stored if nobody has written the object since."""
         self._under_way.remove(write)
         if self._there(write.stored.record.node).version == write.stored.record.version:
             self._store(write.stored, write.allocations)
 
     def lose(self, choice: int = 0, older_than: float = 0.0) -> None:
-        """What has been under way for so long arrives now or never."""
+        """Each write that has been under way for so long arrives now, or never, as the bits of `choice` say."""
         for number, write in enumerate(self.under_way()):
             if self._now() - write.since < older_than:
                 continue

@@ -21,14 +21,9 @@ class RaceScheduler:
 
     def askable(self) -> list[SchedulingRound]:
         """Rounds of pods that a scheduler may ask about now."""
-        found = []
-        for current in self._world.rounds.values():
-            pod = self._world.pods.get(current.key)
-            if pod is None or not pod.is_pending or not pod.is_opted_in or current.is_gated or current.picked:
-                continue
-            if len(self._pins(pod)) < 2:  # else no node passes, and nobody asks us
-                found.append(current)
-        return found
+        waiting = [one for one in self._world.pending() if not (one[0].is_gated or one[0].picked)]
+        # Where several nodes are selected none passes, and nobody asks us.
+        return [current for current, pod in waiting if pod.is_opted_in and len(self._pins(pod)) < 2]
 
     def _pins(self, pod: Pod) -> set[str]:
         """Nodes that unbound claims are bound to by their selected node."""
@@ -71,10 +66,7 @@ class RaceScheduler:
 
     def actions(self) -> list[Action]:
         found: list[Action] = []
-        for current in list(self._world.rounds.values()):
-            pod = self._world.pods.get(current.key)
-            if pod is None or not pod.is_pending:
-                continue
+        for current, pod in self._world.pending():
             if current.picked:
                 found += self._steps(current, pod)
             elif current.offered and not current.is_gated:
@@ -93,10 +85,8 @@ class RaceScheduler:
         current.picked = node
 
     def _steps(self, current: SchedulingRound, pod: Pod) -> list[Action]:
-        found: list[Action] = []
         following = self.next_step(current, pod)
-        if following is not None:
-            found.append(following)
+        found = [following] if following is not None else []
         found.append((f"the scheduler restarts before {pod.key} is bound", current.forget))
         found.append((f"the binding of {pod.key} fails", partial(self._fail, current, pod)))
         return found
@@ -116,13 +106,8 @@ class RaceScheduler:
 
     def steps_under_way(self) -> list[Action]:
         """The next write of every binding cycle that can go on."""
-        found = []
-        for current in list(self._world.rounds.values()):
-            pod = self._world.pods.get(current.key)
-            step = self.next_step(current, pod) if pod is not None and pod.is_pending and current.picked else None
-            if step is not None:
-                found.append(step)
-        return found
+        steps = [self.next_step(current, pod) for current, pod in self._world.pending() if current.picked]
+        return [step for step in steps if step is not None]
 
     def _nominate(self, current: SchedulingRound, pod: Pod) -> None:
         current.is_evident = True
@@ -151,9 +136,8 @@ class RaceScheduler:
     def nominations(self) -> list[Action]:
         """Nominations of pods that were refused, with or without our word, and their end."""
         found: list[Action] = []
-        for current in list(self._world.rounds.values()):
-            pod = self._world.pods.get(current.key)
-            if pod is None or not pod.is_pending or current.picked or current.is_gated or not pod.is_opted_in:
+        for current, pod in self._world.pending():
+            if current.picked or current.is_gated or not pod.is_opted_in:
                 continue
             if pod.nominated_node:
                 found.append((f"{pod.key} is nominated no more", partial(self._put_nomination, pod, "")))

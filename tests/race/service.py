@@ -78,7 +78,7 @@ class _Checks:
             raise NotLeaderError("the term has ended")
 
     def check_fresh(self) -> None:
-        """The world sees to that."""
+        """Records are always fresh: the world delivers what is overdue."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Service:
         self._calls = DiskAllocator(allocations, keeper.known, lambda: checks, read_live, clock)
 
     def _interrupt(self, writer: RecordWriter) -> None:
-        """Others come in between."""
+        """Has others act between a decision and its write."""
         commit, alone = writer.commit, writer._alone
 
         def wait_and_commit(nodes: Collection[str], deadline: float) -> None:
@@ -186,12 +186,12 @@ class Service:
             return False
 
     def changed(self, kind: str, key: str) -> None:
-        """The keeper hears of it."""
+        """Tells the keeper that a record has changed."""
         if kind == "record":
             self._keeper.changed((key,))
 
     def keep(self) -> None:
-        """One round of what brings the record to what the leader knows."""
+        """One round of the keeper, which brings the record in line with what the leader knows."""
         self._keeper.run_once()
 
     # Calls

@@ -10,6 +10,7 @@ from typing import Final
 
 from controller.model.longhorn import Disk
 from controller.model.workload import Claim, Pod, PodVolume
+from tests.fakes import builders
 from tests.fakes.builders import GIB
 from tests.race.counts import check_admitted
 from tests.race.shapes import PodShape, VolumeShape
@@ -47,35 +48,18 @@ class Users:
 
     def _make_claim(self, name: str, shape: VolumeShape, owner: str = "") -> None:
         self._world.serial += 1
-        claim = Claim(
-            uid=f"c{self._world.serial}-{name}",
-            namespace="ns",
-            name=name,
-            class_name=shape.class_name,
-            volume_name="",
-            requested_bytes=shape.gib * GIB,
-            selected_node="",
-            is_shared=shape.kind == "shared",
-            is_deleting=False,
-            owner_pod_uid=owner,
-            data_source="",
-        )
-        self._world.write("claim", claim.key, claim)
+        uid, is_shared = f"c{self._world.serial}-{name}", shape.kind == "shared"
+        made = builders.claim(name, shape.gib, shape.class_name, uid=uid, is_shared=is_shared, owner_pod_uid=owner)
+        self._world.write("claim", made.key, made)
 
     def _make_pod(self, name: str, volumes: tuple[PodVolume, ...], shape: PodShape) -> None:
         world = self._world
         world.pass_time(0.6)
-        pod = Pod(
+        pod = builders.pod(
+            name,
             uid=f"u{world.serial}-{name}",
-            namespace="ns",
-            name=name,
             created_utc=world.now_utc(),
-            priority=0,
             is_opted_in=shape.is_opted_in,
-            node_name="",
-            nominated_node="",
-            is_finished=False,
-            is_deleting=False,
             volumes=volumes,
             scheduler_name="second" if shape.is_second else "",
         )

@@ -198,6 +198,14 @@ class RaceWorld:
         if self.shape.is_prompt:
             self.deliver_all()
 
+    def write_place(self, placed: Replica, by: str) -> None:
+        """Store a replica with its disk; a volume counts as scheduled once all of its replicas have one."""
+        self.write("replica", placed.name, placed, by)
+        volume = self.volumes.get(placed.volume)
+        if volume is not None and volume.scheduled is not True:
+            if all(one.node for one in self.replicas_of(volume.name)):
+                self.write("volume", volume.name, replace(volume, scheduled=True))
+
     def read(self, kind: str, key: str) -> object | None:
         """A live read."""
         if kind == "class":
@@ -444,6 +452,11 @@ class RaceWorld:
             return facts
         size = max(facts.size_bytes, held.most_bytes if held is not None else one.size_bytes)
         return replace(facts, node=one.node, disk_uuid=one.disk_uuid, size_bytes=size)
+
+    def pending(self) -> list[tuple[SchedulingRound, Pod]]:
+        """The pods that have no node yet, with what kube-scheduler has in mind about each."""
+        found = ((current, self.pods.get(current.key)) for current in self.rounds.values())
+        return [(current, pod) for current, pod in found if pod is not None and pod.is_pending]
 
     def claims_of(self, pod: Pod) -> list[Claim]:
         found = (self.claims.get(f"{pod.namespace}/{entry.claim}") for entry in pod.volumes)
