@@ -1,4 +1,4 @@
-"""Recorded histories, made up line by line."""
+"""Histories for the checker, made up line by line."""
 
 from __future__ import annotations
 
@@ -7,63 +7,22 @@ from typing import Any
 
 from tests.e2e.checker import Report, check
 from tests.e2e.history_facts import DRIVER, SELECTED_NODE
+from tests.judge.chronicle import GIB, WrittenHistory
 
-GIB = 2**30
-GROUPS = {"StorageClass": "storage.k8s.io", "Volume": "longhorn.io", "Replica": "longhorn.io"} | {
-    "Node": "longhorn.io",
-    "Setting": "longhorn.io",
-}
 KINDS = ("Pod", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "Volume", "Replica", "Node", "Setting")
 
 
-class History:
-    """Lines as the recorder writes them; every call is the next revision, a second after the last."""
+class History(WrittenHistory):
+    """Every call is the next revision, a second after the last."""
 
     def __init__(self) -> None:
-        self.lines: list[dict[str, Any]] = []
-        self.now = 1000.0  # when the last line was written
-        self._uids: dict[tuple[str, str], str] = {}
+        super().__init__(start=1000.0)
         for kind in KINDS:
-            self._add(kind, "START", None)
+            self._tell("START", kind, None)
 
-    def _add(self, kind: str, event: str, obj: dict[str, Any] | None) -> int:
-        rv = len(self.lines) + 1
+    def _tell(self, event: str, kind: str, raw: dict[str, Any] | None) -> None:
         self.now += 1.0
-        group = GROUPS.get(kind, "")
-        self.lines.append({"rv": rv, "type": event, "kind": kind, "group": group, "at": self.now, "object": obj})
-        return rv
-
-    def wait(self, seconds: float = 10.0) -> None:
-        self.now += seconds
-
-    def put(self, kind: str, name: str, body: dict[str, Any], *, namespace: str = "", meta: Any = None) -> int:
-        uid = self._uids.setdefault((kind, name), f"{kind}-{name}-{len(self.lines)}".lower())
-        metadata = {"name": name, "uid": uid, **({"namespace": namespace} if namespace else {}), **(meta or {})}
-        known = any(line["object"] and line["object"]["metadata"]["uid"] == uid for line in self.lines)
-        return self._add(kind, "MODIFIED" if known else "ADDED", {"metadata": metadata, **body})
-
-    def gone(self, kind: str, name: str) -> int:
-        uid = self._uids.pop((kind, name))
-        last = next(x for x in reversed(self.lines) if x["object"] and x["object"]["metadata"]["uid"] == uid)
-        return self._add(kind, "DELETED", last["object"])
-
-    def play(self, steps: str) -> None:
-        """Calls of these methods, one after the other: `claim c 60 selected=n1; pv pv v; replica r v n1 n1-d0`.
-
-        `-` is an empty word, `x,` a list, and `@c` the volume of the claim `c` that is not bound yet.
-        """
-        for step in steps.removesuffix("; ").split("; "):
-            verb, *words = step.split()
-            named = dict(word.split("=", 1) for word in words if "=" in word)
-            plain = [self._value(word) for word in words if "=" not in word]
-            getattr(self, verb)(*plain, **{name: self._value(word) for name, word in named.items()})
-
-    def _value(self, word: str) -> Any:
-        if word.startswith("@"):
-            return f"pvc-{self.uid('PersistentVolumeClaim', word[1:])}"
-        if word.endswith(","):
-            return word[:-1].split(",")
-        return int(word) if word.isdecimal() else "" if word == "-" else word
+        super()._tell(event, kind, raw)
 
     def storage_class(
         self,
@@ -74,32 +33,13 @@ class History:
         provisioner: str = DRIVER,
     ) -> None:
         parameters = {"dataLocality": locality, "numberOfReplicas": str(replicas)}
-        self.put("StorageClass", name, {"provisioner": provisioner, "parameters": parameters})
+        self.store("StorageClass", name, provisioner=provisioner, parameters=parameters)
 
-    def setting(self, name: str, value: str | int) -> None:
-        self.put("Setting", name, {"value": str(value)}, namespace="longhorn-system")
-
-    def node(self, name: str, *disks_gib: int, reserved_gib: int = 0) -> int:
-        """`reserved_gib`: of each of its disks."""
-        disks = {f"d{i}": {"diskUUID": f"{name}-d{i}", "storageMaximum": gib * GIB} for i, gib in enumerate(disks_gib)}
-        body = {
-            "spec": {"disks": {disk: {"storageReserved": reserved_gib * GIB} for disk in disks}},
-            "status": {"diskStatus": disks},
-        }
-        return self.put("Node", name, body, namespace="longhorn-system")
-
-    def claim(self, name: str, gib: int = 100, *, selected: str = "", pv: str = "", **spec: Any) -> int:
-        body = {
-            "spec": {
-                "storageClassName": "lh",
-                "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": f"{gib}Gi"}},
-                **({"volumeName": pv} if pv else {}),
-                **spec,
-            }
-        }
-        meta = {"annotations": {SELECTED_NODE: selected}} if selected else {}
-        return self.put("PersistentVolumeClaim", name, body, namespace="ns", meta=meta)
+    def claim(self, name: str, gib: int = 100, *, selected: str = "", pv: str = "", **spec: Any) -> None:
+        usual: dict[str, Any] = {"storageClassName": "lh", "accessModes": ["ReadWriteOnce"]}
+        usual |= {"resources": {"requests": {"storage": f"{gib}Gi"}}, **({"volumeName": pv} if pv else {})}
+        meta = {"annotations": {SELECTED_NODE: selected} if selected else {}}
+        self.store("PersistentVolumeClaim", name, metadata=meta, spec=usual | spec)
 
     def pod(
         self,
@@ -109,38 +49,35 @@ class History:
         ephemeral: Sequence[str] = (),
         deleting: bool = False,
         **status: Any,
-    ) -> int:
+    ) -> None:
         volumes: list[Any] = [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
         volumes += [{"name": volume, "ephemeral": {}} for volume in ephemeral]
         meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}
         spec = {"volumes": volumes, **({"nodeName": node} if node else {})}
-        return self.put("Pod", name, {"spec": spec, "status": status}, namespace="ns", meta=meta)
+        self.store("Pod", name, metadata=meta, spec=spec, status=status)
 
-    def ready_pod(self, name: str, *claims: str, node: str) -> int:
-        return self.pod(name, *claims, node=node, conditions=[{"type": "Ready", "status": "True"}])
+    def ready_pod(self, name: str, *claims: str, node: str) -> None:
+        self.pod(name, *claims, node=node, conditions=[{"type": "Ready", "status": "True"}])
 
-    def refused_pod(self, name: str, *claims: str) -> int:
+    def refused_pod(self, name: str, *claims: str) -> None:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-        return self.pod(name, *claims, conditions=[condition])
+        self.pod(name, *claims, conditions=[condition])
 
-    def pv(self, name: str, volume: str, driver: str = DRIVER) -> int:
-        return self.put("PersistentVolume", name, {"spec": {"csi": {"driver": driver, "volumeHandle": volume}}})
+    def pv(self, name: str, volume: str, driver: str = DRIVER) -> None:
+        self.store("PersistentVolume", name, spec={"csi": {"driver": driver, "volumeHandle": volume}})
 
     def volume(
         self, name: str, gib: int = 100, *, node: str = "", locality: str = "best-effort", replicas: int = 1
-    ) -> int:
+    ) -> None:
         spec = {"size": str(gib * GIB), "nodeID": node, "dataLocality": locality, "numberOfReplicas": replicas}
-        return self.put("Volume", name, {"spec": spec}, namespace="longhorn-system")
+        self.store("Volume", name, spec=spec)
 
-    def replica(self, name: str, volume: str, node: str = "", disk: str = "", gib: int = 100) -> int:
+    def replica(self, name: str, volume: str, node: str = "", disk: str = "", gib: int = 100) -> None:
         spec = {"volumeName": volume, "nodeID": node, "diskID": disk, "volumeSize": str(gib * GIB)}
-        return self.put("Replica", name, {"spec": spec}, namespace="longhorn-system")
-
-    def uid(self, kind: str, name: str) -> str:
-        return self._uids[kind, name]
+        self.store("Replica", name, spec=spec)
 
     def check(self, **scope: Any) -> Report:
-        return check(self.lines, **scope)
+        return check(self.entries, **scope)
 
 
 def history(*disks_gib: int, steps: str = "") -> History:
@@ -148,6 +85,5 @@ def history(*disks_gib: int, steps: str = "") -> History:
     made = History()
     made.storage_class()
     made.node("n1", *(disks_gib or (400,)))
-    if steps:
-        made.play(steps)
+    made.play(steps)
     return made

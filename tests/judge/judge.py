@@ -29,13 +29,11 @@ COMMIT_SECONDS: Final = 2.0
 LOWERED: Final = "the disk's limit fell"
 UNSEEN: Final = "somebody else's bytes came a moment before"
 FURTHER: Final = "its volume has a placed copy"
-OWN_PLAN: Final = "its own plan had the place"
 PLAN_WENT: Final = "the plan moved or ended at once"
 IMAGE: Final = "an image came, or its size became known"
 BALANCE: Final = "Longhorn balances within a node"
 CREATED: Final = "it was created with its place"
 WITH_ITS_DISK: Final = "its disk has moved"
-
 
 LONGHORN: Final = "longhorn.io"
 ADMISSION: Final = "admissionregistration.k8s.io"

@@ -8,7 +8,8 @@ import pytest
 
 from tests.e2e.checker import HistoryError, ToldPods
 from tests.e2e.history_facts import DiskFacts, bytes_of, volume_bytes
-from tests.fakes.histories import GIB, history
+from tests.fakes.histories import history
+from tests.judge.chronicle import GIB
 
 BOUND = "claim c pv=pv; pv pv v; pod p c node=n1; "
 WITHOUT_DISK = "claim c pv=pv; pv pv v; volume v{}; pod p c node=n1; wait 100; storage_class later"  # tells the time
@@ -17,11 +18,11 @@ WITHOUT_DISK = "claim c pv=pv; pv pv v; volume v{}; pod p c node=n1; wait 100; s
 PROMISED = {
     "a replica that has no disk yet counts nothing": "replica r v n1 -; = 0",
     "a selected node counts while the claim is unbound and a pod waits for it": (
-        "claim c selected=n1; = 0; pod p c; = 100; gone Pod p; = 0"
+        "claim c selected=n1; = 0; pod p c; = 100; remove Pod p; = 0"
     ),
     "a claim without a choice counts nothing": "claim c; pod p c; = 0",
     "the annotation of a bound claim speaks only for a pod that is older than the volume": (
-        "pod p c; claim c selected=n1; pv pv v; claim c selected=n1 pv=pv; = 100; gone Pod p; = 0; pod p c; = 0"
+        "pod p c; claim c selected=n1; pv pv v; claim c selected=n1 pv=pv; = 100; remove Pod p; = 0; pod p c; = 0"
     ),
     "a bound pod chooses for its claim until the replica is placed anywhere": (
         f"{BOUND}replica r v; = 100; replica r v n2 n2-d0; = 0"
@@ -62,7 +63,7 @@ PROMISED = {
         "claim p-scratch pv=pv; pv pv v; pod p node=n1 ephemeral=scratch,; = 100"
     ),
     "a recreated object of the same name is a new one": (
-        "claim c selected=n1; gone PersistentVolumeClaim c; = 0; claim c; = 0"
+        "claim c selected=n1; remove PersistentVolumeClaim c; = 0; claim c; = 0"
     ),
     "volumes that may go anywhere count with every replica that has a disk": (
         "node n2 400; volume v 60 locality=disabled replicas=3; claim c 60 pv=pv accessModes=ReadWriteMany,; pv pv v; "
@@ -89,8 +90,8 @@ def test_it_counts_what_is_promised(steps: str) -> None:
         pytest.param((100,), "replica a va n1 n1-d0", {}, id="up to the limit"),
         pytest.param(
             (100,),
-            "replica a va n1 n1-d0; replica b vb n1 n1-d0 10; replica c vc n1 n1-d0 20; gone Replica c; "
-            "gone Replica b; replica d vd n1 n1-d0 1",
+            "replica a va n1 n1-d0; replica b vb n1 n1-d0 10; replica c vc n1 n1-d0 20; remove Replica c; "
+            "remove Replica b; replica d vd n1 n1-d0 1",
             {"node n1": [30, 1]},
             id="each lasts until it ends and keeps its worst amount",
         ),
@@ -132,15 +133,15 @@ def test_it_finds_the_places_that_are_promised_too_much(
 def test_one_byte_more_than_the_limit_is_a_violation_and_says_what_lies_there() -> None:
     made = history(steps="replica r0 v0 n1 n1-d0 300")
     spec = {"volumeName": "v1", "nodeID": "n1", "diskID": "n1-d0", "volumeSize": str(100 * GIB + 1)}
-    rv = made.put("Replica", "r1", {"spec": spec}, namespace="longhorn-system")
+    made.store("Replica", "r1", spec=spec)
 
     (violation,) = made.check().violations
-    assert ("node n1", rv, 1) == (violation.place, violation.rv, violation.over_bytes)
+    assert ("node n1", made.rv, 1) == (violation.place, violation.rv, violation.over_bytes)
     assert ["replica r0", "replica r1"] == [item.name for item in violation.items]
 
 
 def test_reserved_bytes_and_over_provisioning_shape_the_limit_with_truncation() -> None:
-    made = history(steps="node n1 400 reserved_gib=100; setting storage-over-provisioning-percentage 33")
+    made = history(steps="node n1 400 reserved=100; setting storage-over-provisioning-percentage 33")
     assert {"n1": int(300 * GIB * 33 / 100)} == made.check().node_limits
 
 
@@ -150,10 +151,11 @@ def test_only_the_nodes_and_the_time_that_are_asked_for_are_judged() -> None:
     assert [] == made.check(nodes={"n1"}).violations
 
     made = history(steps="replica a va n1 n1-d0 300; replica b vb n1 n1-d0 300; pod p")
-    before = made.gone("Replica", "b")
+    made.remove("Replica", "b")
+    before = made.rv
     assert ([], {}) == (made.check(after=before).violations, made.check(after=before).pods)
-    rv = made.replica("c", "vc", "n1", "n1-d0", gib=101)
-    assert [rv] == [violation.rv for violation in made.check(after=before).violations]
+    made.replica("c", "vc", "n1", "n1-d0", gib=101)
+    assert [made.rv] == [violation.rv for violation in made.check(after=before).violations]
 
 
 AWAY, BARE = "ns/p ready on n1 away from ns/c", "ns/p bound to n1, no disk for ns/c"
@@ -173,7 +175,7 @@ PLACED = "; replica r1 v n1 n1-d0; replica r2 v"
         pytest.param(WITHOUT_DISK.format(" replicas=3") + PLACED, [], id="one of its copies has a disk"),
         pytest.param(WITHOUT_DISK.format("") + "; pod p c node=n1 deleting=1", [], id="it goes"),
         pytest.param(WITHOUT_DISK.format("") + "; pod p c node=n1 phase=Succeeded", [], id="it is done"),
-        pytest.param(WITHOUT_DISK.format("") + "; gone Pod p", [], id="it is gone"),
+        pytest.param(WITHOUT_DISK.format("") + "; remove Pod p", [], id="it is gone"),
         pytest.param(WITHOUT_DISK.format("") + "; pv pv v driver=example.com", [], id="a volume of another driver"),
         pytest.param(
             WITHOUT_DISK.format("") + "; claim c pv=pv accessModes=ReadWriteMany,; pod q c; pod r c node=n2; wait 100; "
@@ -205,10 +207,10 @@ def test_a_pod_that_was_told_may_run_away_from_its_replica() -> None:
         pytest.param("replica r v n1 n1-d0 80; node n1 50; replica s w n1 n1-d0 1", [31], id="and something comes"),
         pytest.param("replica r v n1 n1-d0 80; node n1 50; pod p c; claim c 1 selected=n1", [31], id="is chosen"),
         pytest.param(
-            "replica r v n1 n1-d0 80; node n1 50; gone Replica r; replica r v n1 n1-d0 80", [30], id="what has gone"
+            "replica r v n1 n1-d0 80; node n1 50; remove Replica r; replica r v n1 n1-d0 80", [30], id="what has gone"
         ),
         pytest.param(
-            "replica r v n1 n1-d0 60; replica s w n1 n1-d0 40; node n1 50; gone Replica s; replica s w n1 n1-d0 30",
+            "replica r v n1 n1-d0 60; replica s w n1 n1-d0 40; node n1 50; remove Replica s; replica s w n1 n1-d0 30",
             [40],
             id="less than what has gone",
         ),
@@ -240,8 +242,10 @@ def test_what_was_told_that_it_lost_its_place_counts_no_more(steps: str, told: s
 
 def test_pods_are_counted_with_the_times_when_they_first_were_and_their_refusals() -> None:
     made = history(steps="refused_pod p c; refused_pod p c; pod p c; refused_pod p c; refused_pod p c d")
-    bound = made.pod("p", "c", node="n1")
-    ready = made.ready_pod("p", "c", node="n1")
+    made.pod("p", "c", node="n1")
+    bound = made.rv
+    made.ready_pod("p", "c", node="n1")
+    ready = made.rv
     made.play("pod p c node=n1; ready_pod p c node=n1; pod stuck")
 
     report = made.check()
@@ -251,7 +255,7 @@ def test_pods_are_counted_with_the_times_when_they_first_were_and_their_refusals
 
 
 def test_the_series_has_a_sample_for_every_change_of_what_is_promised() -> None:
-    report = history(steps="replica a va n1 n1-d0; pod unrelated; gone Replica a").check()
+    report = history(steps="replica a va n1 n1-d0; pod unrelated; remove Replica a").check()
     assert [0, 100, 0] == [sample.node_bytes["n1"] // GIB for sample in report.series if sample.node_bytes]
     assert {"n1": 100 * GIB} == report.peaks()
 
@@ -259,12 +263,12 @@ def test_the_series_has_a_sample_for_every_change_of_what_is_promised() -> None:
 def test_a_history_with_a_gap_in_a_kind_that_matters_or_without_it_cannot_be_judged() -> None:
     made = history()
     gap: dict[str, Any] = {"rv": 99, "type": "GAP", "at": 0, "object": None}
-    made.lines.append({**gap, "kind": "Lease", "group": "coordination.k8s.io"})
+    made.entries.append({**gap, "kind": "Lease", "group": "coordination.k8s.io"})
     made.check()
-    made.lines.append({**gap, "kind": "Replica", "group": "longhorn.io"})
+    made.entries.append({**gap, "kind": "Replica", "group": "longhorn.io"})
     with pytest.raises(HistoryError, match="Replica"):
         made.check()
-    made.lines = [line for line in made.lines if line["kind"] != "Replica"]
+    made.entries = [line for line in made.entries if line["kind"] != "Replica"]
     with pytest.raises(HistoryError, match="Replica"):
         made.check()
 
