@@ -24,12 +24,7 @@ class Errands:
         self._turns: dict[str, bool] = {}  # volumes that have a turn; did something happen meanwhile
         self._busy = Busy()
         world.listen("volumes", self._on_volume)
-        world.listen("replicas", self._on_replica)
-
-    def _on_replica(self, _verb: str, raw: Raw) -> None:
-        volume = self._world.volume(str(raw["spec"].get("volumeName") or ""))
-        if volume is not None:
-            self._on_volume("MODIFIED", volume)
+        world.listen_by_replica(self._on_volume)
 
     def _on_volume(self, verb: str, volume: Raw) -> None:
         if verb == "DELETED" or volume["metadata"].get("deletionTimestamp") or not self._has_work(volume):

@@ -76,12 +76,7 @@ def set_driver(api: ApiClient, *, capacity_tracking: bool) -> None:
 
 
 def set_setting(api: ApiClient, namespace: str, name: str, value: str) -> None:
-    body = {
-        "apiVersion": f"{paths.GROUP}/{paths.VERSION}",
-        "kind": "Setting",
-        "metadata": {"name": name, "namespace": namespace},
-        "value": value,
-    }
+    body = paths.longhorn_object("Setting", name, namespace, value=value)
     if not ensure(api, paths.longhorn("settings", namespace), body):
         api.patch(paths.longhorn("settings", namespace, name), {"value": value})
 

@@ -104,17 +104,12 @@ def add_node(
 ) -> None:
     """A Longhorn node with its disks, and the CSI node of the driver. The Kubernetes node is made elsewhere."""
     chosen = disks if disks is not None else {"disk1": DiskOptions()}
-    node = {
-        "apiVersion": f"{paths.GROUP}/{paths.VERSION}",
-        "kind": "Node",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "name": name,
-            "allowScheduling": allow_scheduling,
-            "evictionRequested": False,
-            "tags": list(tags),
-            "disks": {disk: _disk_spec(disk, entry) for disk, entry in chosen.items()},
-        },
+    spec = {
+        "name": name,
+        "allowScheduling": allow_scheduling,
+        "evictionRequested": False,
+        "tags": list(tags),
+        "disks": {disk: _disk_spec(disk, entry) for disk, entry in chosen.items()},
     }
     status: Raw = {
         "zone": zone,
@@ -123,7 +118,7 @@ def add_node(
     }
     set_condition(status, "Ready", "True")
     set_condition(status, "Schedulable", "True")
-    created = api.create(paths.longhorn("nodes", namespace), node)
+    created = api.create(paths.longhorn("nodes", namespace), paths.longhorn_object("Node", name, namespace, spec=spec))
     created["status"] = status
     api.replace(f"{paths.longhorn('nodes', namespace, name)}/status", created)
     csi_node = {

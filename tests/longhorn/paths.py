@@ -1,8 +1,9 @@
-"""API paths and names that the stand-in uses."""
+"""API paths and names that the stand-in uses, and the form of Longhorn's objects."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 DRIVER: Final = "driver.longhorn.io"
 GROUP: Final = "longhorn.io"
@@ -30,6 +31,12 @@ CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 def longhorn(plural: str, namespace: str, name: str = "") -> str:
     root = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{plural}"
     return f"{root}/{name}" if name else root
+
+
+def longhorn_object(kind: str, name: str, namespace: str, meta: Mapping[str, Any] | None = None, **parts: Any) -> Any:
+    """A body to create it with. `meta`: metadata beside its name."""
+    metadata = {"name": name, "namespace": namespace, **(meta or {})}
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": metadata, **parts}
 
 
 def pod(namespace: str, name: str) -> str:

@@ -32,45 +32,25 @@ class Replicas:
 
     def make(self, volume: Raw, **more: object) -> Raw:
         name, spec = volume["metadata"]["name"], volume["spec"]
-        body = {
-            "apiVersion": f"{paths.GROUP}/{paths.VERSION}",
-            "kind": "Replica",
-            "metadata": {
-                "name": f"{name}-r-{self._world.dice.hexadecimal()}",
-                "namespace": self._world.options.namespace,
-                "labels": {"longhornvolume": name, "longhornnode": "", "longhorndiskuuid": ""},
-                "finalizers": [paths.FINALIZER],
-            },
-            "spec": {
-                "volumeName": name,
-                "volumeSize": spec["size"],
-                "nodeID": "",
-                "diskID": "",
-                "active": True,
-                "dataEngine": spec.get("dataEngine", "v1"),
-                "backingImage": spec.get("backingImage", ""),
-                "hardNodeAffinity": "",
-                "healthyAt": "",
-                "failedAt": "",
-                **more,
-            },
+        labels = {"longhornvolume": name, "longhornnode": "", "longhorndiskuuid": ""}
+        empty = dict.fromkeys(("nodeID", "diskID", "hardNodeAffinity", "healthyAt", "failedAt"), "")
+        own = {
+            "volumeName": name,
+            "volumeSize": spec["size"],
+            "active": True,
+            "dataEngine": spec.get("dataEngine", "v1"),
+            "backingImage": spec.get("backingImage", ""),
         }
-        return self._world.api.create(self._world.longhorn("replicas"), body)
+        return self._create(name, labels, empty | own | more)
 
     def make_twin(self, replica: Raw, engine: str) -> Raw:
         """One of the same data for another engine: it has its place from the start, and its bytes count once more."""
-        meta, spec = replica["metadata"], replica["spec"]
-        body = {
-            "apiVersion": f"{paths.GROUP}/{paths.VERSION}",
-            "kind": "Replica",
-            "metadata": {
-                "name": f"{spec['volumeName']}-r-{self._world.dice.hexadecimal()}",
-                "namespace": self._world.options.namespace,
-                "labels": dict(meta.get("labels") or {}),
-                "finalizers": [paths.FINALIZER],
-            },
-            "spec": {**spec, "active": False, "engineName": engine, "evictionRequested": False},
-        }
+        spec = {**replica["spec"], "active": False, "engineName": engine, "evictionRequested": False}
+        return self._create(spec["volumeName"], dict(replica["metadata"].get("labels") or {}), spec)
+
+    def _create(self, volume: str, labels: dict[str, str], spec: Raw) -> Raw:
+        name, meta = f"{volume}-r-{self._world.dice.hexadecimal()}", {"labels": labels, "finalizers": [paths.FINALIZER]}
+        body = paths.longhorn_object("Replica", name, self._world.options.namespace, meta, spec=spec)
         return self._world.api.create(self._world.longhorn("replicas"), body)
 
     def write(self, replica: Raw) -> Written:

@@ -35,7 +35,7 @@ class Resizer:
         self._busy = Busy()  # claim by its key, volume and engine by the volume
         world.listen("claims", self._on_claim)
         world.listen("volumes", self._on_volume)
-        world.listen("replicas", self._on_replica)
+        world.listen_by_replica(self._on_volume, lambda verb, _: verb != "DELETED")
 
     # The external resizer, and the CSI controller that it calls
 
@@ -117,11 +117,6 @@ class Resizer:
                 self._world.after("placement", self._grow, name)
         elif locality.is_expanding(volume) and locality.attached_node(volume) and self._busy.begin("engine", name):
             self._world.after("expand", self._world.after, "beat", self._grown, name)
-
-    def _on_replica(self, verb: str, replica: Raw) -> None:
-        volume = self._world.volume(str(replica["spec"].get("volumeName") or ""))
-        if verb != "DELETED" and volume is not None:
-            self._on_volume("MODIFIED", volume)
 
     def _is_growing(self, volume: Raw) -> bool:
         size = int(volume["spec"]["size"])

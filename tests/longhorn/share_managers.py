@@ -150,13 +150,9 @@ class ShareManagers:
 
     def _make(self, name: str, share: Share) -> None:
         owner = str((((share.volume or {}).get("status")) or {}).get("ownerID") or "")
-        body = self._object("ShareManager", name) | {"spec": {"image": IMAGE}}
+        body = paths.longhorn_object("ShareManager", name, self._world.options.namespace, spec={"image": IMAGE})
         ensure(self._world.api, self._world.longhorn("sharemanagers"), body)
         self._tell(name, "stopped", owner)
-
-    def _object(self, kind: str, name: str) -> Raw:
-        meta = {"name": name, "namespace": self._world.options.namespace}
-        return {"apiVersion": f"{paths.GROUP}/{paths.VERSION}", "kind": kind, "metadata": meta}
 
     def _remove(self, name: str, share: Share) -> None:
         self._end_pod(name, share)

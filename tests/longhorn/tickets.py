@@ -25,16 +25,9 @@ def of_kind(attachment: Raw | None, kind: str) -> dict[str, str]:
 
 def hold(world: LonghornWorld, volume: str, name: str, kind: str, node: str) -> None:
     """Put the ticket, also in the place of one of that name for another node."""
-    ensure(
-        world.api,
-        world.longhorn("volumeattachments"),
-        {
-            "apiVersion": f"{paths.GROUP}/{paths.VERSION}",
-            "kind": "VolumeAttachment",
-            "metadata": {"name": volume, "namespace": world.options.namespace},
-            "spec": {"volume": volume, "attachmentTickets": {}},
-        },
-    )
+    spec: Raw = {"volume": volume, "attachmentTickets": {}}
+    body = paths.longhorn_object("VolumeAttachment", volume, world.options.namespace, spec=spec)
+    ensure(world.api, world.longhorn("volumeattachments"), body)
     ticket = {"id": name, "type": kind, "nodeID": node, "parameters": {"disableFrontend": "false"}}
 
     def edit(raw: Raw) -> bool:

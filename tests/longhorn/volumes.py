@@ -15,8 +15,6 @@ from tests.longhorn.reuse import find_reusable
 from tests.longhorn.state import Candidate, SearchState, has_reusable_data
 from tests.longhorn.world import Busy, LonghornWorld, Raw, let_go, put, utc_now
 
-API_VERSION = f"{paths.GROUP}/{paths.VERSION}"
-
 
 @dataclass
 class Decision:
@@ -47,7 +45,7 @@ class Volumes:
         self._busy = Busy()  # replicas that are rebuilt
         self._relocating: dict[str, tuple[str, bool]] = {}  # volume -> where to, and is it time
         world.listen("volumes", self._on_volume)
-        world.listen("replicas", self._on_replica)
+        world.listen_by_replica(self._on_volume, _counts)
         world.listen("nodes", self._on_node)
         world.listen("pvs", self._on_pv)
 
@@ -59,13 +57,8 @@ class Volumes:
             self._turns[name] = "running"
         is_done = False
         try:
-            meta = {
-                "name": name,
-                "namespace": self._world.options.namespace,
-                "labels": {"longhornvolume": name},
-                "finalizers": [paths.FINALIZER],
-            }
-            body = {"apiVersion": API_VERSION, "kind": "Volume", "metadata": meta, "spec": spec}
+            meta = {"labels": {"longhornvolume": name}, "finalizers": [paths.FINALIZER]}
+            body = paths.longhorn_object("Volume", name, self._world.options.namespace, meta, spec=spec)
             is_new = ensure(self._world.api, self._world.longhorn("volumes"), body)
             if is_new:
                 owner = owners.pick(self._world.nodes(), self._world.dice.choice)
@@ -143,11 +136,6 @@ class Volumes:
             or reports.lacks_node_affinity(self._world, volume)
             or locality.needs_turn(volume, replicas)
         )
-
-    def _on_replica(self, verb: str, replica: Raw) -> None:
-        volume = self._world.volume(str(replica["spec"].get("volumeName") or ""))
-        if volume is not None and (verb == "DELETED" or locality.is_placed(replica) or copies.is_failed(replica)):
-            self._on_volume("MODIFIED", volume)
 
     def _on_pv(self, verb: str, pv: Raw) -> None:
         volume = self._world.volume(str(pv["metadata"]["name"]))
@@ -453,6 +441,11 @@ class Volumes:
             return
         for replica in filter(locality.is_usable, replicas):
             self._world.change(self._world.longhorn("replicas", replica["metadata"]["name"]), mark_healthy)
+
+
+def _counts(verb: str, replica: Raw) -> bool:
+    """Whether an event of a replica may mean work on its volume."""
+    return verb == "DELETED" or locality.is_placed(replica) or copies.is_failed(replica)
 
 
 def _to_be_filled(spec: Raw) -> Raw:

@@ -66,6 +66,16 @@ class LonghornWorld:
     def listen(self, kind: str, listener: Listener) -> None:
         self._listeners[kind].append(listener)
 
+    def listen_by_replica(self, listener: Listener, counts: Callable[[str, Raw], bool] = lambda *_: True) -> None:
+        """An event of a replica that counts is told as one of its volume."""
+
+        def tell(verb: str, replica: Raw) -> None:
+            volume = self.volume(str(replica["spec"].get("volumeName") or ""))
+            if volume is not None and counts(verb, replica):
+                listener("MODIFIED", volume)
+
+        self.listen("replicas", tell)
+
     def start(self) -> None:
         for store in self.stores.values():
             store.start()
