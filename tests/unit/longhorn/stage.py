@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-import heapq
-import itertools
-import re
-import threading
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, cast
 
-from tests.cluster.client import ApiClient, ApiError
-from tests.cluster.watch import Reflector, key_of
+from tests.cluster.client import ApiClient
+from tests.cluster.watch import Reflector
 from tests.longhorn import paths
 from tests.longhorn.attach import Attacher
 from tests.longhorn.errands import Errands
@@ -21,150 +15,17 @@ from tests.longhorn.figures import FigureUpdates
 from tests.longhorn.kubelet import Kubelet
 from tests.longhorn.longhorn import add_node, disk_uuid
 from tests.longhorn.nodes import Nodes
-from tests.longhorn.options import GIB, Delay, Delays, DiskOptions, LonghornOptions
+from tests.longhorn.options import GIB, PRESETS, Delay, Delays, DiskOptions, LonghornOptions
 from tests.longhorn.provisioner import Provisioner
 from tests.longhorn.resize import Resizer
 from tests.longhorn.share_managers import ShareManagers
-from tests.longhorn.timers import Timers
 from tests.longhorn.volumes import Volumes
 from tests.longhorn.world import LonghornWorld
+from tests.unit.longhorn.memory import ManualTimers, MemoryApi, MemoryReflector
 
 Raw = dict[str, Any]
 NAMESPACE = "longhorn-system"
-_PATH = re.compile(r"(/api/v1|/apis/[^/]+/[^/]+)(?:/namespaces/([^/]+))?/([^/]+)(?:/([^/]+))?(?:/(status))?")
 _NEVER = 100_000.0
-
-
-class MemoryApi:
-    """What the stand-in uses of an API server: versions, conflicts, finalizers, and events told when asked to."""
-
-    def __init__(self) -> None:
-        self.objects: dict[tuple[str, str, str], Raw] = {}  # collection, namespace, name
-        self.events: deque[tuple[str, str, Raw]] = deque()
-        self.watches: list[MemoryReflector] = []
-        self.is_closed = False  # nothing gets its first node
-        self.refusals = 0
-        self._versions = itertools.count(1)
-
-    def get_or_none(self, path: str) -> Raw | None:
-        return copy.deepcopy(self.objects.get(_key(path)))
-
-    def get(self, path: str) -> Raw:
-        return copy.deepcopy(self._at(_key(path)))
-
-    def list(self, path: str, label_selector: str = "", **_: Any) -> Raw:
-        collection, namespace, _name = _key(path)
-        label, _sign, value = label_selector.partition("=")
-        found = [
-            copy.deepcopy(raw)
-            for (where, space, _name), raw in sorted(self.objects.items())
-            if where == collection and namespace in ("", space)
-            if not label or (raw["metadata"].get("labels") or {}).get(label) == value
-        ]
-        return {"items": found}
-
-    def create(self, path: str, raw: Raw) -> Raw:
-        collection, namespace, _name = _key(path)
-        key = (collection, namespace, str(raw["metadata"]["name"]))
-        if key in self.objects:
-            raise ApiError(409, "AlreadyExists", key[2])
-        new = copy.deepcopy(raw)
-        new["metadata"] |= {"uid": f"uid-{next(self._versions)}", **({"namespace": namespace} if namespace else {})}
-        return self._store("ADDED", key, new)
-
-    def replace(self, path: str, raw: Raw) -> Raw:
-        key = _key(path)
-        old = self._at(key)
-        if raw["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"]:
-            raise ApiError(409, "Conflict", key[2])
-        if self.is_closed and raw["spec"].get("nodeID") and "diskID" in raw["spec"] and not old["spec"].get("nodeID"):
-            self.refusals += 1
-            raise ApiError(403, "Forbidden", key[2])
-        is_status = path.endswith("/status")
-        new = copy.deepcopy(old)
-        for part in ("status",) if is_status else ("metadata", "spec", "value"):
-            if part in raw:
-                new[part] = copy.deepcopy(raw[part])
-        if new == old:
-            return new
-        return self._store("MODIFIED", key, new)
-
-    def patch(self, path: str, patch: Raw, **_: Any) -> Raw:
-        key = _key(path)
-        return self._store("MODIFIED", key, _merged(self._at(key), patch))
-
-    def delete(self, path: str, **_: Any) -> None:
-        key = _key(path)
-        new = copy.deepcopy(self._at(key))
-        new["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
-        self._store("MODIFIED", key, new)
-
-    def _at(self, key: tuple[str, str, str]) -> Raw:
-        if key not in self.objects:
-            raise ApiError(404, "NotFound", key[2])
-        return self.objects[key]
-
-    def _store(self, verb: str, key: tuple[str, str, str], new: Raw) -> Raw:
-        new["metadata"]["resourceVersion"] = str(next(self._versions))
-        self.objects[key] = new
-        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
-            verb = "DELETED"
-            del self.objects[key]
-        self.events.append((verb, key[0], copy.deepcopy(new)))
-        return copy.deepcopy(new)
-
-
-class MemoryReflector:
-    """Stands in for `Reflector`: shows what its API server has told so far."""
-
-    def __init__(self, api: MemoryApi, path: str, on_event: Callable[[str, Raw], None], **_: Any) -> None:
-        self.collection, self._on_event = _key(path)[0], on_event
-        self._store: dict[str, Raw] = {}
-        api.watches.append(self)
-
-    def tell(self, verb: str, raw: Raw) -> None:
-        if verb == "DELETED":
-            self._store.pop(key_of(raw), None)
-        else:
-            self._store[key_of(raw)] = raw
-        self._on_event(verb, raw)
-
-    def get(self, key: str) -> Raw | None:
-        return self._store.get(key)
-
-    def snapshot(self) -> dict[str, Raw]:
-        return dict(self._store)
-
-
-class ManualTimers(Timers):
-    """Work is done while `advance` runs, in the order of its times, with all events told in between."""
-
-    def __init__(self, api: MemoryApi) -> None:
-        self._api, self.time = api, 0.0
-        self._heap = []
-        self._count = itertools.count()
-        self._changed = threading.Condition()
-        self._is_stopped = False
-        self.failures = []
-
-    def after(self, seconds: float, work: Callable[..., Any], *args: Any) -> None:
-        heapq.heappush(self._heap, (self.time + seconds, next(self._count), work, args))
-
-    def advance(self, seconds: float) -> None:
-        until = self.time + seconds
-        self._tell()
-        while self._heap and self._heap[0][0] <= until:
-            self.time, _, work, args = heapq.heappop(self._heap)
-            work(*args)
-            self._tell()
-        self.time = until
-
-    def _tell(self) -> None:
-        while self._api.events:
-            verb, collection, raw = self._api.events.popleft()
-            for watch in self._api.watches:
-                if watch.collection == collection:
-                    watch.tell(verb, raw)
 
 
 class LonghornStage:
@@ -173,7 +34,7 @@ class LonghornStage:
     def __init__(
         self,
         *nodes: str,
-        preset: Mapping[str, Delay] | None = None,
+        preset: str = "",
         retry_seconds: float = _NEVER,
         share_managers: bool = False,
         runs_own_pods: bool = True,
@@ -182,7 +43,7 @@ class LonghornStage:
         """`share_managers`: with these, and kubelets."""
         none: dict[str, Delay] = dict.fromkeys(vars(Delays()), 0.0)
         self.options = LonghornOptions(
-            delays=Delays(**{**none, **(preset or {}), **delays}),
+            delays=Delays(**{**none, **PRESETS.get(preset, {}), **delays}),
             retry_seconds=retry_seconds,
             resync_seconds=_NEVER,
             share_managers=share_managers,
@@ -190,6 +51,7 @@ class LonghornStage:
         )
         self.api = MemoryApi()
         self.timers = ManualTimers(self.api)
+        self._names: dict[str, str] = {}  # of volumes, by what the steps call them
         api, reflector = cast(ApiClient, self.api), cast(type[Reflector], MemoryReflector)
         self.world = LonghornWorld(api, self.options, timers=self.timers, reflector=reflector)
         self.volumes = Volumes(self.world)
@@ -202,103 +64,223 @@ class LonghornStage:
         Resizer(self.world)
         if share_managers:
             ShareManagers(self.world)
-        for name in nodes:
-            self.node(name)
+        self.nodes(*nodes)
 
     def run(self, seconds: float = 0.0) -> None:
         self.timers.advance(seconds)
 
-    # What is there
+    def play(self, steps: str) -> None:
+        """Methods by name with their words, as in `node a 5; volume v replicas=2; run 0.1`; `-` is an empty word.
+
+        Checks among them: `= v -,a attached on:a` has the nodes of the volume's copies (`*`: whatever they are) and
+        some of `facts_of` it; `holds a 10`, `refused 3`, `gone v`.
+        """
+        for step in steps.split("; "):
+            method, *words = step.split()
+            if method == "=":
+                shown = ",".join(place or "-" for place in self.places(words[0])), self.facts_of(words[0])
+                assert words[1] in ("*", shown[0]) and set(words[2:]) <= shown[1], (step, self.timers.time, shown)
+                continue
+            named = dict(word.split("=", 1) for word in words if "=" in word)
+            plain = [_value(word) for word in words if "=" not in word]
+            getattr(self, method)(*plain, **{name: _value(word) for name, word in named.items()})
+
+    # What there is
+
+    def get(self, plural: str, name: str) -> Raw:
+        return self.api.get(paths.longhorn(plural, NAMESPACE, self.named(name)))
+
+    def named(self, volume: str) -> str:
+        return self._names.get(volume, volume)
+
+    def replicas(self, volume: str) -> list[Raw]:
+        label = f"longhornvolume={self.named(volume)}"
+        return cast(list[Raw], self.api.list(paths.longhorn("replicas", NAMESPACE), label_selector=label)["items"])
+
+    def places(self, volume: str) -> list[str]:
+        return sorted(str(entry["spec"]["nodeID"]) for entry in self.replicas(volume))
+
+    def facts_of(self, volume: str) -> set[str]:
+        """What is true of the volume, of its copies, its PV and its attachments, in words."""
+        raw, copies = self.get("volumes", volume), [entry["spec"] for entry in self.replicas(volume)]
+        spec, status, conditions = raw["spec"], raw.get("status") or {}, (raw.get("status") or {}).get("conditions")
+        scheduled = [entry["status"] for entry in conditions or () if entry["type"] == "Scheduled"]
+        pv = self.api.get_or_none(f"{paths.PVS}/{self.named(volume)}")
+        affinity = (((pv or {}).get("spec") or {}).get("nodeAffinity") or {}).get("required")
+        terms = affinity["nodeSelectorTerms"] if affinity else []
+        attachments = [one["spec"]["nodeName"] for one in self.api.list(paths.ATTACHMENTS)["items"]]
+        retries = sorted(int(copy.get("rebuildRetryCount") or 0) for copy in copies)
+        return {
+            str(status.get("state")),
+            str(status.get("robustness")),
+            f"on:{spec.get('nodeID') or ''}",  # where it is attached, or is to be
+            f"owner:{status.get('ownerID')}",
+            f"scheduled:{','.join(scheduled)}",
+            f"frontend:{spec.get('frontend')}",
+            f"sizes:{','.join(sorted({str(int(copy['volumeSize']) // GIB) for copy in copies}))}",
+            f"copies:{len(copies)}",
+            f"healthy:{sum(bool(copy['healthyAt']) for copy in copies)}",
+            f"failed:{sum(bool(copy['failedAt']) for copy in copies)}",
+            f"retries:{','.join(map(str, retries))}",
+            "expanding" if status.get("expansionRequired") else "expanded",
+            "no-pv" if pv is None else f"pv:{pv['spec']['claimRef']['name']}",
+            f"affinity:{','.join(term['matchExpressions'][0]['values'][0] for term in terms)}",
+            f"attachments:{','.join(attachments)}",
+            "longhorns-own" if spec.get("disableFrontend") else "a-pods",
+            "deleting" if "deletionTimestamp" in raw["metadata"] else "staying",
+            "placed-first"
+            if all(copy.get("dataDirectoryName") == "placed" for copy in copies)
+            else "placed-by-longhorn",
+        }
+
+    def scheduled_gib(self, node: str) -> float:
+        disk = self.get("nodes", node)["status"]["diskStatus"]["disk1"]
+        return float(disk["storageScheduled"] / GIB)
+
+    def holds(self, node: str, gib: float) -> None:
+        assert gib == self.scheduled_gib(node)
+
+    def refused(self, least: int, most: int = 0) -> None:
+        assert least <= self.api.refusals <= max(least, most)
+
+    def gone(self, volume: str) -> None:
+        assert self.api.get_or_none(paths.longhorn("volumes", NAMESPACE, self.named(volume))) is None
+        assert [] == self.replicas(volume)
+
+    # What somebody does
+
+    def change(self, plural: str, name: str, edit: Callable[[Raw], None], *, status: bool = False) -> None:
+        path = paths.longhorn(plural, NAMESPACE, self.named(name))
+        raw = self.api.get(path)
+        edit(raw)
+        self.api.replace(f"{path}/status" if status else path, raw)
+
+    def spec(self, plural: str, name: str, **fields: object) -> None:
+        self.change(plural, name, lambda raw: raw["spec"].update(fields))
+
+    def status(self, volume: str, **fields: object) -> None:
+        self.change("volumes", volume, lambda raw: raw["status"].update(fields), status=True)
+
+    def nodes(self, *names: str) -> None:
+        for name in names:
+            self.node(name)
 
     def node(self, name: str, gib: int = 100) -> None:
         disk = DiskOptions(maximum_bytes=gib * GIB)
         add_node(cast(ApiClient, self.api), NAMESPACE, name, {"disk1": disk})
         self.run()
 
+    def resize(self, node: str, gib: int) -> None:
+        sizes = {"storageMaximum": gib * GIB, "storageAvailable": gib * GIB}
+        self.change("nodes", node, lambda raw: raw["status"]["diskStatus"]["disk1"].update(sizes), status=True)
+
+    def cordon(self, node: str) -> None:
+        self.spec("nodes", node, allowScheduling=False)
+
+    def uncordon(self, node: str) -> None:
+        self.spec("nodes", node, allowScheduling=True)
+
+    def close(self) -> None:
+        """Nothing gets its first place until `open`."""
+        self.api.is_closed = True
+
+    def open(self) -> None:
+        self.api.is_closed = False
+
     def volume(
-        self, name: str, gib: int = 10, *, locality: str = "best-effort", replicas: int = 1, node: str = ""
+        self, name: str, gib: int = 10, *, locality: str = "best-effort", replicas: int = 1, node: str = "", **spec: Any
     ) -> None:
-        spec: Raw = {"size": str(gib * GIB), "numberOfReplicas": replicas, "dataLocality": locality, "nodeID": node}
-        self.volumes.create(name, spec)
+        own: Raw = {"size": str(gib * GIB), "numberOfReplicas": replicas, "dataLocality": locality, "nodeID": node}
+        self.volumes.create(name, own | spec)
 
-    def attach(self, name: str, node: str) -> None:
+    def provision(self, **parameters: object) -> Raw:
+        """The claim `data`, with a node, of a class with these parameters; its volume is called v."""
+        chosen = {"dataLocality": "best-effort", "numberOfReplicas": 1, **parameters}
+        wanted = {name: str(value) for name, value in chosen.items()}
+        meta: Raw = {"name": "class"}
+        self.api.create(paths.CLASSES, {"metadata": meta, "provisioner": paths.DRIVER, "parameters": wanted})
+        claim = {
+            "metadata": {"name": "data", "annotations": {paths.PROVISIONER: paths.DRIVER, paths.SELECTED_NODE: "a"}},
+            "spec": {"storageClassName": "class", "resources": {"requests": {"storage": "10Gi"}}},
+        }
+        made = self.api.create("/api/v1/namespaces/ns/persistentvolumeclaims", claim)
+        self._names["v"] = f"pvc-{made['metadata']['uid']}"
+        return made
+
+    def pod(self, volume: str, node: str) -> None:
+        """A pod there uses the volume: kube-controller-manager asks for its attachment."""
+        spec = {"attacher": paths.DRIVER, "nodeName": node, "source": {"persistentVolumeName": self.named(volume)}}
+        self.api.create(paths.ATTACHMENTS, {"metadata": {"name": f"{volume}-{node}"}, "spec": spec})
+
+    def no_pod(self, volume: str, node: str) -> None:
+        """That pod ends."""
+        self.api.delete(f"{paths.ATTACHMENTS}/{volume}-{node}")
+
+    def attach(self, volume: str, node: str) -> None:
         """As Longhorn's attachment for a pod would."""
-        self.change("volumes", name, lambda raw: raw["spec"].update(nodeID=node))
+        self.spec("volumes", volume, nodeID=node)
 
-    def change(self, plural: str, name: str, edit: Callable[[Raw], None], *, status: bool = False) -> None:
-        path = paths.longhorn(plural, NAMESPACE, name)
-        raw = self.api.get(path)
-        edit(raw)
-        self.api.replace(f"{path}/status" if status else path, raw)
+    def detach(self, volume: str) -> None:
+        self.attach(volume, "")
+        self.status(volume, state="detached")
 
-    def get(self, plural: str, name: str) -> Raw:
-        return self.api.get(paths.longhorn(plural, NAMESPACE, name))
+    def own(self, volume: str, node: str) -> None:
+        self.status(volume, ownerID=node)
 
-    def replicas(self, volume: str) -> list[Raw]:
-        found = self.api.list(paths.longhorn("replicas", NAMESPACE), label_selector=f"longhornvolume={volume}")
-        return cast(list[Raw], found["items"])
+    def grow(self, volume: str, gib: int) -> None:
+        self.spec("volumes", volume, size=str(gib * GIB))
 
-    def place_first(self, replica: Raw, node: str) -> None:
-        """As somebody else than Longhorn does."""
+    def delete(self, volume: str) -> None:
+        self.volumes.delete(self.named(volume))
+
+    def touch(self, volume: str) -> None:
+        """Somebody writes the volume and its copies, and changes nothing that matters."""
+        self.spec("volumes", volume, staleReplicaTimeout=1)
+        for copy in self.replicas(volume):
+            self.spec("replicas", copy["metadata"]["name"], evictionRequested=False)
+
+    def evict(self, volume: str) -> None:
+        """Its only copy has to leave its disk."""
+        (copy,) = self.replicas(volume)
+        self.spec("replicas", copy["metadata"]["name"], evictionRequested=True)
+        self.volumes.consider(self.named(volume))
+
+    def fail(self, volume: str, node: str) -> None:
+        """Its copy there fails."""
+        (copy,) = (entry for entry in self.replicas(volume) if entry["spec"]["nodeID"] == node)
+        self.spec("replicas", copy["metadata"]["name"], failedAt="2026-01-01T00:00:00Z")
+        self.volumes.consider(self.named(volume))
+
+    def lose_others(self, volume: str, node: str) -> None:
+        """Its copies elsewhere are deleted."""
+        for copy in self.replicas(volume):
+            if copy["spec"]["nodeID"] != node:
+                self.api.delete(paths.longhorn("replicas", NAMESPACE, copy["metadata"]["name"]))
+
+    def place_first(self, volume: str, node: str) -> None:
+        """Somebody else than Longhorn gives a copy its place."""
 
         def edit(raw: Raw) -> None:
             uuid, path = disk_uuid(node, "disk1"), "/var/lib/longhorn/disk1"
             raw["spec"].update(nodeID=node, diskID=uuid, diskPath=path, dataDirectoryName="placed")
             raw["metadata"]["labels"].update(longhornnode=node, longhorndiskuuid=uuid)
 
-        self.change("replicas", replica["metadata"]["name"], edit)
-
-    def places(self, volume: str) -> list[str]:
-        return sorted(str(entry["spec"]["nodeID"]) for entry in self.replicas(volume))
-
-    def scheduled_gib(self, node: str) -> float:
-        disk = self.get("nodes", node)["status"]["diskStatus"]["disk1"]
-        return float(disk["storageScheduled"] / GIB)
-
-    def scheduled(self, volume: str) -> str:
-        """The condition of that name; "" without one."""
-        conditions = (self.get("volumes", volume).get("status") or {}).get("conditions") or []
-        return next((str(entry["status"]) for entry in conditions if entry["type"] == "Scheduled"), "")
+        waiting = next(entry for entry in self.replicas(volume) if not entry["spec"]["nodeID"])
+        self.change("replicas", waiting["metadata"]["name"], edit)
 
 
-def provision(stage: LonghornStage, **parameters: str) -> tuple[Raw, str]:
-    """A claim with a node, of a class with these parameters; with its volume's name."""
-    chosen = {"dataLocality": "best-effort", "numberOfReplicas": "1", **parameters}
-    meta: Raw = {"name": "class"}
-    stage.api.create(paths.CLASSES, {"metadata": meta, "provisioner": paths.DRIVER, "parameters": chosen})
-    claim = {
-        "metadata": {"name": "data", "annotations": {paths.PROVISIONER: paths.DRIVER, paths.SELECTED_NODE: "a"}},
-        "spec": {"storageClassName": "class", "resources": {"requests": {"storage": "10Gi"}}},
-    }
-    made = stage.api.create("/api/v1/namespaces/ns/persistentvolumeclaims", claim)
-    return made, f"pvc-{made['metadata']['uid']}"
+def play(steps: str) -> LonghornStage:
+    """All of these steps, on a stage that is made with the first one's words: `stage write=0.1; nodes a; ...`."""
+    first, _, rest = steps.partition("; ")
+    named = dict(word.split("=", 1) for word in first.split()[1:])
+    stage = LonghornStage(**{name: _value(word) for name, word in named.items()})
+    stage.play(rest)
+    assert [] == stage.timers.failures
+    return stage
 
 
-def attach_for_a_pod(stage: LonghornStage, volume: str, where: str) -> None:
-    source = {"persistentVolumeName": volume}
-    spec = {"attacher": paths.DRIVER, "nodeName": where, "source": source}
-    stage.api.create(paths.ATTACHMENTS, {"metadata": {"name": f"{volume}-{where}"}, "spec": spec})
-
-
-def state(stage: LonghornStage, volume: str) -> str:
-    return str((stage.get("volumes", volume).get("status") or {}).get("state"))
-
-
-def grow(stage: LonghornStage, volume: str, gib: int) -> None:
-    stage.change("volumes", volume, lambda raw: raw["spec"].update(size=str(gib * GIB)))
-
-
-def own(stage: LonghornStage, volume: str, owner: str) -> None:
-    stage.change("volumes", volume, lambda raw: raw["status"].update(ownerID=owner), status=True)
-
-
-def _key(path: str) -> tuple[str, str, str]:
-    match = _PATH.fullmatch(path)
-    assert match is not None, path
-    return f"{match[1]}/{match[3]}", match[2] or "", match[4] or ""
-
-
-def _merged(old: Any, new: Any) -> Any:
-    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
-        return copy.deepcopy(new)
-    return {**copy.deepcopy(old), **{key: _merged(old.get(key), value) for key, value in new.items()}}
+def _value(word: str) -> Any:
+    """A number, a truth value, or the word as it is."""
+    if word.replace(".", "", 1).isdecimal():
+        return float(word) if "." in word else int(word)
+    return word == "True" if word in ("True", "False") else "" if word == "-" else word

@@ -6,320 +6,228 @@ import pytest
 
 from tests.longhorn import paths
 from tests.longhorn.eviction import ALL, POLICY
-from tests.longhorn.options import GIB, MEASURED
-from tests.unit.longhorn.stage import NAMESPACE, LonghornStage, Raw, attach_for_a_pod, grow, own, provision, state
+from tests.longhorn.options import GIB
+from tests.unit.longhorn.stage import NAMESPACE, LonghornStage, Raw, play
 
-
-def overfull(stage: LonghornStage) -> float:
-    """Two volumes of 60 GiB are attached to a node of 100, the second 50 ms after the first; what it ends with."""
-    stage.node("a")
-    for name in ("v1", "v2"):
-        stage.volume(name, 60)
-    stage.run()
-    stage.attach("v1", "a")
-    stage.run(0.05)
-    stage.attach("v2", "a")
-    stage.run(10)
-    return stage.scheduled_gib("a")
-
-
-# The race
-
-
-def test_figures_follow_a_replica_at_once_and_its_object_follows_the_choice_late() -> None:
-    """`syncVolume` writes replicas in its deferred block."""
-    stage = LonghornStage("a", write=0.1, disk_figures=0.03)
-    stage.volume("v")
-    stage.attach("v", "a")
-    stage.run(0.09)
-    assert [""] == stage.places("v")
-    stage.run(0.02)
-    assert (["a"], 0) == (stage.places("v"), stage.scheduled_gib("a"))
-    stage.run(0.03)
-    assert 10 == stage.scheduled_gib("a")
-
-
-def test_a_choice_that_is_not_written_yet_is_not_seen_by_the_next_volume() -> None:
-    assert 120 == overfull(LonghornStage(write=0.1, disk_figures=0.01))
-    assert 60 == overfull(LonghornStage(write=0.0, disk_figures=0.01))
-
-
-@pytest.mark.parametrize(("locality", "replicas"), [("disabled", 1), ("best-effort", 2)])
-def test_volumes_with_roaming_copies_are_written_later_than_local_ones(locality: str, replicas: int) -> None:
-    stage = LonghornStage("a", "b", write=0.1, write_roaming=1.0)
-    stage.volume("local", locality="strict-local", node="a")
-    stage.volume("roaming", locality=locality, replicas=replicas, node="a")
-    stage.run(0.2)
-    assert (["a"], [""] * replicas) == (stage.places("local"), stage.places("roaming"))
-    stage.run(1)
-    assert "" not in stage.places("roaming")
-
-
-def test_a_volumes_own_replicas_see_each_other_before_they_are_written() -> None:
-    stage = LonghornStage("a", "b", "c", write_roaming=1.0)
-    stage.volume("v", locality="disabled", replicas=3)
-    stage.run(2)
-    assert ["a", "b", "c"] == stage.places("v")
-
-
-def test_a_choice_is_lost_and_made_once_more_when_its_replica_was_changed_meanwhile() -> None:
-    stage = LonghornStage("a", write=1.0)
-    stage.volume("v")
-    stage.attach("v", "a")
-    stage.run(0.5)
-    (replica,) = stage.replicas("v")
-    stage.change("replicas", replica["metadata"]["name"], lambda raw: raw["spec"].update(evictionRequested=False))
-    stage.run(1)
-    assert [""] == stage.places("v")
-    stage.run(1)
-    assert ["a"] == stage.places("v")
-
-
-# Retries
-
-
-def test_replicas_without_a_place_are_tried_again_at_every_event_of_a_node() -> None:
-    """`volume_controller.go: enqueueNodeChange`."""
-    stage = LonghornStage("a", placement=0.01, write=0.01, disk_figures=0.01)
-    waiting = ("w1", "w2", "w3")
-    stage.volume("large", 90)
-    for name in waiting:
-        stage.volume(name, 20)
-    stage.run()
-    stage.attach("large", "a")
-    stage.run(1)
-    for name in waiting:
-        stage.attach(name, "a")
-    stage.run(1)
-    assert [[""]] * 3 == [stage.places(name) for name in waiting]
-    stage.volumes.delete("large")
-    stage.run(0.1)
-    assert [["a"]] * 3 == [stage.places(name) for name in waiting]
-
-
-# A new volume
-
-
-def test_a_new_volume_has_all_its_replicas_at_once_wherever_they_will_fit() -> None:
-    stage = LonghornStage("a", "b")
-    stage.volume("v", replicas=3)
-    assert ["", "", ""] == stage.places("v")
-    stage.attach("v", "a")
-    stage.run(1)
-    assert ["", "a", "b"] == stage.places("v")
-
-
-def test_a_new_best_effort_volume_comes_in_longhorns_order() -> None:
-    """As measured: detached after 0.8 s, its PV after 1.2 s more, and a replica's place only once it is attached."""
-    stage = LonghornStage("a", preset=MEASURED)
-    claim, volume = provision(stage)
-    stage.run(0.01)
-    assert ("creating", [""], "True") == (state(stage, volume), stage.places(volume), stage.scheduled(volume))
-    stage.run(0.7)
-    assert "creating" == state(stage, volume)
-    stage.run(0.2)
-    assert "detached" == state(stage, volume)
-    stage.run(1.0)
-    assert stage.api.get_or_none(f"{paths.PVS}/{volume}") is None
-    stage.run(0.2)
-    assert claim["metadata"]["name"] == stage.api.get(f"{paths.PVS}/{volume}")["spec"]["claimRef"]["name"]
-
-    attach_for_a_pod(stage, volume, "a")
-    stage.run(0.9)
-    assert "" == stage.get("volumes", volume)["spec"]["nodeID"]
-    stage.run(0.11)
-    assert ("a", [""]) == (stage.get("volumes", volume)["spec"]["nodeID"], stage.places(volume))
-    stage.run(0.14)
-    assert (["a"], "detached") == (stage.places(volume), state(stage, volume))
-    stage.run(6.1)
-    assert "detached" == state(stage, volume)
-    stage.run(0.1)
-    assert ("attached", "a") == (state(stage, volume), stage.get("volumes", volume)["status"]["ownerID"])
-
-
-def test_no_attachment_comes_of_a_frontend_without_a_device() -> None:
-    stage = LonghornStage("a")
-    _, volume = provision(stage, frontend="iscsi")
-    stage.run(1)
-    assert "iscsi" == stage.get("volumes", volume)["spec"]["frontend"]
-    attach_for_a_pod(stage, volume, "a")
-    stage.run(60)
-    assert "" == stage.get("volumes", volume)["spec"]["nodeID"]
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [{"dataLocality": "best_effort"}, {"dataLocality": "strict-local", "numberOfReplicas": "2"}, {"frontend": "scsi"}],
+TWO_AT_ONCE = (
+    "stage write={} disk_figures=0.01; nodes a; volume v1 60; volume v2 60; run; attach v1 a; run 0.05; attach v2 a; "
+    "run 10; holds a {}"
 )
-def test_a_class_that_longhorn_refuses_never_gets_a_volume(parameters: dict[str, str]) -> None:
-    stage = LonghornStage("a")
-    _, name = provision(stage, **parameters)
-    stage.run(60)
-    assert stage.api.get_or_none(paths.longhorn("volumes", NAMESPACE, name)) is None
+ROAMING = (
+    "stage write=0.1 write_roaming=1.0; nodes a b; volume near locality=strict-local node=a; volume far {} node=a; "
+    "run 0.2; = near a; = far {}; run 1; = far * healthy"
+)
+PLACING = {
+    # `syncVolume` writes replicas in its deferred block.
+    "figures follow a replica at once and its object follows the choice late": (
+        "stage write=0.1 disk_figures=0.03; nodes a; volume v; attach v a; run 0.09; = v -; run 0.02; = v a; "
+        "holds a 0; run 0.03; holds a 10"
+    ),
+    "a choice that is not written yet is not seen by the next volume": TWO_AT_ONCE.format(0.1, 120),
+    "a choice that is written is seen": TWO_AT_ONCE.format(0.0, 60),
+    "volumes that may lie anywhere are written later than local ones": ROAMING.format("locality=disabled", "-"),
+    "so are those of two copies": ROAMING.format("replicas=2", "-,-"),
+    "a volumes own replicas see each other before they are written": (
+        "stage write_roaming=1.0; nodes a b c; volume v locality=disabled replicas=3; run 2; = v a,b,c"
+    ),
+    "a choice is lost and made once more when its replica was changed meanwhile": (
+        "stage write=1.0; nodes a; volume v; attach v a; run 0.5; touch v; run 1; = v -; run 1; = v a"
+    ),
+    # `volume_controller.go: enqueueNodeChange`
+    "replicas without a place are tried again at every event of a node": (
+        "stage placement=0.01 write=0.01 disk_figures=0.01; nodes a; volume large 90; volume w1 20; volume w2 20; run; "
+        "attach large a; run 1; attach w1 a; attach w2 a; run 1; = w1 -; = w2 -; delete large; run 0.1; = w1 a; = w2 a"
+    ),
+    "a new volume has all its replicas at once wherever they will fit": (
+        "stage; nodes a b; volume v replicas=3; = v -,-,-; attach v a; run 1; = v -,a,b"
+    ),
+    # `replica_scheduler.go` restricts the candidates to the volume's node only where there are any.
+    "a displaced best-effort volume takes the place of the next one": (
+        "stage; node a 5; node b 20; node c 20; volume v1 10; volume v2 15; run; cordon c; run; attach v1 a; run 1; "
+        "uncordon c; run; attach v2 b; run 1; = v1 -,b; = v2 -,c"
+    ),
+    # As measured: detached after 0.8 s, its PV after 1.2 s more, and a replica's place only once it is attached.
+    "a new best-effort volume comes in Longhorn's order": (
+        "stage preset=measured; nodes a; provision; run 0.01; = v - creating scheduled:True; run 0.7; = v - creating; "
+        "run 0.2; = v - detached; run 1.0; = v - no-pv; run 0.2; = v - pv:data; pod v a; run 0.9; = v - on:; "
+        "run 0.11; = v - on:a; run 0.14; = v a detached; run 6.1; = v a detached; run 0.1; = v a attached owner:a"
+    ),
+    "an engine is seen to run at its monitors next beat": (
+        "stage start=1.0 beat=5.0; nodes a; volume v node=a; run 5.9; = v a creating; run 0.2; = v a attached"
+    ),
+    "no attachment comes of a frontend without a device": (
+        "stage; nodes a; provision frontend=iscsi; run 1; pod v a; run 60; = v - on: frontend:iscsi"
+    ),
+    "an unknown locality never gets a volume": "stage; nodes a; provision dataLocality=best_effort; run 60; gone v",
+    "strict-local with two copies never gets one": (
+        "stage; nodes a; provision dataLocality=strict-local numberOfReplicas=2; run 60; gone v"
+    ),
+    "an unknown frontend never gets one": "stage; nodes a; provision frontend=scsi; run 60; gone v",
+    # `reconcileVolumeCondition` passes over local replicas that wait for a node.
+    "a best-effort volume counts as scheduled before anything is placed": (
+        "stage; nodes a; volume v; = v - scheduled:True"
+    ),
+    "so does a strict-local one": "stage; nodes a; volume v locality=strict-local; = v - scheduled:True",
+    "a volume stays unscheduled while it has a replica too many": (
+        "stage rebuild=5.0; nodes a; node b 5; volume v node=a; run 1; attach v -; run; attach v b; run 1; "
+        "= v -,a scheduled:False; resize b 100; run 1; = v a,b scheduled:False; run 5; = v b scheduled:True"
+    ),
+}
+LEAVING = (
+    "stage rebuild=5.0; nodes a; volume v locality=disabled node={0}; run 1; nodes b; "
+    "spec nodes a evictionRequested=True allowScheduling=False; run 1; = v a,b; run 5; = v b on:{1}"
+)
+RESTORE = (
+    "stage own_attach=1.0 restore=5.0; nodes a b; provision fromBackup=s3://bucket/?backup=one; run; own v b; {}"
+    "run 0.5; pod v a; run 2; = v {} on:b; run 5; = v * on:a"
+)
+LIFE = {
+    "a copy of a volume in use that is to leave goes once another is healthy": LEAVING.format("a", "a"),
+    "so does that of a volume that nobody uses": LEAVING.format("-", ""),
+    # `volume_expansion_controller.go: reconcile` attaches it there; then a second copy is rebuilt beside the pod.
+    "growth places a volume on its owner's node whatever node a pod was promised": (
+        "stage own_attach=0.8 write=0.1 start=0.1 expand=0.2 rebuild=1.0; nodes a b; volume v; own v b; run; "
+        "grow v 20; run 0.1; pod v a; run 0.75; = v - on:b; run 0.1; = v b longhorns-own; "
+        "run 1.3; = v a,b on:a expanded; run 2; = v a"
+    ),
+    "growth places it on any node where its owner's has no room": (
+        "stage; nodes a; node b 5; volume v; own v b; run; grow v 20; run 1; = v a"
+    ),
+    "an attached volume grows where it is": (
+        "stage; nodes a b; volume v node=a; own v b; run 1; grow v 20; run 1; = v a on:a expanded; holds a 20"
+    ),
+    "a deleted replica counts until its finalizer goes and so does its volume": (
+        "stage finalize=5.0; nodes a; volume v node=a; run 1; delete v; run 4; = v a deleting; holds a 10; "
+        "run 2; gone v; holds a 0"
+    ),
+    "a volume that never had data keeps its copies at a detach": (
+        "stage; node a 1; volume v 1; run; cordon a; attach v a; run 1; detach v; run 1; = v - failed:0"
+    ),
+    "a failed copy comes back where it lies": (
+        "stage; nodes a b; volume v replicas=2 locality=disabled; run 1; nodes c; attach v a; run 1; fail v b; run 1; "
+        "= v a,b retries:0,1 healthy:2"
+    ),
+    "one that cannot come back is replaced only after the interval": (
+        "stage retry_seconds=30.0; nodes a b; volume v replicas=2 locality=disabled; run 1; nodes c; attach v a; "
+        "run 1; cordon b; fail v b; run 60; = v a,b; status v lastDegradedAt=2026-01-01T00:00:00Z; run 60; = v a,b,c"
+    ),
+    "a deep clone has one copy until it is filled": (
+        "stage restore=5.0; nodes a b; volume v locality=disabled replicas=2 dataSource=vol://other; "
+        "status v state=detached; run 4; = v * copies:1; run 3; attach v a; run 2; = v a,b retries:0,5"
+    ),
+    "a restore is attached to its owner and placed there": RESTORE.format("", "b"),
+    "unless it is placed already": RESTORE.format("place_first v a; ", "a"),
+} | {
+    f"a copy without a place of a {locality} volume ends at a detach and comes again as a rebuild": (
+        f"stage; nodes a; volume v replicas=2 locality={locality}; run 1; attach v a; run 1; = v -,a retries:0,0; "
+        "detach v; run 1; = v a; nodes b; attach v a; run 2; = v a,b retries:0,5"
+    )
+    for locality in ("disabled", "best-effort")
+}
+CLOSED = "stage refused=0.3 rebuild=1.0; close; nodes a; "
+# A volume that a pod on a uses, with its first copy there; from now on nothing gets a place.
+USED = "provision dataLocality={} numberOfReplicas={}; run 1; pod v a; run 1; close; "
+IN_USE = "stage refused=0.3 rebuild=1.0; nodes a b; " + USED.format("disabled", 1)
+NEAR_ITS_POD = "stage refused=0.3 rebuild=1.0; nodes a b; " + USED.format("best-effort", 1)
+AFFINITY = (
+    "stage; nodes a b; provision dataLocality=strict-local; run 1; {}= v * affinity:; pod v b; run 1; = v b affinity:b"
+)
+STORED_FIRST = (
+    "stage placement=0.7 write=1.0; nodes a; provision; run; pod v a; run {}; place_first v a; run 60; "
+    "= v a placed-first scheduled:True attached healthy; holds a 10"
+)
+REFUSALS = {
+    "a refused place is tried three times within a second and then after a while": (
+        "stage refused=0.3 retry_seconds=30.0; nodes a; close; volume v node=a; run 1; refused 3; run 28; refused 3; "
+        "run 3; refused 6"
+    ),
+    "a refused place is tried again at the next event": (  # a new node is more than one
+        CLOSED + "volume v node=a; run 60; refused 3; nodes b; run 60; refused 6 12; open; touch v; run 1; = v a"
+    ),
+    "a volume without a copy loses nothing by a refusal": (
+        CLOSED + "provision; run 1; pod v a; run 60; = v - detached on:a; open; nodes b; run 1; = v a attached healthy"
+    ),
+    "a volume whose further copy is refused cannot be detached": (
+        IN_USE + "evict v; run 1; no_pod v a; run 60; = v * attached attachments:a; open; nodes c; run 1; "
+        "= v * detached attachments:"
+    ),
+    "one that follows its node can be detached as nothing of it is placed without one": (
+        NEAR_ITS_POD + "evict v; run 1; no_pod v a; run 0.1; = v * attachments:"
+    ),
+    "a copy that was refused ends with the detachment": (
+        "stage refused=0.3 rebuild=1.0; nodes a b c; " + USED.format("best-effort", 2) + "lose_others v a; run 60; "
+        "= v -,a; no_pod v a; run 1; = v a"
+    ),
+    "it does not show that it has grown": (
+        IN_USE + "evict v; run 1; grow v 20; run 60; = v * sizes:10; open; nodes c; run 5; = v * sizes:20 expanded"
+    ),
+    "nobody knows how it is after it was attached away from its data": (
+        NEAR_ITS_POD + "no_pod v a; run 1; pod v b; run 60; = v -,a attached unknown; open; nodes c; run 1; "
+        "= v b healthy"
+    ),
+    "where no disk has room nothing is written and nothing freezes": (
+        "stage refused=0.3 rebuild=1.0; nodes a; node b 5; " + USED.format("best-effort", 1) + "no_pod v a; run 1; "
+        "pod v b; run 60; refused 0; = v -,a healthy"
+    ),
+    "a place that was stored before the choice stands": STORED_FIRST.format(0.5),
+    "a place that was stored between the choice and its write stands": STORED_FIRST.format(1.0),
+    "a copy that waits for room and is placed by somebody else is used": (
+        "stage; nodes a; node b 1; node c 1; volume v locality=disabled replicas=2 node=a; run 1; "
+        "= v -,a scheduled:False; place_first v b; run 1; = v a,b scheduled:True healthy"
+    ),
+    "the PV of a strict-local volume follows its node": AFFINITY.format(""),
+    "also once its copy has a place": AFFINITY.format("place_first v b; run 1; "),
+    "a refusal delays the PV's affinity": (
+        CLOSED + "provision dataLocality=strict-local; run 1; pod v a; run 10; = v - affinity:; open; nodes b; run 1; "
+        "= v a affinity:a"
+    ),
+}
+PLAYS = PLACING | LIFE | REFUSALS
 
 
-# Eviction
+@pytest.mark.parametrize("steps", PLAYS.values(), ids=PLAYS)
+def test_longhorn(steps: str) -> None:
+    play(steps)
 
 
-@pytest.mark.parametrize("is_used", [True, False])
-def test_a_copy_that_is_to_leave_goes_once_another_is_healthy_also_of_a_volume_that_nobody_uses(is_used: bool) -> None:
-    stage = LonghornStage("a", rebuild=5.0)
-    stage.volume("v", locality="disabled", node="a" if is_used else "")
-    stage.run(1)
-    stage.node("b")
-    stage.change("nodes", "a", lambda raw: raw["spec"].update(evictionRequested=True, allowScheduling=False))
-    stage.run(1)
-    assert ["a", "b"] == stage.places("v")
-    stage.run(5)
-    assert ["b"] == stage.places("v")
-    assert ("a" if is_used else "") == stage.get("volumes", "v")["spec"]["nodeID"]
-
-
-@pytest.mark.parametrize(("policy", "expected"), [("block-if-contains-last-replica", ["a"]), (ALL, ["b"])])
-def test_copies_leave_a_cordoned_node_where_that_is_the_policy_and_none_goes_there(
-    policy: str, expected: list[str]
-) -> None:
+@pytest.mark.parametrize(("policy", "expected"), [("block-if-contains-last-replica", "a"), (ALL, "b")])
+def test_copies_leave_a_cordoned_node_where_that_is_the_policy_and_none_goes_there(policy: str, expected: str) -> None:
     stage = LonghornStage("a")
     stage.api.create(paths.longhorn("settings", NAMESPACE), {"metadata": {"name": POLICY}, "value": policy})
-    stage.volume("v", locality="disabled", node="a")
-    stage.run(1)
-    stage.node("b")
+    stage.play("volume v locality=disabled node=a; run 1; nodes b")
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     stage.api.create(paths.NODES, {"metadata": {"name": "a"}, "spec": {"unschedulable": True}, "status": status})
-    stage.run(5)
-    stage.volume("later", locality="disabled")
-    stage.run(1)
-    assert (expected, ["b"]) == (stage.places("v"), stage.places("later"))
-
-
-# The condition `Scheduled`
-
-
-@pytest.mark.parametrize("locality", ["best-effort", "strict-local"])
-def test_a_local_volume_counts_as_scheduled_before_anything_is_placed(locality: str) -> None:
-    """`reconcileVolumeCondition` passes over local replicas that wait for a node."""
-    stage = LonghornStage("a")
-    stage.volume("v", locality=locality)
-    assert ([""], "True") == (stage.places("v"), stage.scheduled("v"))
-
-
-def test_a_volume_stays_unscheduled_while_it_has_a_replica_too_many() -> None:
-    stage = LonghornStage("a", rebuild=5.0)
-    stage.node("b", 5)
-    stage.volume("v", node="a")
-    stage.run(1)
-    stage.attach("v", "")
-    stage.run()
-    stage.attach("v", "b")
-    stage.run(1)
-    assert (["", "a"], "False") == (stage.places("v"), stage.scheduled("v"))
-    stage.change("nodes", "b", lambda raw: disk_of(raw).update(storageMaximum=100 * GIB), status=True)
-    stage.change("nodes", "b", lambda raw: disk_of(raw).update(storageAvailable=100 * GIB), status=True)
-    stage.run(1)
-    assert (["a", "b"], "False") == (stage.places("v"), stage.scheduled("v"))
-    stage.run(5)
-    assert (["b"], "True") == (stage.places("v"), stage.scheduled("v"))
-
-
-def disk_of(raw: Raw) -> Raw:
-    found: Raw = raw["status"]["diskStatus"]["disk1"]
-    return found
-
-
-# Displaced volumes
-
-
-def test_a_displaced_best_effort_volume_takes_the_place_of_the_next_one() -> None:
-    """`replica_scheduler.go` restricts the candidates to the volume's node only where there are any."""
-    stage = LonghornStage()
-    for name in ("a", "b", "c"):
-        stage.node(name, 5 if name == "a" else 20)
-    stage.volume("v1", 10)
-    stage.volume("v2", 15)
-    stage.run()
-    stage.change("nodes", "c", lambda raw: raw["spec"].update(allowScheduling=False))
-    stage.run()
-    stage.attach("v1", "a")
-    stage.run(1)
-    stage.change("nodes", "c", lambda raw: raw["spec"].update(allowScheduling=True))
-    stage.run()
-    stage.attach("v2", "b")
-    stage.run(1)
-    assert (["", "b"], ["", "c"]) == (stage.places("v1"), stage.places("v2"))
-
-
-# Growth
-
-
-def test_growth_places_a_volume_on_its_owners_node_whatever_node_a_pod_was_promised() -> None:
-    """`volume_expansion_controller.go: reconcile` attaches it there."""
-    stage = LonghornStage("a", "b", own_attach=0.8, write=0.1, start=0.1, expand=0.2, rebuild=1.0)
-    stage.volume("v")
-    own(stage, "v", "b")
-    stage.run()
-    grow(stage, "v", 20)
-    stage.run(0.1)
-    attach_for_a_pod(stage, "v", "a")
-    stage.run(0.75)
-    assert ("b", [""]) == (stage.get("volumes", "v")["spec"]["nodeID"], stage.places("v"))
-    stage.run(0.1)
-    assert ["b"] == stage.places("v")
-    assert stage.get("volumes", "v")["spec"]["disableFrontend"]
-    stage.run(1.3)  # grown, and handed to the pod, beside which a second copy is rebuilt
-    assert ("a", ["a", "b"]) == (stage.get("volumes", "v")["spec"]["nodeID"], stage.places("v"))
-    assert not stage.get("volumes", "v")["status"]["expansionRequired"]
-    stage.run(2)
-    assert ["a"] == stage.places("v")
-
-
-def test_an_attached_volume_grows_where_it_is() -> None:
-    stage = LonghornStage("a", "b")
-    stage.volume("v", node="a")
-    own(stage, "v", "b")
-    stage.run(1)
-    grow(stage, "v", 20)
-    stage.run(1)
-    volume = stage.get("volumes", "v")
-    assert ("a", False, 20) == (
-        volume["spec"]["nodeID"],
-        volume["status"]["expansionRequired"],
-        stage.scheduled_gib("a"),
-    )
+    stage.play(f"run 5; volume later locality=disabled; run 1; = v {expected}; = later b")
 
 
 def test_a_restored_volume_is_as_large_as_its_backup_and_grows_once_it_is_filled() -> None:
-    """`ControllerExpandVolume` is tried again until the volume's state lets it grow."""
+    """`ControllerExpandVolume` is tried again until the volume's state lets it grow. The PV has what was asked for."""
     stage = LonghornStage("a", restore=5.0)
     url = "s3://bucket/?backup=backup-1&volume=vol-1"
     backup: Raw = {"metadata": {"name": "backup-1"}, "status": {"url": url, "volumeSize": str(20 * GIB)}}
     stage.api.create(paths.longhorn("backups", NAMESPACE), backup)
-    _, name = provision(stage, fromBackup=url)
+    stage.provision(fromBackup=url)
     stage.run(1)
-    claim = paths.claim("ns", "data")
+    name, claim = stage.named("v"), paths.claim("ns", "data")
+    assert str(10 * GIB) == stage.api.get(f"{paths.PVS}/{name}")["spec"]["capacity"]["storage"]
     stage.api.patch(claim, {"spec": {"volumeName": name}, "status": {"capacity": {"storage": "20Gi"}}})
     stage.api.patch(claim, {"spec": {"resources": {"requests": {"storage": "30Gi"}}}})
     stage.run(3)
-    assert str(20 * GIB) == stage.get("volumes", name)["spec"]["size"]
-    assert stage.get("volumes", name)["status"]["restoreRequired"]
+    assert stage.get("volumes", "v")["status"]["restoreRequired"]
+    assert str(20 * GIB) == stage.get("volumes", "v")["spec"]["size"]
     stage.run(5)
-    assert str(30 * GIB) == stage.get("volumes", name)["spec"]["size"]
+    assert str(30 * GIB) == stage.get("volumes", "v")["spec"]["size"]
 
 
-# Deletion
-
-
-def test_a_deleted_replica_counts_until_its_finalizer_goes_and_so_does_its_volume() -> None:
-    stage = LonghornStage("a", finalize=5.0)
-    stage.volume("v", node="a")
-    stage.run(1)
-    stage.volumes.delete("v")
-    stage.run(4)
-    (replica,) = stage.replicas("v")
-    assert (True, 10) == ("deletionTimestamp" in replica["metadata"], stage.scheduled_gib("a"))
-    assert "deletionTimestamp" in stage.get("volumes", "v")["metadata"]
-    stage.run(2)
-    assert ([], 0) == (stage.replicas("v"), stage.scheduled_gib("a"))
-    assert stage.api.get_or_none(paths.longhorn("volumes", NAMESPACE, "v")) is None
-
-
-# Knobs
+@pytest.mark.parametrize(("locality", "least"), [("best-effort", 2.1), ("disabled", 0.044)])
+def test_with_measured_delays_there_is_time_to_place_first(locality: str, least: float) -> None:
+    """From the Replica's CREATE to its place."""
+    stage = LonghornStage("a", preset="measured")
+    stage.play(f"provision dataLocality={locality}; run 0.01")
+    is_attached = False
+    while stage.places("v") == [""]:
+        if not is_attached and "pv:data" in stage.facts_of("v"):
+            stage.pod("v", "a")
+            is_attached = True
+        stage.run(0.001)
+    assert stage.timers.time >= least

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 from tests.longhorn.figures import count
 from tests.longhorn.world import change, set_condition
 from tests.longhorn_rules.objects import GIB, LONG_AGO, Raw
-from tests.unit.longhorn.stage import MemoryApi
+from tests.unit.longhorn.memory import MemoryApi
 
 
 def ready_disk(**figures: object) -> Raw:
