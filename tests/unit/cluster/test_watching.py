@@ -101,7 +101,7 @@ def serve(tmp_path: Path) -> Iterator[Any]:
         server = ScriptedApiServer(lists, watches)
         server.socket = context.wrap_socket(server.socket, server_side=True)
         running.append(server)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         trust = ssl.create_default_context(cadata=authority.pair.certificate.decode())
         return server, ApiClient(Endpoint(f"https://127.0.0.1:{server.server_address[1]}", trust))
 
