@@ -6,11 +6,11 @@ Hypothesis makes the choices, from chance or from a coverage-guided fuzzer's byt
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.extender_go.worlds import NAMESPACE, PodSpec, kube_node, kube_pod
@@ -21,7 +21,6 @@ PREFIXES = ("/",) * 20 + ("/api/scheduler/", "/a/b/c/", "/filter/") * 2 + ("//",
 STRANGERS = ("node-without-longhorn", "", "n1", "\u00e4\u2028", "x" * 300)
 _MOST_CHANGES = 3
 _TEXT = st.text(max_size=20)
-UNHURRIED = (HealthCheck.too_slow, HealthCheck.data_too_large)  # what requests are
 NOISE = st.binary(max_size=200)
 _NUMBERS = st.integers(-(2**61), 2**61) | st.sampled_from((0.5, 1e308, -0.0, 10**400, float("nan")))
 ANYTHING: st.SearchStrategy[Any] = st.recursive(
@@ -29,6 +28,17 @@ ANYTHING: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
     max_leaves=10,
 )
+
+
+def throw_random(throw: Callable[[Any], object], drawn: st.SearchStrategy[Any], examples: int) -> None:
+    """So many of what is drawn, thrown one after the other."""
+
+    @settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    @given(drawn)
+    def throw_one(one: Any) -> None:
+        throw(one)
+
+    throw_one()
 
 
 @dataclass(frozen=True, slots=True)

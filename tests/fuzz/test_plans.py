@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
 
 from controller.plan import command
 from tests.fakes.plan_documents import QUESTIONS, document
 from tests.fuzz.__main__ import PRODUCT
 from tests.fuzz.plans import FuzzedPlan, PlanForm, PlanTarget, plans
-from tests.fuzz.requests import UNHURRIED
+from tests.fuzz.requests import throw_random
 
 
 @pytest.fixture(scope="module")
@@ -22,17 +21,9 @@ def target() -> PlanTarget:
     return PlanTarget()
 
 
-@settings(max_examples=200, suppress_health_check=UNHURRIED)
-@given(plan=plans())
-def test_some_random_documents(target: PlanTarget, plan: FuzzedPlan) -> None:
-    target.throw(plan)
-
-
-@pytest.mark.slow
-@settings(max_examples=80, suppress_health_check=UNHURRIED)
-@given(plan=plans())
-def test_many_random_documents(target: PlanTarget, plan: FuzzedPlan) -> None:
-    target.throw(plan)
+@pytest.mark.parametrize("examples", [80, pytest.param(200, marks=pytest.mark.slow)], ids=["a few", "many"])
+def test_random_documents(target: PlanTarget, examples: int) -> None:
+    throw_random(target.throw, plans(), examples)
 
 
 @pytest.mark.parametrize("target_name", PRODUCT)

@@ -7,11 +7,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 
 from tests.extender_go.worlds import NAMESPACE, PodSpec, kube_pod
-from tests.fuzz.requests import UNHURRIED, VERBS, FuzzedRequest
-from tests.fuzz.target import BODY_LIMIT, MOST_CHECKS, NODES, PODS, THROWS, Fault, Throws, VerbTarget
+from tests.fuzz.requests import VERBS, FuzzedRequest, throw_random
+from tests.fuzz.target import BODY_LIMIT, MOST_CHECKS, NODES, PODS, THROWS, Fault, VerbTarget
 
 
 @pytest.fixture(scope="module")
@@ -19,17 +18,9 @@ def target() -> VerbTarget:
     return VerbTarget()
 
 
-@settings(max_examples=50, suppress_health_check=UNHURRIED)
-@given(throws=THROWS)
-def test_a_few_random_requests(target: VerbTarget, throws: Throws) -> None:
-    target.throw_all(throws)
-
-
-@pytest.mark.slow
-@settings(max_examples=120, suppress_health_check=UNHURRIED)
-@given(throws=THROWS)
-def test_many_random_requests(target: VerbTarget, throws: Throws) -> None:
-    target.throw_all(throws)
+@pytest.mark.parametrize("examples", [50, pytest.param(120, marks=pytest.mark.slow)], ids=["a few", "many"])
+def test_random_requests(target: VerbTarget, examples: int) -> None:
+    throw_random(target.throw_all, THROWS, examples)
 
 
 def requests_for(pod: PodSpec, nodes: list[str]) -> dict[str, dict[str, Any]]:

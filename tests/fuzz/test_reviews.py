@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
 
 from controller.settings import MEBIBYTE
-from tests.fuzz.requests import UNHURRIED
+from tests.fuzz.requests import throw_random
 from tests.fuzz.reviews import SEEDS, ReviewTarget, requests, review
 from webhook.assemble import ROUTES
 
@@ -24,17 +23,9 @@ def test_every_route_is_there(target: ReviewTarget) -> None:
         assert 200 == target.throw(route, json.dumps(SEEDS[route][0]()).encode())
 
 
-@settings(max_examples=50, suppress_health_check=UNHURRIED)
-@given(request=requests())
-def test_some_random_reviews(target: ReviewTarget, request: tuple[str, bytes]) -> None:
-    target.throw(*request)
-
-
-@pytest.mark.slow
-@settings(max_examples=150, suppress_health_check=UNHURRIED)
-@given(request=requests())
-def test_many_random_reviews(target: ReviewTarget, request: tuple[str, bytes]) -> None:
-    target.throw(*request)
+@pytest.mark.parametrize("examples", [50, pytest.param(150, marks=pytest.mark.slow)], ids=["a few", "many"])
+def test_random_reviews(target: ReviewTarget, examples: int) -> None:
+    throw_random(lambda request: target.throw(*request), requests(), examples)
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
