@@ -7,6 +7,7 @@ those who do without Helm.
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 import subprocess
@@ -66,16 +67,24 @@ class Helm:
         return self.run(*words, *flags, values=values)
 
     def rendered(self, values: Values, *flags: str, namespace: str = NAMESPACE) -> str:
-        """Raises RuntimeError with Helm's words."""
-        done = self.template(with_image(values), *flags, namespace=namespace)
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr)
-        return done.stdout
+        """What the chart makes of these values, rendered once. Raises RuntimeError with Helm's words."""
+        return _rendered(self, json.dumps(with_image(values)), flags, namespace)
 
     def objects(self, values: Values, *kinds: str) -> list[dict[str, Any]]:
         """What is rendered, of these kinds or of all."""
-        documents = yaml.safe_load_all(self.rendered(values))
-        return [one for one in documents if one and (not kinds or one["kind"] in kinds)]
+        return [one for one in documents_of(self.rendered(values)) if not kinds or one["kind"] in kinds]
+
+
+@functools.cache
+def _rendered(helm: Helm, values: str, flags: tuple[str, ...], namespace: str) -> str:
+    done = helm.template(json.loads(values), *flags, namespace=namespace)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    return done.stdout
+
+
+def documents_of(rendered: str) -> list[dict[str, Any]]:
+    return [one for one in yaml.load_all(rendered, yaml.CSafeLoader) if one]
 
 
 # -- docs/examples --------------------------------------------------------------------------------------------------

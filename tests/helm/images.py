@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
-from tests.helm.chart import CHART, NAME, Helm
+from tests.helm.chart import CHART, NAME, Helm, documents_of
 
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
 # Where no version of the cluster is said: any two that the chart takes.
@@ -17,7 +15,7 @@ _ANY: Final = ("1.34.1", "1.36.3")
 
 def containers_of(rendered: str) -> Iterator[dict[str, Any]]:
     """All containers of all objects, hooks and tests among them, whatever kind they are of."""
-    for document in yaml.safe_load_all(rendered):
+    for document in documents_of(rendered):
         yield from _containers_in(document)
 
 
