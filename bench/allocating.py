@@ -15,7 +15,6 @@ written to bench-output/allocating.json; the verdict goes to standard error as w
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import sys
@@ -30,7 +29,7 @@ from bench.allocating_site import CALLERS, ELSEWHERE, ON, TOGETHER, LoadedSite
 from bench.allocation_memory import bytes_of_an_allocation
 from bench.made_up import make_cluster
 from bench.served import p99
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of, write
 from controller.allocator.allocator import Allocator
 from controller.settings import DISK_SCHEDULER, LiveSettings
 from tests.cluster.cluster import Cluster, ClusterOptions
@@ -61,10 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             site.stop()
     verdicts = judged(found)
     found["verdicts"] = lines_of(verdicts)
-    text = json.dumps(found, indent=2)
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(text + "\n")
-    print(text)
+    write(OUTPUT, found)
+    print(OUTPUT.read_text(), end="")
     return conclude(verdicts, is_report_only=options.report_only, file=sys.stderr)
 
 

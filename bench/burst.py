@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.scrape import Histogram, Samples, most_in_window, samples_of
-from bench.verdicts import NamedCase, Results, Verdict, add_report_only, conclude, never
+from bench.verdicts import NamedCase, Results, Verdict, add_report_only, never
 from tests.cluster.client import ApiError
 from tests.e2e import scheduling, workloads
 from tests.e2e.harness import CLASSES, STOCK_SCHEDULER, Cell, Scene
@@ -391,11 +391,7 @@ def main() -> int:
             if case.of(way):
                 print(case.line(way))
     checks = verdicts(results.cases)
-    results.write(checks)
-    print()
-    code = conclude(checks, is_report_only=args.report_only)
-    print(f"\nwritten: {args.output}")
-    return code
+    return results.conclude(checks, is_report_only=args.report_only)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ to bench-output/choosing.json.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import sys
@@ -22,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of, write
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.explain import explain
 from controller.allocator.choose.wanted import Wanted, replica_to_come
@@ -73,10 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Verdict(f"a decision, p99: {found['p99_ms']:.2f} ms", found["p99_ms"] <= P99_MS, f"{P99_MS} ms"),
     ]
     found["verdicts"] = lines_of(verdicts)
-    text = json.dumps(found, indent=2)
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(text + "\n")
-    print(text)
+    write(OUTPUT, found)
+    print(OUTPUT.read_text(), end="")
     return conclude(verdicts, is_report_only=options.report_only, file=sys.stderr)
 
 

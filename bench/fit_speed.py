@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.served import timed
-from bench.verdicts import Verdict, add_report_only, conclude
+from bench.verdicts import Verdict, add_report_only, conclude, write
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.packing import PACK_STEPS, Item, Steps, pack
 from controller.allocator.choose.pod_fit import PodFit
@@ -207,8 +207,7 @@ def main() -> int:
         print(json.dumps(results[-1]), flush=True)
     results.append(measure_bound(given.rounds))
     print(json.dumps(results[-1]), flush=True)
-    OUTPUT.parent.mkdir(exist_ok=True)
-    OUTPUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write(OUTPUT, results)
     return conclude(checks, is_report_only=given.report_only, file=sys.stderr)
 
 

@@ -27,7 +27,7 @@ from bench.lock_held import Book, Collections, Held, is_stalled, public_methods,
 from bench.lock_load import CallFigures, FilterTimes, filter_by_turns
 from bench.lock_world import MadeUp, ShiftedClock, Size
 from bench.stalls import Stalls, watched
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never, write
 from controller.allocator.allocator import Allocator
 from controller.serving.pauses import Pauses
 
@@ -165,8 +165,7 @@ def main() -> int:
     if options.nodes:
         size = replace(size, nodes=options.nodes)
     result, checks = measure(size, options.calls, options.turns, options.seconds)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write(options.output, result)
     return conclude(checks, is_report_only=options.report_only)
 
 

@@ -70,14 +70,14 @@ def add_pod(cluster: TestCluster, name: str, volumes: Volumes) -> None:
 
 
 def ask(cluster: TestCluster, name: str, names: Sequence[str]) -> float:
-    """Seconds."""
+    """Seconds that one filter call about the pod takes."""
     began = time.perf_counter()
     cluster.filter(name, *names)
     return time.perf_counter() - began
 
 
 def compare(volumes: Volumes) -> dict[str, object]:
-    """Alternating calls with much pending and with nothing."""
+    """Median milliseconds of calls with much pending and with nothing, by turns, and their ratio."""
     busy, quiet = PendingWorld(PENDING).make(), PendingWorld(0).make()
     for cluster, _ in (busy, quiet):
         add_pod(cluster, "asks", volumes)
@@ -91,7 +91,7 @@ def compare(volumes: Volumes) -> dict[str, object]:
 
 
 def overruns() -> dict[str, Callable[[], tuple[PendingWorld, Volumes]]]:
-    """Worlds and pods that are costly."""
+    """Worlds and pods that cost much to decide, by what makes them so."""
     tagged = ("ssd",)
     return {
         "tagged pod beside tagged volumes": lambda: (PendingWorld(400, "three-tagged", tags=tagged), [("tagged", 5)]),
@@ -112,7 +112,7 @@ def overruns() -> dict[str, Callable[[], tuple[PendingWorld, Volumes]]]:
 
 
 def longest(world: PendingWorld, volumes: Volumes) -> float:
-    """Milliseconds."""
+    """Milliseconds of the longest of some filter calls about such pods."""
     cluster, names = world.make()
     most = 0.0
     for number in range(12):

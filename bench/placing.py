@@ -120,7 +120,7 @@ def _disk(number: int) -> str:
 
 
 def decisions(nodes: int, volumes: int, count: int) -> dict[str, Any]:
-    """Of each kind."""
+    """What a decision of each kind takes."""
     world = DecisionWorld(nodes, volumes)
     found = {PLANNED: world.decided(world.planned(count)), FREE: world.decided(world.free("free", count))}
     world.hold(WAITING)

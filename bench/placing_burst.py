@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.scrape import samples_of
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never, write
 from controller.placement.plan_entries import SHARDS, shard_name
 from tests.e2e import workloads
 from tests.e2e.harness import CLASSES, STOCK_SCHEDULER, Cell, Scene
@@ -227,9 +227,8 @@ def main() -> int:
             runs += [burst.run(way) for way in ((LEADER, ALONE) if number % 2 == 0 else (ALONE, LEADER))]
         scene.stop_controllers()
     checks = verdicts(runs)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
     document = {"runs": [asdict(one) for one in runs], "load_average": os.getloadavg(), "verdicts": lines_of(checks)}
-    args.output.write_text(json.dumps(document, indent=2) + "\n")
+    write(args.output, document)
     return conclude(checks, is_report_only=args.report_only)
 
 

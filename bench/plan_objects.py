@@ -52,7 +52,7 @@ def plans(prefix: str, count: int) -> Iterator[Plan]:
 
 
 def holds(prefix: str, count: int, offers: int) -> Iterator[Hold]:
-    """Of pods with one volume, each on its own disk of each node."""
+    """Holds of pods with one volume, each on a disk of its own on each node offered."""
     now_utc = SystemClock().now_utc().replace(microsecond=0)
     for number in range(count):
         volume = f"pvc-{prefix}-{number:08d}-4a5b-8c7d-0123456789ab"
@@ -68,7 +68,7 @@ def clear(api: ClientKubeApi) -> None:
 
 
 def committed(objects: PlanObjects, entries: Iterable[Entry]) -> float:
-    """From the first one until all are stored."""
+    """What it takes until all entries are stored."""
     made = list(entries)
 
     def commit() -> None:

@@ -28,12 +28,12 @@ PATHS: Final = ("/echo", "/filter", "/prioritize")
 
 
 def claims(volumes: int) -> dict[str, int]:
-    """GiB by name."""
+    """GiB of each claim by its name."""
     return {f"c{number}": 20 + number for number in range(volumes)}
 
 
 def process(nodes: int, volumes: int) -> ExtenderProcess:
-    """Over `nodes` made-up nodes and one pod."""
+    """The extender's process over so many made-up nodes and one pod with so many volumes."""
     cluster = make_cluster(LiveSettings(enabled=True))
     cluster.add_class("longhorn", dataLocality="disabled", numberOfReplicas="3")
     add_nodes(cluster, nodes, lambda _: {"a": 400, "b": 300})
@@ -42,7 +42,7 @@ def process(nodes: int, volumes: int) -> ExtenderProcess:
 
 
 def measure(nodes: int, volumes: int, calls: int) -> dict[str, Any]:
-    """Alternating calls; seconds by route, summed up."""
+    """What calls of the routes take, made by turns."""
     names = [node_name(index) for index in range(nodes)]
     body = json.dumps({"Pod": pod_document(claims(volumes)), "Nodes": None, "NodeNames": names}).encode()
     points: set[int] = set()

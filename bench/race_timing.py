@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bench.verdicts import NamedCase, Results, Verdict, add_report_only, conclude, never
+from bench.verdicts import NamedCase, Results, Verdict, add_report_only, never
 from tests.e2e import scheduling
 from tests.e2e.harness import STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.programs import ProposalPolicy
@@ -214,11 +214,7 @@ def main() -> int:
         for way in dict.fromkeys(run.way for run in case.runs):
             print(case.line(way))
     checks = verdicts(results.cases)
-    results.write(checks)
-    print()
-    code = conclude(checks, is_report_only=args.report_only)
-    print(f"\nwritten: {args.output}")
-    return code
+    return results.conclude(checks, is_report_only=args.report_only)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,6 @@ def p99(values: Sequence[float]) -> float:
 
 
 def quartiles(seconds: Sequence[float]) -> dict[str, Any]:
-    """Milliseconds."""
+    """Median and quartiles in milliseconds."""
     low, median, high = (round(value * 1000, 3) for value in statistics.quantiles(seconds, n=4))
     return {"median_ms": median, "quartiles_ms": [low, high]}

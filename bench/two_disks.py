@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never, write
 from tests.e2e.harness import GIB, STOCK_SCHEDULER, Cell, Scene
 from tests.e2e.view import LONGHORN_NODES, LONGHORN_REPLICAS
 from tests.longhorn.options import Delays, LonghornOptions
@@ -106,9 +106,7 @@ def main() -> int:
         for number in range(args.pairs):
             runs += [run(cell, way) for way in ((OURS, NONE) if number % 2 == 0 else (NONE, OURS))]
     checks = verdicts(runs)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    document = {"runs": [asdict(one) for one in runs], "verdicts": lines_of(checks)}
-    args.output.write_text(json.dumps(document, indent=2) + "\n")
+    write(args.output, {"runs": [asdict(one) for one in runs], "verdicts": lines_of(checks)})
     for way in (OURS, NONE):
         mine = [one for one in runs if one.way == way]
         times = [one.seconds for one in mine]

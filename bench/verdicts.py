@@ -66,8 +66,14 @@ def report(found: Mapping[str, Any], verdicts: Sequence[Verdict], *, is_report_o
     return conclude(verdicts, is_report_only=is_report_only, file=sys.stderr)
 
 
+def write(output: Path, document: object) -> None:
+    """Keep what was found, as JSON."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
 def lines_of(verdicts: Sequence[Verdict]) -> list[str]:
-    """As they stand in a benchmark's output."""
+    """The verdicts as a benchmark's output has them."""
     return [str(verdict) for verdict in verdicts]
 
 
@@ -84,11 +90,18 @@ class Results(Generic[CaseT]):
         return case
 
     def write(self, checks: Sequence[Verdict]) -> None:
-        self.output.parent.mkdir(parents=True, exist_ok=True)
         document = {
             "cases": [asdict(case) for case in self.cases],
             "verdicts": lines_of(checks),
             "load_average": os.getloadavg(),
             "cpus": os.cpu_count(),
         }
-        self.output.write_text(json.dumps(document, indent=2) + "\n")
+        write(self.output, document)
+
+    def conclude(self, checks: Sequence[Verdict], *, is_report_only: bool) -> int:
+        """Write all, and print a line for each verdict; the exit code."""
+        self.write(checks)
+        print()
+        code = conclude(checks, is_report_only=is_report_only)
+        print(f"\nwritten: {self.output}")
+        return code

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from bench.verdicts import write
 from controller.allocator.allocator import Allocator
 from controller.clock import SystemClock
 from controller.model.longhorn import LonghornSettings
@@ -213,8 +214,7 @@ def main() -> int:
         if not args.case or name in args.case:
             results.append(run())
             print(json.dumps(asdict(results[-1])), flush=True)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps([asdict(result) for result in results], indent=2) + "\n")
+    write(args.output, [asdict(result) for result in results])
     for result in results:
         met = "met" if result.hold_p99_ms <= 1000 * ASKED_HOLD_SECONDS else "NOT MET"
         print(f"{met:<8} {result.name}: lock held {result.hold_p99_ms} ms (p99), {result.hold_max_ms} ms at most")

@@ -8,7 +8,6 @@ round: patches sent, filter calls, and seconds until the first and the last of t
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of, never, write
 from tests.e2e.harness import GIB, Cell, Scene
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.view import LONGHORN_NODES
@@ -150,8 +149,7 @@ def main() -> int:
         "verdicts": lines_of(checks),
         "load_average": os.getloadavg(),
     }
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(document, indent=2) + "\n")
+    write(args.output, document)
     return conclude(checks, is_report_only=args.report_only)
 
 
