@@ -123,7 +123,7 @@ class LonghornStage:
             f"failed:{sum(bool(copy['failedAt']) for copy in copies)}",
             f"retries:{','.join(map(str, retries))}",
             "expanding" if status.get("expansionRequired") else "expanded",
-            "no-pv" if pv is None else f"pv:{pv['spec']['claimRef']['name']}",
+            "no-pv" if pv is None else f"pv:{(pv['spec'].get('claimRef') or {}).get('name')}",
             f"affinity:{','.join(term['matchExpressions'][0]['values'][0] for term in terms)}",
             f"attachments:{','.join(attachments)}",
             "longhorns-own" if spec.get("disableFrontend") else "a-pods",

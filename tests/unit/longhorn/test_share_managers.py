@@ -31,17 +31,13 @@ class SharedStage(LonghornStage):
         """A consumer was placed there, which kube-controller-manager makes an attachment for."""
         volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "disk"}}]
         spec = {"nodeName": node, "volumes": volumes, "containers": [{"name": "main"}]}
-        meta = {"name": f"user-{node}"}
-        self.api.create(
-            "/api/v1/namespaces/default/pods", {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
-        )
-        source = {"persistentVolumeName": "v"}
-        attachment = {"attacher": paths.DRIVER, "nodeName": node, "source": source}
-        self.api.create(paths.ATTACHMENTS, {"metadata": {"name": f"csi-{node}"}, "spec": attachment})
+        consumer = {"metadata": {"name": f"user-{node}"}, "spec": spec, "status": {"phase": "Pending"}}
+        self.api.create("/api/v1/namespaces/default/pods", consumer)
+        self.pod("v", node)
 
     def leave(self, node: str) -> None:
         self.api.delete(paths.pod("default", f"user-{node}"))
-        self.api.delete(f"{paths.ATTACHMENTS}/csi-{node}")
+        self.no_pod("v", node)
 
     def place(self, node: str) -> None:
         """kube-scheduler binds the share-manager's pod."""
@@ -55,73 +51,69 @@ class SharedStage(LonghornStage):
         """Of that pod; "" without one."""
         return str((self.manager() or {"metadata": {}})["metadata"].get("uid") or "")
 
-    def is_running(self, node: str) -> bool:
-        status: Raw = self.api.get(paths.pod("default", f"user-{node}"))["status"]
-        return bool(status["phase"] == "Running")
+    def tickets(self) -> dict[str, str]:
+        found = self.get("volumeattachments", "v")["spec"]["attachmentTickets"]
+        return {name: ticket["nodeID"] for name, ticket in found.items()}
 
-    def serving(self) -> tuple[str, str, str, str]:
-        """State, the volume's node, where its engine runs, its owner."""
+    # Checks
+
+    def runs(self, *nodes: str) -> None:
+        """The consumers that run, of all."""
+        pods = self.api.list("/api/v1/namespaces/default/pods")["items"]
+        running = [str(pod["spec"]["nodeName"]) for pod in pods if pod["status"]["phase"] == "Running"]
+        assert [*nodes] == sorted(running)
+
+    def serves(self, *expected: str) -> None:
+        """State, the volume's node, where its engine runs, its owner: as many of these as are given."""
         volume, manager = self.get("volumes", "v"), self.get("sharemanagers", "v")
         status = volume["status"]
         assert status["shareState"] == manager["status"]["state"]
-        return manager["status"]["state"], volume["spec"]["nodeID"], status["currentNodeID"], status["ownerID"]
+        found = manager["status"]["state"], volume["spec"]["nodeID"], status["currentNodeID"], status["ownerID"]
+        assert expected == found[: len(expected)]
+
+    def migrates(self, *expected: str) -> None:
+        """The volume's node and the one that it migrates to, by its spec and by its status."""
+        volume = self.get("volumes", "v")
+        spec, status = volume["spec"], volume["status"]
+        assert expected == (
+            spec["nodeID"],
+            spec["migrationNodeID"],
+            status["currentNodeID"],
+            status["currentMigrationNodeID"],
+        )
 
 
 def test_it_comes_once_a_consumer_was_placed_and_is_placed_by_somebody_else() -> None:
     stage = SharedStage(share_start=2.0)
     stage.run(10)
     assert ("", "stopped") == (stage.uid(), stage.get("sharemanagers", "v")["status"]["state"])
-    stage.use("a")
-    stage.run(1.9)
-    assert "" == stage.uid()
-    assert {"csi-a": "a"} == tickets(stage)
-    stage.run(0.2)
+    stage.play("use a; run 1.9")
+    assert ("", {"v-a": "a"}) == (stage.uid(), stage.tickets())
+    stage.play("run 0.2; = v * on:")
     pod = stage.manager()
     assert pod is not None
     assert "nodeName" not in pod["spec"]
     assert {"k": "w"} == pod["spec"]["nodeSelector"]
     (owner,) = pod["metadata"]["ownerReferences"]
-    assert ("ShareManager", "v", stage.get("sharemanagers", "v")["metadata"]["uid"]) == (
-        owner["kind"],
-        owner["name"],
-        owner["uid"],
-    )
-    labels = pod["metadata"]["labels"]
-    assert ("longhorn-manager", "share-manager", "v") == (
-        labels["longhorn.io/managed-by"],
-        labels["longhorn.io/component"],
-        labels["longhorn.io/share-manager"],
-    )
-    assert "" == stage.get("volumes", "v")["spec"]["nodeID"]
+    uid = stage.get("sharemanagers", "v")["metadata"]["uid"]
+    assert ("ShareManager", "v", uid) == (owner["kind"], owner["name"], owner["uid"])
+    expected = {"managed-by": "longhorn-manager", "component": "share-manager", "share-manager": "v"}
+    assert {f"longhorn.io/{name}": value for name, value in expected.items()}.items() <= pod["metadata"][
+        "labels"
+    ].items()
 
 
 def test_the_volume_follows_its_pod_and_not_the_consumer() -> None:
     stage = SharedStage(share_attach=1.0, start=1.0, share_serve=1.0)
-    stage.use("a")
-    stage.run()
-    stage.place("b")
-    stage.run(0.9)
-    assert "" == stage.get("volumes", "v")["spec"]["nodeID"]
-    stage.run(2)
-    assert ("starting", "b", "b", "b") == stage.serving()
-    assert ["b"] == stage.places("v")  # best-effort: near the engine
-    assert not stage.is_running("a")
-    stage.run(1)
-    assert ("running", "b", "b", "b") == stage.serving()
-    assert stage.is_running("a")
-    assert {"csi-a": "a", "share-manager-controller-v": "b"} == tickets(stage)
-    stage.use("c")
-    stage.run()
-    assert stage.is_running("c")
+    stage.play("use a; run; place b; run 0.9; = v * on:; run 2; serves starting b b b; runs")
+    stage.play("= v b; run 1; serves running b b b; runs a; use c; run; runs a c")  # best-effort: near the engine
+    assert {"v-a": "a", "v-c": "c", "share-manager-controller-v": "b"} == stage.tickets()
 
 
 @pytest.mark.parametrize("failure", ["failed", "deleted", "node"])
 def test_after_a_failure_another_one_comes_and_takes_the_volume_with_it(failure: str) -> None:
     stage = SharedStage(share_retry=3.0)
-    stage.use("a")
-    stage.run()
-    stage.place("b")
-    stage.run(1)
+    stage.play("use a; run; place b; run 1")
     first = stage.uid()
     if failure == "failed":
         stage.api.patch(POD, {"status": {"phase": "Failed"}})
@@ -129,84 +121,45 @@ def test_after_a_failure_another_one_comes_and_takes_the_volume_with_it(failure:
         stage.api.delete(POD)
     else:
         stage.change("nodes", "b", not_ready, status=True)
-    stage.run(2.9)
-    assert ("", "error", "") == (stage.uid(), *stage.serving()[:2])
+    stage.play("run 2.9; serves error -")
+    assert "" == stage.uid()
     stage.run(0.2)
     assert stage.uid() not in ("", first)
-    stage.place("c")
-    stage.run(5)
-    assert ("running", "c", "c", "c") == stage.serving()
-    assert ["c"] == stage.places("v")
+    stage.play("place c; run 5; serves running c c c; = v c")
 
 
 def test_it_ends_with_its_last_consumer() -> None:
     stage = SharedStage(share_stop=1.0)
-    stage.use("a")
-    stage.use("c")
-    stage.run()
-    stage.place("b")
-    stage.run(1)
-    stage.leave("a")
-    stage.run(2)
-    assert "running" == stage.serving()[0]
-    stage.leave("c")
-    stage.run(0.9)
+    stage.play("use a; use c; run; place b; run 1; leave a; run 2; serves running; leave c; run 0.9")
     assert stage.uid()
-    stage.run(0.2)
-    assert ("", ("stopped", "", "")) == (stage.uid(), stage.serving()[:3])
-    assert {} == tickets(stage)
-    assert not stage.api.list(paths.ATTACHMENTS)["items"]
+    stage.play("run 0.2; serves stopped - -; = v * attachments:")
+    assert ("", {}) == (stage.uid(), stage.tickets())
 
 
 def test_a_volume_that_can_migrate_has_none_and_is_attached_twice_for_a_while() -> None:
     stage = SharedStage(migratable=True, locality="disabled")
-    stage.use("a")
-    stage.run(1)
-    stage.use("b")
-    stage.run(1)
-    assert (stage.is_running("a"), stage.is_running("b")) == (True, True)
-    volume = stage.get("volumes", "v")
-    assert ("a", "b") == (volume["spec"]["nodeID"], volume["spec"]["migrationNodeID"])
-    stage.leave("a")
-    stage.run(1)
-    volume = stage.get("volumes", "v")
-    assert ("b", "", "b", "") == (
-        volume["spec"]["nodeID"],
-        volume["spec"]["migrationNodeID"],
-        volume["status"]["currentNodeID"],
-        volume["status"]["currentMigrationNodeID"],
-    )
+    stage.play("use a; run 1; use b; run 1; runs a b; migrates a b a b; leave a; run 1; migrates b - b -")
     assert "" == stage.uid()
-    stage.leave("b")
-    stage.run(1)
-    assert "detached" == stage.get("volumes", "v")["status"]["state"]
+    stage.play("leave b; run 1; = v * detached")
 
 
 @pytest.mark.parametrize("left", ["a", "b"])
 def test_a_migration_has_twins_that_are_made_with_their_place_and_one_of_each_pair_stays(left: str) -> None:
     stage = SharedStage(migratable=True, locality="disabled")
-    stage.use("a")
-    stage.run(1)
+    stage.play("use a; run 1")
     (original,) = stage.replicas("v")
     where = original["spec"]["nodeID"]
     before = stage.scheduled_gib(where)
-    stage.use("b")
-    stage.run(1)
+    stage.play("use b; run 1")
     (twin,) = (entry for entry in stage.replicas("v") if not entry["spec"]["active"])
     assert 2 * before == stage.scheduled_gib(where)
     for field in ("nodeID", "diskID", "dataDirectoryName"):
         assert original["spec"][field] == twin["spec"][field]
-    stage.leave(left)
-    stage.run(1)
+    stage.play(f"leave {left}; run 1")
     (stayed,) = stage.replicas("v")
     wanted = twin if left == "a" else original
     assert (wanted["metadata"]["name"], True) == (stayed["metadata"]["name"], stayed["spec"]["active"])
     assert before == stage.scheduled_gib(where)
-
-
-def tickets(stage: SharedStage) -> dict[str, str]:
-    found = stage.get("volumeattachments", "v")["spec"]["attachmentTickets"]
-    return {name: ticket["nodeID"] for name, ticket in found.items()}
 
 
 def not_ready(raw: Raw) -> None:
