@@ -117,7 +117,7 @@ def decided(allocator: Allocator, prefix: str) -> list[float]:
 
 
 def with_writes(loaded: LoadedSite) -> dict[str, float]:
-    """Of calls whose answers wait for the record."""
+    """What calls take whose answers wait for the record."""
     found = beside_patches(loaded) | one_and_many(loaded) | expansions(loaded) | filter_beside(loaded)
     filtered, given = zip(*(loaded.hand_over(loaded.replicas(1)[0]) for _ in range(HAND_OVERS)), strict=True)
     ratios = [mine / theirs for mine, theirs in zip(given, filtered, strict=True)]

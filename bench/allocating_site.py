@@ -76,7 +76,7 @@ class LoadedSite:
         add_node(self.api, NAMESPACE, name, dict.fromkeys(DISKS, disk))
 
     def _make_replicas(self, name: str, count: int) -> None:
-        """Whose volumes nobody needs here."""
+        """Replicas on record, whose volumes nobody needs here."""
         for number in range(count):
             place = {"nodeID": name, "diskID": disk_uuid(name, DISKS[number % len(DISKS)])}
             owner, size = f"pvc-{name}-{number:04d}-0000-000000000000", (10, 20, 50)[number % 3] * GIB
@@ -88,7 +88,7 @@ class LoadedSite:
         self.api.create(ELSEWHERE, {**kind, "metadata": {"name": "bare"}, "spec": {"diskAllocations": disks}})
 
     def make_pod(self) -> None:
-        """One that waits for ever, to be asked about."""
+        """A pod that waits for ever, to be asked about."""
         self.api.create(CLASSES, workloads.storage_class("waiting"))
         self.api.create("/api/v1/namespaces/default/persistentvolumeclaims", workloads.claim("waiting", "waiting", 10))
         account = "/api/v1/namespaces/default/serviceaccounts/default"

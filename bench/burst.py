@@ -258,7 +258,7 @@ class Field:
             thread.join()
 
     def _note(self, run: BurstRun, scheduler: ComparedScheduler, theirs: Samples, ours: Samples) -> None:
-        """What the counters have gained."""
+        """Notes in the run what the counters have gained."""
         for result in ("scheduled", "unschedulable", "error"):
             attempts = Histogram.of(theirs, ATTEMPTS, profile=scheduler.profile, result=result)
             if attempts.count:

@@ -40,7 +40,7 @@ KINDS = ("first copy", "third copy", "where it runs", "nearly full")
 
 @dataclass(frozen=True)
 class TakenEverywhere:
-    """By node and UUID."""
+    """Bytes taken on disks, by node and UUID."""
 
     bytes_by_disk: dict[tuple[str, str], int]
 

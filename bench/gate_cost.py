@@ -71,7 +71,7 @@ class BoundGate:
         self._api.create(REPLICAS, made)
 
     def bind(self, *, is_bound: bool) -> None:
-        """Until it is seen to be so."""
+        """Bind the policies, or not, and wait until the API server goes by that."""
         for name, spec in expected_bindings(NAMESPACE).items():
             with ignored_when_gone():
                 self._api.delete(POLICY_BINDINGS.path(None, name))
@@ -102,7 +102,7 @@ class BoundGate:
         return found
 
     def _renew(self) -> None:
-        """As a leader that lives."""
+        """Renew the gate's account, as a living leader does."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         stamps = {TERM_ANNOTATION: TERM, SINCE_ANNOTATION: now, RENEWED_ANNOTATION: now}
         self._api.patch(SERVICE_ACCOUNTS.path(NAMESPACE, GATE), {"metadata": {"annotations": stamps}})

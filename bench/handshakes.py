@@ -125,7 +125,7 @@ class Halves:
         assert self._process.stdout.readline() == "open\n"
 
     def stop(self) -> int:
-        """How many were opened in all."""
+        """End it; how many handshakes were opened in all."""
         said, _ = self._process.communicate("", timeout=60)
         return int(said)
 

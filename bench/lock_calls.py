@@ -102,7 +102,7 @@ def hold_again(on: On) -> None:
 
 
 def hold_restarted(on: On) -> None:
-    """Its volume lies on a node already."""
+    """A pod whose volume lies on a node already asks again."""
     pod = on.running
     on.made.put("pod", pod.key, replace(pod, node_name="", created_utc="2026-02-01T00:00:00Z"))
     on.timed.hold_pod(pod.uid, on.names())
@@ -131,7 +131,7 @@ def ask_about_refused(on: On) -> None:
 
 
 def hold_also(on: On) -> None:
-    """Asked by a stranger: the answer adds to the former one."""
+    """A stranger asks: the answer adds to the former one."""
     with on.held() as (pod, _, _):
         on.timed.hold_pod(pod.uid, on.names(2 * OFFERS), adds_up=True)
 

@@ -65,7 +65,7 @@ WORLDS: Final = {**BURSTS, "roomy": roomy, "stream": BURSTS["local"]}
 
 
 def constants_of(module: ModuleType) -> dict[str, Any]:
-    """Numbers that are named in capitals there."""
+    """The numbers of a module that are named in capitals."""
     found = {name: value for name, value in vars(module).items() if name.lstrip("_").isupper()}
     return {name: value for name, value in found.items() if isinstance(value, (int, float))}
 

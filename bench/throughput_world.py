@@ -176,7 +176,7 @@ class PodRun:
     volumes: list[WorldVolume] = field(default_factory=list)
 
     def chance(self, what: str) -> Random:
-        """Of that purpose alone: what happens elsewhere changes nothing."""
+        """Random numbers for that purpose alone: what happens elsewhere changes nothing."""
         return Random(f"{self.seed}/{self.name}/{what}")
 
     def between(self, what: str, least_most: tuple[float, float]) -> float:
@@ -230,7 +230,7 @@ class BurstLeader:
         self.steps: Counter[str] = Counter()
 
     def begin(self) -> None:
-        """Once it has heard of all that is there."""
+        """Begin to lead, once it has heard of all that is there."""
         self.allocator.set_mode(Mode.ACTIVE)
         self.allocator.begin_term(has_predecessor=False)
         self._timeline.every(TURN_SECONDS, self._place_due)
@@ -289,7 +289,7 @@ class BurstLeader:
                 self._timeline.after(self._chance.uniform(*self._lags.patch), partial(self._patch, name, turn))
 
     def _patch(self, name: str, turn: ReplicaTurn) -> None:
-        """At the API server."""
+        """The patch comes to the API server."""
         facts = self._world.longhorn.patched(name, turn, self._timeline.clock.stamp())
         self._timeline.after(self._chance.uniform(*self._lags.answer), partial(self._answered, name, turn, facts))
 
@@ -466,7 +466,7 @@ class BurstScheduler:
         self._turns = WriteTurns(self._lags.client_qps, self._lags.client_burst)
 
     def in_turn(self, act: Callable[[], None]) -> None:
-        """A write of its client."""
+        """Act when a write of its client has its turn."""
         self._timeline.after(self._turns.wait(self._timeline.now), act)
 
     def add(self, name: str) -> None:

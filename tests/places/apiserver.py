@@ -141,7 +141,7 @@ class WorldApi:
         return stored
 
     def place_as_longhorn(self, seen: Replica, node: str, disk_uuid: str) -> None:
-        """Under the version that was read."""
+        """Store a place that Longhorn chose. Raises where another version is stored, or the gate is closed."""
         facts: Replica | None = self.get("replica", seen.name)
         if facts is None or facts.version != seen.version:
             raise ConflictError(seen.name)
@@ -172,7 +172,7 @@ class WorldApi:
     def store_plans(
         self, plans: dict[str, Plan | None], term: int, holds: Mapping[str, Hold | None] = MappingProxyType({})
     ) -> bool:
-        """One commit; whether it is of the present term."""
+        """Store what a leader committed, if it is of the present term; whether it is."""
         if term != self.gate.term:
             return False
         for pod, hold in holds.items():

@@ -91,7 +91,7 @@ class _Past:
         return sum(one.size_bytes for one in self.copies.values() if (one.node, one.disk_uuid) == disk)
 
     def planned(self, disk: Disk, besides: str) -> int:
-        """A plan ends after its copy is there, which is counted already."""
+        """Bytes planned there for other volumes. A plan ends after its copy is there, which is counted already."""
         there = {one.volume for one in self.copies.values() if (one.node, one.disk_uuid) == disk} | {besides}
         return sum(
             place.size_bytes
@@ -260,7 +260,7 @@ class WorldJudge:
                 self.findings.append(replace(move.finding, explained=MADE_ROOM))
 
     def _free(self, disk: Disk, volume: str) -> int:
-        """What is left of it beside the plans of other volumes."""
+        """Bytes left on the disk beside the plans of other volumes."""
         return self.past.limits.get(disk, 0) - self.past.taken(disk) - self.past.planned(disk, volume)
 
     def _may_take(self, disk: Disk, volume: str, size_bytes: int) -> bool:
@@ -500,7 +500,7 @@ class WorldJudge:
             self.findings.append(move.finding)
 
     def note_end(self, fault: WorldFault, at: float, copy: str, detail: str, explained: str) -> None:
-        """What the end of the world shows."""
+        """Adds what shows only at the end of the world."""
         self.findings.append(WorldFinding(fault, at, copy, "nobody", detail, explained))
 
 

@@ -152,7 +152,7 @@ class WorldLonghorn:
     # Figures
 
     def watch(self, kind: str, before: Replica | None, after: Replica | None) -> None:
-        """What lies on disks has changed, or may have."""
+        """Has the figures of nodes follow a change of a Replica, and the health of its volume."""
         if kind != "replica":
             return
         for node in {one.node for one in (before, after) if one is not None and one.node}:

@@ -82,7 +82,7 @@ class WorldProcess:
     # Watches
 
     def _changed(self, change: StoredChange) -> None:
-        """It is told in order within its kind, in any order between kinds."""
+        """The process hears of changes in order within a kind, in any order between kinds."""
         if self.is_alive and change.kind in _ORDER:
             now = self._timeline.now
             lag = self._random.uniform(0.005, self._lags.watch)
@@ -148,7 +148,7 @@ class WorldProcess:
             self._api.watchers.remove(self._changed)
 
     def depose(self) -> None:
-        """Somebody else leads by now."""
+        """The process learns that somebody else leads."""
         if self.is_alive and self.term:
             self.term = 0
             self.allocator.end_term()
@@ -247,7 +247,7 @@ class WorldProcess:
         self._timeline.between(0.002, most, lambda: self._arrive(name, turn, term))
 
     def _arrive(self, name: str, turn: ReplicaTurn, term: int) -> None:
-        """At the API server, whatever has become of the sender."""
+        """The patch comes to the API server, whatever has become of its sender."""
         try:
             facts = self._api.patch_as_leader(name, turn, term)
             error: SchedulerError | None = None

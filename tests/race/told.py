@@ -128,7 +128,7 @@ class ToldPlaces:
         return max(found, 1)
 
     def _lacking(self, claim: Claim, nodes: tuple[str, ...]) -> frozenset[str]:
-        """Nothing is held for a copy that seems to lie there still, or is being written."""
+        """Where the volume lacks a copy that room is held for: none that seems to lie there, or is being written."""
         name = f"pvc-{claim.uid}"
         if name in self._world.writing.values():
             return frozenset()
@@ -138,20 +138,20 @@ class ToldPlaces:
         return frozenset(filter(None, (lacks(self._world, claim, node) for node in nodes)))
 
     def _said(self, pod: Pod) -> frozenset[tuple[str, str]]:
-        """What tells of a node, as far as the product has seen it."""
+        """The nodes that the pod's claims and its nomination name, as far as the product has seen that."""
         unseen = {facts.uid for _, facts, _ in self._world.undelivered() if isinstance(facts, (Claim, Pod))}
         said = {(claim.uid, claim.selected_node) for claim in self._world.claims_of(pod) if claim.uid not in unseen}
         return frozenset(said | ({("", pod.nominated_node)} if pod.uid not in unseen else set()))
 
     def ended(self, pod_uid: str) -> None:
-        """Time has ended it."""
+        """What the pod was told has ended by time."""
         self.yes.pop(pod_uid, None)
 
     def stored(self) -> None:
         self._stored_step = self.step
 
     def leader_changed(self) -> None:
-        """What was not stored counts no more."""
+        """Answers that the former leader had not stored count no more."""
         if self.step > self._stored_step:
             self.lost_at = self.step
         for uid in [uid for uid, yes in self.yes.items() if yes.last_step > self._stored_step]:
@@ -196,7 +196,7 @@ class ToldPlaces:
             self.all_at = self.step
 
     def written(self, kind: str, facts: object | None, old: object | None, by: str) -> None:
-        """After it was stored."""
+        """Notes a write of the API server, after it was stored."""
         self.step += 1
         if kind == "pod" and isinstance(old, Pod) and (not isinstance(facts, Pod) or facts.is_finished):
             self.yes.pop(old.uid, None)
@@ -270,7 +270,7 @@ def _health(facts: Replica) -> tuple[bool, bool]:
 
 
 def _state(facts: object | None) -> object:
-    """All but the figures that follow the replicas."""
+    """The facts without the figures that follow the replicas."""
     if not isinstance(facts, LonghornNode):
         return facts
     disks = tuple(replace(disk, scheduled_bytes=0, scheduled_replicas={}, scheduled_images={}) for disk in facts.disks)

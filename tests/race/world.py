@@ -54,7 +54,7 @@ class SchedulingRound:
         self.offered = frozenset()
 
     def forget(self) -> None:
-        """Neither on the answer nor on what was decided."""
+        """Nobody acts any more on the answer, nor on what was decided."""
         self.picked, self.is_evident = "", False
         self.give_up()
 
@@ -207,7 +207,7 @@ class RaceWorld:
                 self.write("volume", volume.name, replace(volume, scheduled=True))
 
     def read(self, kind: str, key: str) -> object | None:
-        """A live read."""
+        """The object as the API server has it; None where there is none."""
         if kind == "class":
             return storage_class(key) if key in CLASSES else None
         return self._stores[kind].get(key)
@@ -234,17 +234,17 @@ class RaceWorld:
                 self.deliver(kind)
 
     def undelivered(self) -> Iterator[tuple[str, object | None, object | None]]:
-        """Kind, facts, and what is gone, of all events that the product does not know of."""
+        """Kind, facts and what is gone, of each event that the product does not know of."""
         for kind, queue in self._queues.items():
             for event in queue:
                 yield kind, event.facts, event.gone
 
     def seen_serial(self) -> int:
-        """Of the last write that the product knows of, with all before it."""
+        """The serial of the last write that the product knows of, with all before it."""
         return min((queue[0].serial - 1 for queue in self._queues.values() if queue), default=self.serial)
 
     def deliver_all(self, *kinds: str) -> None:
-        """Of these kinds; of all without any."""
+        """Everything that waits, of these kinds or of all."""
         for kind in kinds or self.kinds:
             self.deliver(kind, len(self._queues[kind]))
 
@@ -405,7 +405,7 @@ class RaceWorld:
         return sizes
 
     def waits(self, replica: str) -> bool:
-        """Whether it is there and has no disk yet."""
+        """Whether the replica is there and has no disk yet."""
         entry = self.replicas.get(replica)
         return entry is not None and not (entry.node or entry.failed_at or entry.deleting)
 
@@ -419,7 +419,7 @@ class RaceWorld:
                 yield ("backing-image", image.name, uuid), image.real_size_bytes
 
     def _is_settled(self, replica: str) -> bool:
-        """Whether it lies on a disk, or is gone."""
+        """Whether the replica lies on a disk, or is gone."""
         entry = self.replicas.get(replica)
         return entry is None or entry.is_placed
 
@@ -436,7 +436,7 @@ class RaceWorld:
         return [facts for facts in self.replicas.values() if facts.volume == volume]
 
     def recorded(self) -> Iterator[Allocation]:
-        """All that is on record."""
+        """Every allocation on record."""
         for entry in self.record.entries.values() if self.record is not None else ():
             yield from entry.allocations
 
@@ -494,7 +494,7 @@ class RaceWorld:
         return least, max((least, *(entry.size_bytes for entry in grants), *given))
 
     def grants_of(self, volume: str, size_bytes: int) -> list[Grant]:
-        """By which the present leader has admitted that size, and counts it."""
+        """The grants by which the present leader has admitted that size, and counts it."""
         grants = (one for one in self.grants if one.volume == volume and one.size_bytes >= size_bytes)
         return [one for one in grants if one.is_held and one.term == self.term and not one.is_over]
 
