@@ -111,7 +111,7 @@ class Chronicle(WrittenHistory):
     def __init__(self) -> None:
         super().__init__(start=1_800_000_000.0)
         self.term = ""
-        self.since_at = self.renewed_at = 0.0
+        self.since_at = 0.0
 
     # -- Longhorn's ----------------------------------------------------------------------------------------------
 
@@ -119,17 +119,17 @@ class Chronicle(WrittenHistory):
         spec: Raw = {"diskFileSpecMap": {disk: {} for disk in disks}}
         self.store("BackingImage", name, spec=spec, status={"realSize": size * GIB})
 
-    def volume(self, name: str, size: int, copies: int = 1, **spec: Any) -> list[str]:
-        """With as many Replicas, none of them placed: their names."""
+    def volume(self, name: str, size: int, copies: int = 1, **spec: Any) -> None:
+        """With as many Replicas, <name>-r0 and so on, none of them placed."""
         self.store("Volume", name, spec={"size": str(size * GIB), "numberOfReplicas": copies, **spec})
-        return [self.replica(name, f"{name}-r{number}") for number in range(copies)]
+        for number in range(copies):
+            self.replica(name, f"{name}-r{number}")
 
-    def replica(self, volume: str, name: str, **spec: Any) -> str:
+    def replica(self, volume: str, name: str, **spec: Any) -> None:
         of = self.get("Volume", volume)["spec"]
         empty = {"nodeID": "", "diskID": "", "backingImage": of.get("backingImage", "")}
         whole = {"volumeName": volume, "volumeSize": of["size"], "active": True, **empty, **spec}
         self.store("Replica", name, spec=whole)
-        return name
 
     def change(self, replica: str, **spec: Any) -> None:
         self.store("Replica", replica, spec={**self.get("Replica", replica)["spec"], **spec})
@@ -168,7 +168,6 @@ class Chronicle(WrittenHistory):
         self.renew()
 
     def renew(self) -> None:
-        self.renewed_at = self.now
         self.account(self.stamp(self.since_at), self.stamp())
 
     def account(self, since: str, renewed: str) -> None:

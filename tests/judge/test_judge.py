@@ -30,9 +30,12 @@ LIMIT_120 = "node a 100 reserved=20; setting storage-over-provisioning-percentag
 PLAN = "volume u 60 copies=0; plan u a-d0:60; wait 1; "  # for a volume whose Replica is still to come
 BY_LONGHORN = f"place v-r0 a-d0 {LONGHORN}"
 IMAGES = "volume v 80 backingImage=win; place v-r0 a-d0; volume w 40 backingImage=win; place w-r0 b-d0; "
-TWO_PLANNED = "setting replica-soft-anti-affinity true; volume v 40 copies=2; plan v {}; place v-r0 a-d0; live 10; "
+SOFT = "setting replica-soft-anti-affinity true; "
+TWO_PLANNED = SOFT + "volume v 40 copies=2; plan v {}; place v-r0 a-d0; live 10; "
 BESIDE = "plan v a-d0:40 b-d0:40; volume w 60; place w-r0 a-d0"
 LEFT_60 = f"volume v 60; mark v-r0 left; volume w 60; {BY_LONGHORN}; "
+
+ZONED = "2027-01-15T08:01:00+00:00"  # a moment ago, in a form that the policy does not read
 
 BYTES: dict[str, tuple[str, list[Verdict]]] = {
     "a disk may be full": (FULL.format(60) + "volume v 40; place v-r0 a-d0", []),
@@ -113,6 +116,10 @@ PLANS: dict[str, tuple[str, list[Verdict]]] = {
         TWO_PLANNED.format("a-d0:40 a-d0:40") + BESIDE,
         [(PLANNED, "w-r0", "")],
     ),
+    "a plan that is written long after a copy came is for another one": (
+        SOFT + "volume v 40 copies=2; place v-r0 a-d0; live 10; plan v a-d0:40; volume w 30; place w-r0 a-d0",
+        [(PLANNED, "w-r0", "")],
+    ),
     "plans of volumes that are gone keep nothing": (PLAN + "remove Volume u; volume v 60; place v-r0 a-d0", []),
     "a further copy may take planned bytes": (
         PLAN + "volume v 60 copies=2; place v-r1 b-d0; place v-r0 a-d0",
@@ -134,6 +141,10 @@ SIBLINGS: dict[str, tuple[str, list[Verdict]]] = {
     "Longhorn balances within a node": (
         "node a 100 100; volume v 10 copies=2 replicaAutoBalance=best-effort; place v-r0 a-d0; place v-r1 a-d1",
         [(AFFINITY, "v-r1", BALANCE)],
+    ),
+    "one that Longhorn has just placed excuses Longhorn of nothing": (
+        f"volume v 10 copies=2; mark v-r0 left; {BY_LONGHORN}; place v-r1 a-d0 {LONGHORN}",
+        [(FOREIGN, "v-r0", LEFT), (FOREIGN, "v-r1", ""), (AFFINITY, "v-r1", "")],
     ),
     "one that Longhorn has just placed": (
         f"volume v 10 copies=2; mark v-r0 left; {BY_LONGHORN}; place v-r1 a-d0",
@@ -261,7 +272,7 @@ def test_a_place_that_the_leader_did_not_give(told: Chronicle, by: str) -> None:
     assert [] == guilt(judge(told.entries), only_leader_places=False)
 
 
-@pytest.mark.parametrize("renewed", ["", "soon", "2026-13-01T00:00:00Z", "2999-01-01T00:00:00Z"])
+@pytest.mark.parametrize("renewed", ["", "soon", "2026-13-01T00:00:00Z", "2999-01-01T00:00:00Z", ZONED])
 def test_a_stamp_that_says_nothing_closes_nothing(told: Chronicle, renewed: str) -> None:
     told.account(told.stamp(), renewed)
     told.play(f"wait 10; volume v 10; {BY_LONGHORN}")
