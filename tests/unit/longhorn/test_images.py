@@ -27,68 +27,61 @@ class DiskGiver:
         self.heard.append(f"{image} gone from {disk_uuid}")
 
 
-class ImageStage:
+class ImageStage(LonghornStage):
+    """One image, `i`, of 2 GiB, whose copies are given these disks."""
+
     def __init__(self, *uuids: str) -> None:
+        super().__init__(copy=5.0, finalize=3.0, retry_seconds=30.0)
         self.giver = DiskGiver(*uuids)
-        self.stage = LonghornStage(copy=5.0, finalize=3.0, retry_seconds=30.0)
-        BackingImages(self.stage.world, cast(AskedScheduler, self.giver))
+        BackingImages(self.world, cast(AskedScheduler, self.giver))
 
     def make(self, copies: int) -> None:
         raw: Raw = {"metadata": {"name": "i"}, "spec": {"minNumberOfCopies": copies}, "status": {"realSize": 2 * GIB}}
-        self.stage.api.create(paths.longhorn("backingimages", NAMESPACE), raw)
+        self.api.create(paths.longhorn("backingimages", NAMESPACE), raw)
 
-    def change(self, **spec: object) -> None:
-        self.stage.change("backingimages", "i", lambda raw: raw["spec"].update(spec))
+    def wants(self, copies: int, *kept: str) -> None:
+        """As many copies as that from now on, on these disks if there are any named."""
+        kept_spec: Raw = {"diskFileSpecMap": {uuid: {} for uuid in kept}} if kept else {}
+        self.spec("backingimages", "i", minNumberOfCopies=copies, **kept_spec)
 
-    def maps(self) -> tuple[list[str], list[str]]:
-        raw = self.stage.get("backingimages", "i")
-        return sorted(raw["spec"].get("diskFileSpecMap", {})), sorted(raw["status"].get("diskFileStatusMap", {}))
+    # Checks
+
+    def asked(self, times: int) -> None:
+        assert ["i 2 GiB"] * times == self.giver.heard
+
+    def told(self, *gone: str) -> None:
+        """What it was told since the image was made: these copies are gone."""
+        assert [f"i gone from {uuid}" for uuid in gone] == [line for line in self.giver.heard if "gone" in line]
+
+    def given(self, *uuids: str) -> None:
+        assert [*uuids] == sorted(self.get("backingimages", "i")["spec"].get("diskFileSpecMap", {}))
+
+    def ready(self, *uuids: str) -> None:
+        assert [*uuids] == sorted(self.get("backingimages", "i")["status"].get("diskFileStatusMap", {}))
 
 
 def test_as_many_copies_are_asked_for_as_the_image_wants_and_each_is_ready_later() -> None:
-    image = ImageStage("u1", "u2", "u3")
-    image.make(2)
-    image.stage.run(4)
-    assert (["i 2 GiB"] * 2, (["u1", "u2"], [])) == (image.giver.heard, image.maps())
-    image.stage.run(1)
-    assert (["u1", "u2"], ["u1", "u2"]) == image.maps()
-    image.change(minNumberOfCopies=3)
-    image.stage.run(5)
-    assert (["i 2 GiB"] * 3, (["u1", "u2", "u3"],) * 2) == (image.giver.heard, image.maps())
+    stage = ImageStage("u1", "u2", "u3")
+    stage.play("make 2; run 4; asked 2; given u1 u2; ready; run 1; given u1 u2; ready u1 u2")
+    stage.play("wants 3; run 5; asked 3; given u1 u2 u3; ready u1 u2 u3")
 
 
 def test_a_refused_copy_is_asked_for_again_after_a_while() -> None:
-    image = ImageStage()
-    image.make(1)
-    image.stage.run(29)
-    image.giver.left.append("u1")
-    assert (["i 2 GiB"], ([], [])) == (image.giver.heard, image.maps())
-    image.stage.run(1)
-    assert (["i 2 GiB"] * 2, (["u1"], [])) == (image.giver.heard, image.maps())
+    stage = ImageStage()
+    stage.play("make 1; run 29; asked 1; given; ready")
+    stage.giver.left.append("u1")
+    stage.play("run 1; asked 2; given u1; ready")
 
 
-@pytest.mark.parametrize("is_ready", [True, False])
-def test_a_copy_that_is_taken_out_is_given_back_once_the_status_shows_it_no_more(is_ready: bool) -> None:
-    image = ImageStage("u1", "u2")
-    image.make(2)
-    image.stage.run(5 if is_ready else 2)
-    image.giver.heard.clear()
-    image.change(minNumberOfCopies=1, diskFileSpecMap={"u1": {}})
-    image.stage.run(2.5)
-    assert ([], ["u1"]) == (image.giver.heard, image.maps()[0])
-    image.stage.run(0.5)
-    assert ["i gone from u2"] == image.giver.heard
-    assert (["u1"], ["u1"]) == image.maps()
+@pytest.mark.parametrize("seconds", [5, 2], ids=["ready", "not ready yet"])
+def test_a_copy_that_is_taken_out_is_given_back_once_the_status_shows_it_no_more(seconds: int) -> None:
+    stage = ImageStage("u1", "u2")
+    stage.play(f"make 2; run {seconds}; wants 1 u1; run 2.5; asked 2; given u1; run 0.5; told u2; given u1; ready u1")
 
 
 def test_a_deleted_image_lasts_as_long_as_its_copies() -> None:
-    image = ImageStage("u1", "u2")
-    image.make(2)
-    image.stage.run(5)
-    image.giver.heard.clear()
-    path = paths.longhorn("backingimages", NAMESPACE, "i")
-    image.stage.api.delete(path)
-    image.stage.run(2)
-    assert ([], (["u1", "u2"],) * 2) == (image.giver.heard, image.maps())
-    image.stage.run(1)
-    assert (["i gone from u1", "i gone from u2"], None) == (image.giver.heard, image.stage.api.get_or_none(path))
+    stage, path = ImageStage("u1", "u2"), paths.longhorn("backingimages", NAMESPACE, "i")
+    stage.play("make 2; run 5")
+    stage.api.delete(path)
+    stage.play("run 2; asked 2; given u1 u2; ready u1 u2; run 1; told u1 u2")
+    assert stage.api.get_or_none(path) is None
