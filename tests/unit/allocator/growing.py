@@ -71,6 +71,14 @@ class Growing:
         self.put_claim(replace(facts, volume_name=made))
         return made
 
+    def add_by_hand(self, *, claim_gib: float, pv_gib: float, volume_gib: float) -> None:
+        """A volume `lhv` and a PV `pv` that somebody made, bound to the claim `hand`, with a copy on n1."""
+        facts = claim("hand", claim_gib, "", volume_name="pv")
+        self.put_pv("pv", facts, pv_gib, handle="lhv")
+        self.grow_volume("lhv", volume_gib, locality="disabled")
+        self.place("lhv", "n1", volume_gib)
+        self.put_claim(facts)
+
     def put_claim(self, facts: Claim) -> None:
         self.claims[facts.name] = facts
         self.world.put_claim(facts.key, facts)
@@ -131,8 +139,8 @@ class Growing:
         assert self.expansions.missing(request) is None
         return self.expansions.hold(request, NOW, caller)
 
-    def ask_volume(self, name: str, gib: float) -> GrowthOutcome:
-        return self.expansions.hold(GrowthRequest(name, int(gib * GIB)), NOW)
+    def ask_volume(self, name: str, gib: float, *, dry_run: bool = False) -> GrowthOutcome:
+        return self.expansions.hold(GrowthRequest(name, int(gib * GIB), is_dry_run=dry_run), NOW)
 
     def look(self, name: str) -> bool:
         """As after a live read that showed nothing; whether what was held has ended."""

@@ -185,5 +185,5 @@ class Growth(RaceMachine):
 
 TestGrowth = Growth.TestCase
 TestGrowth.settings = settings(
-    max_examples=100, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
