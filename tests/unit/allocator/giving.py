@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from controller.allocator.by_name.beside import FoundDisks
 from controller.allocator.outcome import Allotment
 from controller.model.allocations import Allocation
 from controller.model.longhorn import BackingImage, LonghornSettings
@@ -71,7 +72,8 @@ def place(given: Allotment) -> tuple[str, str]:
     return one.node, one.disk_uuid.removeprefix(f"{one.node}-")
 
 
-def why(given: Allotment) -> dict[str, tuple[Reason, int]]:
+def why(given: Allotment | FoundDisks) -> dict[str, tuple[Reason, int]]:
+    """Reason and missing GiB by node."""
     return {one.node: (one.rejection.reason, one.missing_bytes // GIB) for one in given.obstacles}
 
 

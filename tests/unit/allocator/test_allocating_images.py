@@ -1,4 +1,5 @@
-"""Copies of backing images that are given a disk, beside those that are there and those that are on their way out."""
+"""Copies of backing images that are given a disk, beside those that are there and those that are on their way out; and
+what the record has of them and of replicas."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from controller.allocator.by_name import allocate, images
 from controller.allocator.outcome import Allotment
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import PreconditionError
 from controller.model.allocations import Allocation, Purpose
-from controller.model.longhorn import LonghornNode
-from controller.rules.reasons import Reason
-from tests.fakes.builders import GIB, node
+from controller.model.longhorn import BackingImage, LonghornNode
+from controller.rules.reasons import Reason, Rejection
+from tests.fakes.builders import GIB, node, replica
 from tests.unit.allocator.giving import Allocating, cluster_of, image, place, why
 
 
@@ -202,3 +204,128 @@ def test_of_many_nodes_those_that_take_copies_are_told_of_first() -> None:
     refused = cluster.allocator.allocations.place_image("i")
     assert "near" == refused.obstacles[0].node
     assert 46 == len(refused.obstacles) + refused.more
+
+
+# Given, grown, freed
+
+
+def test_a_copy_of_an_image_goes_to_the_disk_with_most_room_on_a_node_without_one() -> None:
+    cluster = cluster_of(n1=300, n2=100, n3=200)
+    image(cluster, 20, "n1")
+    given = cluster.write(cluster.allocator.allocations.place_image("i"))
+    assert (("n3", "d1"), 180) == (place(given), cluster.free_gib("n3"))
+    again = cluster.allocator.allocations.place_image("i")  # the image does not show it yet
+    assert (given.allocations, False) == (again.allocations, again.is_new)
+    image(cluster, 20, "n1", "n3")
+    assert ("n2", "d1") == place(cluster.allocator.allocations.place_image("i"))
+
+
+def test_an_image_gets_no_disk_that_others_hold() -> None:
+    cluster = cluster_of(n1=100)
+    image(cluster, 50)
+    assert {"n1"} == cluster.ask("pod", 60, "n1")
+    assert {"n1": (Reason.INSUFFICIENT_STORAGE, 10)} == why(cluster.allocator.allocations.place_image("i"))
+
+
+def test_an_image_of_no_known_size_needs_one() -> None:
+    cluster = cluster_of(n1=100)
+    image(cluster, 0)
+    with pytest.raises(PreconditionError, match="size of backing image 'i' is not known"):
+        cluster.allocator.allocations.place_image("i")
+    assert 20 * GIB == cluster.allocator.allocations.place_image("i", 20 * GIB).size_bytes
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_copy_grows_on_its_disk_or_not_at_all(is_known: bool) -> None:
+    """`is_known`: Longhorn tells the size, and not the caller."""
+    cluster = cluster_of(n1=100, n2=60)
+    image(cluster, 0)
+
+    def asked(gib: int) -> Allotment:
+        image(cluster, gib if is_known else 0)
+        return cluster.write(cluster.allocator.allocations.place_image("i", 0 if is_known else gib * GIB))
+
+    for gib, is_new, free_gib in ((10, True, 90), (50, True, 50), (50, False, 50), (10, False, 50)):
+        given = asked(gib)
+        assert (("n1", "d1"), is_new, free_gib) == (place(given), given.is_new, cluster.free_gib("n1"))
+        assert (100 - free_gib) * GIB == given.size_bytes == given.allocations[0].size_bytes
+    cluster.show("v", 20, on="n1")
+    assert {"n1"} == cluster.ask("pod", 20, "n1")
+    assert ((), {"n1": (Reason.INSUFFICIENT_STORAGE, 5)}) == ((refused := asked(65)).allocations, why(refused))
+    assert 60 * GIB == asked(60).size_bytes
+
+
+@pytest.mark.parametrize(("on", "seen_on"), [(["n1"], ["n1"]), (["n1"], []), ([], ["n1"])])
+def test_a_copy_is_freed_once_no_map_names_its_disk(on: list[str], seen_on: list[str]) -> None:
+    cluster = cluster_of(n1=100)
+    image(cluster, 20)
+    cluster.write(cluster.allocator.allocations.place_image("i"))
+    image(cluster, 20, *on, seen_on=seen_on)
+    assert not cluster.allocator.allocations.known.is_shown_without_copy("i", "n1-d1")
+    with pytest.raises(PreconditionError, match="'i' still names disk 'n1-d1'"):
+        cluster.allocator.allocations.release_image("i", "n1-d1")
+    assert 80 == cluster.free_gib("n1")
+    image(cluster, 20)
+    assert cluster.allocator.allocations.known.is_shown_without_copy("i", "n1-d1")
+    cluster.write(cluster.allocator.allocations.release_image("i", "n1-d1"))
+    assert 100 == cluster.free_gib("n1")
+
+
+# The record
+
+
+def test_the_record_has_what_lies_on_the_disks_and_what_is_given_there() -> None:
+    cluster = cluster_of(n1=300, n2=100)
+    cluster.show("placed", 10, on="n1")
+    failed = replica("failed-r-1", "failed", 10, on="n1", failed_at="2026-01-01T00:00:00Z")
+    cluster.allocator.observe_replica("failed-r-1", failed)
+    image(cluster, 20, "n2", seen_on=["n1"])
+    cluster.schedule(cluster.show("given", 30))
+    found = cluster.allocator.record.of_nodes(["n1", "n2", "gone"])
+    assert [("failed-r-1", 10), ("given-r-1", 30), ("i", 20), ("placed-r-1", 10)] == sorted(
+        (one.name, one.size_bytes // GIB) for one in found["n1"]
+    )
+    assert [("i", 20)] == [(one.name, one.size_bytes // GIB) for one in found["n2"]]
+    assert () == found["gone"]
+
+
+def test_nodes_are_told_of_once_that_have_changed() -> None:
+    cluster = cluster_of(n1=100, n2=100)
+    cluster.allocator.sweep()
+    assert {"n1", "n2"} == cluster.allocator.record.take_changed()
+    given = cluster.schedule(cluster.show("v", 60))
+    cluster.allocator.sweep()
+    assert given.nodes == cluster.allocator.record.take_changed()
+    cluster.show("w", 10, on="n2")
+    cluster.allocator.sweep()
+    assert {"n2"} == cluster.allocator.record.take_changed()
+    assert set() == cluster.allocator.record.take_changed()
+
+
+def test_a_disk_of_which_the_record_has_no_place_for_more_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocate, "MAX_ENTRIES", 2)
+    cluster = Allocating().add_nodes(n1=[100, 90], n2=40)
+    for number in range(2):
+        cluster.allocator.observe_replica(f"r{number}", replica(f"r{number}", "other", 1, on="n1", disk_name="d0"))
+    name = cluster.show("v", 30)
+    assert ("n1", "d1") == place(cluster.schedule(name))
+    for number in range(2, 4):
+        cluster.allocator.observe_replica(f"r{number}", replica(f"r{number}", "other", 1, on="n1", disk_name="d1"))
+    assert ("n2", "d1") == place(cluster.schedule(cluster.show("w", 30)))
+    told = {(one.node, one.disk): one.rejection for one in cluster.schedule(cluster.show("x", 30)).obstacles}
+    assert Reason.INSUFFICIENT_STORAGE is told["n2", "d1"].reason
+    for full in ("d0", "d1"):
+        text = f"the record of n1 has no place for more than 10000 replicas on n1-{full}"
+        assert Rejection(Reason.RECORD_UNWRITABLE, text) == told["n1", full]
+
+
+def test_so_is_one_that_has_none_for_more_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "MAX_ENTRIES", 1)
+    cluster = cluster_of(n1=100, n2=50)
+    there = BackingImage("there", real_size_bytes=1, disk_uuids=frozenset(("n1-d1",)))
+    cluster.allocator.observe_backing_image("there", there)
+    image(cluster, 60)
+    given = cluster.allocator.allocations.place_image("i")
+    assert {"n1": (Reason.RECORD_UNWRITABLE, 0), "n2": (Reason.TOO_FULL, 0)} == why(given)
+    image(cluster, 20)
+    assert ("n2", "d1") == place(cluster.allocator.allocations.place_image("i"))
