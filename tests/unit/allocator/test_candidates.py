@@ -96,25 +96,6 @@ def test_disks_that_share_a_uuid_take_nothing() -> None:
     assert {"n1/d1": Reason.DISK_NOT_FOUND, "n2/d1": Reason.DISK_NOT_FOUND} == reasons(found)
 
 
-@pytest.mark.parametrize("disk_soft", [False, True])
-@pytest.mark.parametrize("d2_size", [100, 99])
-def test_a_disk_with_a_replica_is_taken_only_without_another_and_only_softly(disk_soft: bool, d2_size: int) -> None:
-    """Disk X holds a replica of the volume; disk Y is suitable, or too small by a byte."""
-    seen = view(
-        node("n1", disk("x"), disk("y", d2_size)),
-        replicas=[replica("a", "n1", "x")],
-        settings=flags(node_soft=True, disk_soft=disk_soft),
-    )
-    found = search(seen)
-    if d2_size == 100:
-        assert (["n1/y"], {"n1/x": Reason.DISK_ANTI_AFFINITY}) == (names(found), reasons(found))
-    elif disk_soft:
-        assert (["n1/x"], {"n1/y": Reason.INSUFFICIENT_STORAGE}) == (names(found), reasons(found))
-    else:
-        assert [] == names(found)
-        assert {"n1/x": Reason.DISK_ANTI_AFFINITY, "n1/y": Reason.INSUFFICIENT_STORAGE} == reasons(found)
-
-
 def test_a_hard_disk_sends_the_search_on_to_the_next_try() -> None:
     """The used disk in the new zone belongs to a failed replica whose node counts as unused by now."""
     degraded = volume(robustness="degraded", last_degraded_at="2026-01-01T00:00:00Z")

@@ -10,7 +10,6 @@ import pytest
 from controller.allocator.outcome import Due
 from controller.allocator.plans.ends import BIND_SECONDS, MOST_DUE, PLAN
 from controller.allocator.plans.plan import KeepsOut, Source
-from controller.settings import LiveSettings
 from tests.fakes.builders import TestCluster
 
 HOLD_READS: Final = (("pod", "ns/a"), ("claim", "ns/a"))
@@ -25,15 +24,6 @@ def cluster() -> TestCluster:
 
 
 # Holds
-
-
-def test_a_hold_is_due_after_its_time_with_what_is_to_be_read(cluster: TestCluster) -> None:
-    cluster.clock.advance(4.9)
-    assert () == cluster.allocator.due()
-    cluster.clock.advance(0.1)
-    assert (Due("pod-a", "", HOLD_READS, is_capped=False),) == cluster.allocator.due()
-    cluster.clock.advance(115)
-    assert (Due("pod-a", "", HOLD_READS, is_capped=True),) == cluster.allocator.due()
 
 
 def test_it_ends_when_the_read_has_shown_nothing_and_others_may_have_its_bytes(cluster: TestCluster) -> None:
@@ -86,16 +76,6 @@ def test_those_that_could_not_be_read_come_last_and_no_more_than_so_many_are_tol
 
     assert (MOST_DUE, "pod-p000") == (len(first), first[0])
     assert (MOST_DUE, "pod-p003", "pod-p000") == (len(later), later[0], later[-1])
-
-
-def test_without_time_for_the_scheduler_nothing_is_held() -> None:
-    live = LiveSettings(enabled=True, pod_scheduling_timeout_seconds=0)
-    cluster = TestCluster(live=live).add_nodes(n1=100)
-    assert cluster.ask("a", 100, "n1")
-    assert {} == cluster.pending()
-
-    cluster.select_node("a", "n1")
-    assert {"n1": 100} == cluster.pending()
 
 
 # Plans

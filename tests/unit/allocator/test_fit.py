@@ -8,11 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.choose.choose import Chooser
-from controller.allocator.choose.packing import Budget
-from controller.allocator.choose.pod_fit import PodFit
-from controller.allocator.choose.verdict import LATE, Verdict
-from controller.allocator.choose.wanted import NothingTaken
+from controller.allocator.choose.verdict import Verdict
 from controller.allocator.world.world import World
 from controller.model.longhorn import (
     BackingImage,
@@ -27,7 +23,6 @@ from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import EXT_LIMIT_BYTES
 from controller.rules.reasons import Reason
 from tests.fakes.builders import node, replica, volume
-from tests.fakes.clock import VirtualClock
 from tests.fakes.rooms import OPEN, local, roaming, room, world_of
 
 
@@ -55,15 +50,15 @@ def test_a_volume_fits_to_the_last_byte_and_not_beyond() -> None:
 
 def test_volumes_that_fit_one_by_one_but_not_together_are_full() -> None:
     found = fit(world_of(room("d1", 50), room("d2", 30)), local(40, "a"), local(40, "b"))
-
     assert (Verdict.FULL, {"n1"}) == (found.verdict, {entry.node for entry in found.refusals})
     assert any("cannot take these together" in entry.rejection.message for entry in found.refusals)
 
-
-def test_a_placement_names_a_disk_for_every_volume() -> None:
-    found = fit(world_of(room("d1", 60), room("d2", 50)), local(60, "a"), local(50, "b"))
-
-    assert (Verdict.SURE, {"a": "d1", "b": "d2"}) == (found.verdict, found.placement)
+    disks = world_of(room("d1", 100), room("d2", 60))
+    assert {"a": "d1"} == fit(disks, local(70, "a"), roaming(60, "b")).placement
+    found = fit(disks, local(70, "a"), roaming(61, "b"))
+    assert Verdict.FULL is found.verdict
+    text = "n1: the node's disks cannot take these together: a 70 bytes, b 61 bytes"
+    assert text == found.refusals[0].rejection.message
 
 
 def test_promises_make_contended_what_is_not_full_without_them() -> None:
@@ -238,14 +233,6 @@ def test_a_backing_image_that_is_not_on_the_node_needs_room_as_well(
     assert ({"v": "d1"} if expected is Verdict.SURE else {}) == found.placement
 
 
-def test_two_volumes_of_one_image_bring_it_once() -> None:
-    image = BackingImage("i", real_size_bytes=20)
-    world = world_of(room("d1", 50))
-
-    assert Verdict.SURE is fit(world, local(15, "a", image=image), local(15, "b", image=image)).verdict
-    assert Verdict.FULL is fit(world, local(30, "a", image=image), local(30, "b", image=image)).verdict
-
-
 # Sets
 
 
@@ -260,35 +247,6 @@ def test_the_whole_set_decides_on_every_node() -> None:
     assert Verdict.FULL is fit_pod(world, [roaming(50, copies=3)], nodes)["n1"].verdict
     world.put_settings(OPEN)
     assert Verdict.SURE is fit_pod(world, [roaming(50, copies=3)], nodes)["n1"].verdict
-
-
-def test_a_local_volume_is_packed_first_where_another_one_would_take_its_disk() -> None:
-    world = world_of(room("d1", 100), room("d2", 60))
-
-    assert {"a": "d1"} == fit(world, local(70, "a"), roaming(60, "b")).placement
-    found = fit(world, local(70, "a"), roaming(61, "b"))
-    assert Verdict.FULL is found.verdict
-    assert (
-        "n1: the node's disks cannot take these together: a 70 bytes, b 61 bytes" == found.refusals[0].rejection.message
-    )
-
-
-# Time
-
-
-def test_a_spent_budget_leaves_the_rest_unevaluated() -> None:
-    world = world_of(room("d1", 50), names=tuple(f"n{index}" for index in range(40)))
-    clock = VirtualClock()
-    demands = [local(10, needs=DiskNeeds(disk_selector=("ssd",)))]
-    asked = PodFit(world, Chooser(world), demands, NothingTaken(), budget=Budget.of(clock, 50))
-    first = asked.judge("n0")
-    clock.advance(0.051)
-
-    late = list(asked.judge_all(sorted(world.nodes)).values())
-
-    assert Verdict.UNSUITABLE is first.verdict
-    assert 40 == late.count(LATE)
-    assert LATE is asked.judge("n0")  # once over, it stays over
 
 
 def test_a_class_that_binds_volumes_to_a_zone_is_judged_zone_by_zone() -> None:
