@@ -22,7 +22,7 @@ from tests.unit.allocator.giving import SECONDS, cluster_of, image
 from tests.unit.choose.random_worlds import GIB, asked, change, has_overflow, wanted_in, world_with, worlds
 
 SEED = 41
-WORLDS = 250
+WORLDS = 150
 STEPS = 4
 
 

@@ -14,15 +14,13 @@ from tests.fakes.builders import TestCluster
 
 AFTER = 300
 HOUR = 3600
-NODES = ("n1", "tiny-1", "tiny-2")  # in a cluster of fewer than three nodes nothing is kept
+NODES = ("n1", "n2", "n3")  # in a cluster of fewer nodes nothing is kept
 
 
 @pytest.fixture
 def cluster() -> TestCluster:
     """n1 is full of four small pods whose data goes with them; the large one, which fits nowhere else, has waited."""
-    cluster = TestCluster()
-    for name, free_gib in zip(NODES, (400, 1, 1), strict=True):
-        cluster.add_node(name, free_gib=free_gib)
+    cluster = TestCluster().add_nodes(n1=400, n2=1, n3=1)
     for index in range(4):
         run_ephemeral(cluster, f"small-{index}", "n1")
     cluster.let_figures_follow()
@@ -40,8 +38,7 @@ def run_ephemeral(cluster: TestCluster, name: str, on: str, gib: float = 100) ->
 
 def open_to(cluster: TestCluster, gib: float, *nodes: str) -> set[str]:
     """Where a pod that has just come is offered room; it goes again."""
-    cluster.add_pod("next", gib=gib)
-    offered = cluster.offered("next", *nodes)
+    offered = cluster.ask("next", gib, *nodes)
     cluster.drop_pod("next")
     cluster.drop_claim("next")
     return offered
@@ -61,7 +58,7 @@ def test_room_is_kept_no_longer_for_a_pod_that_was_bound_by_hand(cluster: TestCl
     cluster.plan_wakeups()
     cluster.delete_volume("small-0")
     assert set() == open_to(cluster, 60, "n1")
-    cluster.bind("large", "tiny-1")
+    cluster.bind("large", "n2")
 
     assert {"n1"} == open_to(cluster, 60, "n1")
 
@@ -78,10 +75,9 @@ def test_the_table_made_anew_takes_no_refusal_back(cluster: TestCluster) -> None
 
 @pytest.mark.parametrize(("count", "kept"), [(2, 0), (3, 1), (10, 1), (20, 2)])
 def test_room_is_kept_on_few_nodes_however_many_pods_wait(count: int, kept: int) -> None:
-    cluster = TestCluster()
     nodes = tuple(f"n{number}" for number in range(count))
+    cluster = TestCluster().add_nodes(**dict.fromkeys(nodes, 400))
     for name in nodes:
-        cluster.add_node(name, free_gib=400)
         run_ephemeral(cluster, f"goes-{name}", name, 350)
     cluster.let_figures_follow()
     for number in range(count):

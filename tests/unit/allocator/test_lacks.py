@@ -1,4 +1,7 @@
-"""Why no disk takes a Replica, by reason, as a person is told."""
+"""Why no disk takes a Replica, by reason, and what is wrong with a class, as a person is told.
+
+tests/scenarios/never_placed.txt tells what comes of pods of such classes.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.allocator.allocator import Decision
 from controller.allocator.outcome import Lack
 from controller.allocator.verbs.account import MOST_NODES
 from controller.model.longhorn import DiskNeeds
@@ -85,3 +89,30 @@ def test_so_many_nodes_are_looked_at_and_the_rest_is_counted() -> None:
     found = lack_of(site, first)
     assert {"InsufficientStorage": MOST_NODES} == found.reasons
     assert found.text.endswith("; 7 more nodes")
+
+
+ONE = {"numberOfReplicas": "1"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "word"),
+    [
+        pytest.param({"dataLocality": "strict-local", "numberOfReplicas": "2"}, "strict-local", id="two local copies"),
+        pytest.param({"dataLocality": "strict-local"}, "strict-local", id="strict-local without a count"),
+        pytest.param({"dataLocality": "best_effort", **ONE}, "best_effort", id="misspelt locality"),
+        pytest.param({"dataLocality": "", **ONE}, "dataLocality", id="empty locality"),
+        pytest.param({"dataLocality": "disabled", "numberOfReplicas": "21"}, "21", id="too many copies"),
+        pytest.param({"dataLocality": "best-effort", "frontend": "iscsi", **ONE}, "iscsi", id="another frontend"),
+        pytest.param({"dataLocality": "disabled", "frontend": "iscsi", **ONE}, "iscsi", id="the same, anywhere"),
+    ],
+)
+def test_a_pod_of_a_class_that_longhorn_never_serves_is_told_its_claim_and_what_is_wrong(
+    parameters: dict[str, str], word: str
+) -> None:
+    site = PlacedCluster().add_nodes(n1=400)
+    site.add_class("kind", **parameters)
+    site.add_pod("asks", ("asks", 80, "kind"))
+    outcome = site.filter("asks", "n1")
+    assert (Decision.REFUSED, {"n1"}, False) == (outcome.decision, set(outcome.refused), outcome.waitable)
+    text = site.allocator.account_of("pod-asks", ["n1"])
+    assert ("ns/asks" in text, word in text) == (True, True), text

@@ -10,15 +10,15 @@ import pytest
 from controller.allocator.allocator import Decision
 from controller.allocator.outcome import UnknownObjectError
 from controller.allocator.verbs.observe import CLAIMS_AT_ONCE
+from controller.model.workload import Claim, PodVolume
 from controller.rules.demand import Missing
-from tests.fakes.builders import TestCluster
+from tests.fakes.builders import GIB, LATER, LATEST, TestCluster, disk, node, pod, replica
 
 
 @pytest.fixture
 def cluster() -> TestCluster:
     """One node of 100 GiB, and a pod `a` that asks for as much."""
-    cluster = TestCluster()
-    cluster.add_node("n1", free_gib=100)
+    cluster = TestCluster().add_nodes(n1=100)
     cluster.add_pod("a")
     return cluster
 
@@ -108,3 +108,62 @@ def test_an_older_event_of_a_former_object_does_not_take_the_place_of_the_next_o
     for facts, gone in ((former, None), (None, former), (claim, None)):
         cluster.allocator.observe_claim(claim.key, facts, gone)
         assert cluster.pending() == {"n1": 100}
+
+
+# Generic ephemeral volumes: a pod's claim goes with it, and one of the same name may be seen for its next pod
+
+
+@pytest.fixture
+def made_again(cluster: TestCluster) -> Claim:
+    """The pod `a` is another one by now, and the former one's claim is still seen. The claim that the next one has."""
+    claim = cluster.set_claim(replace(cluster.claims["a"], owner_pod_uid="former"))
+    volumes = (PodVolume("v0", "a", is_ephemeral=True),)
+    cluster.set_pod(pod("a", uid="former", created_utc=LATER, volumes=volumes))
+    cluster.drop_pod("a")
+    cluster.set_pod(pod("a", uid="next", created_utc=LATEST, volumes=volumes))
+    return replace(claim, uid="uid-next", owner_pod_uid="next", version=9)
+
+
+def test_a_former_pods_claim_is_not_taken_for_nothing_needed(cluster: TestCluster, made_again: Claim) -> None:
+    with pytest.raises(UnknownObjectError, match="claim a is not known yet"):
+        cluster.filter("a", "n1")
+
+    cluster.set_claim(made_again)
+    assert {"n1"} == cluster.offered("a", "n1")
+    cluster.add_pod("b")
+    assert Decision.CONTENDED is cluster.filter("b", "n1").decision
+
+
+def test_a_former_pods_choice_is_not_the_next_ones(cluster: TestCluster, made_again: Claim) -> None:
+    cluster.add_node("n2", free_gib=100)
+    cluster.set_claim(replace(cluster.claims["a"], selected_node="n2", version=5))
+    assert {"next"}.isdisjoint(cluster.claimants())
+
+    cluster.set_claim(made_again)
+    assert {"n1", "n2"} == cluster.offered("a", "n1", "n2")
+
+
+# Disks beyond their limit
+
+
+def over(cluster: TestCluster) -> list[tuple[str, str, int]]:
+    return [(one.node, one.disk, one.over_bytes // GIB) for one in cluster.allocator.snapshot().disks_over]
+
+
+def test_a_disk_with_more_than_its_limit_is_shown_while_it_is_ready_though_longhorn_has_closed_it() -> None:
+    """It calls one that is over its limit unschedulable."""
+    cluster, n1 = TestCluster(), node("n1", disk("a", 100), disk("b", 50))
+    cluster.put_node(n1)
+    for name, gib in (("r", 60), ("s", 45)):
+        cluster.allocator.observe_replica(name, replica(name, f"volume-of-{name}", gib, on="n1", disk_name="a"))
+    assert [("n1", "a", 5)] == over(cluster)
+    closed = replace(n1.disks[0], schedulable=False)
+    cluster.put_node(replace(n1, disks=(closed, n1.disks[1])))
+    assert [("n1", "a", 5)] == over(cluster)
+
+    without_figures = replace(closed, ready=False, maximum_bytes=0, available_bytes=0)
+    cluster.put_node(replace(n1, disks=(without_figures, n1.disks[1])))
+    assert [] == over(cluster)
+    cluster.put_node(n1)
+    cluster.allocator.observe_replica("s", None)
+    assert [] == over(cluster)
