@@ -42,8 +42,8 @@ from controller.allocator.verbs.observe import (
 )
 from controller.allocator.verbs.place import PlaceDecisions
 from controller.allocator.verbs.planning import Planner
+from controller.allocator.verbs.served import ServedVolumes
 from controller.allocator.verbs.settle import Settler
-from controller.allocator.verbs.shares import ServedVolumes
 from controller.allocator.waiting.kept_room import KeptUntil
 from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.waiting.room import PodRoom

@@ -39,7 +39,7 @@ class Decision(StrEnum):
 
 
 class PodKnowledge(Enum):
-    """What the stores know of the pod that a filter call names."""
+    """What the stores know of the pod that a filter call is about."""
 
     PENDING = auto()
     FINISHED = auto()  # terminal or being deleted
@@ -56,7 +56,7 @@ class PodKnowledge(Enum):
 
     @classmethod
     def of(cls, pod: Pod | None, uid: str, schedulers: Container[str] | None) -> PodKnowledge:
-        """What is known of the pod of that uid, when `pod` is what the stores have under its name. `schedulers` are
+        """What is known of the pod of that uid; `pod` is the one that the stores have under its name. `schedulers`:
         ours, by name; None: all are."""
         if pod is None:
             return cls.UNKNOWN
@@ -73,8 +73,8 @@ class PodKnowledge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FilterOutcome:
-    """`passed` is the request's own list where all candidates pass; `refused` covers every candidate when none
-    passes."""
+    """The answer to a filter call. `passed`: the request's own list if all candidates pass. `refused`: a reason for
+    every candidate if none passes. `waitable`: other pods' holds are in the way, and some are young."""
 
     decision: Decision
     passed: Sequence[str]
@@ -133,7 +133,7 @@ class TableView:
 
 
 class TurnStep(StrEnum):
-    """What is to be done with a Replica that has no node."""
+    """What the placer has to do with a Replica that has no node."""
 
     PLACE = "place"
     HOLD = "hold"  # mark it, so that Longhorn does not place it
@@ -144,7 +144,7 @@ class TurnStep(StrEnum):
 
 
 class Why(StrEnum):
-    """Why a replica waits, beside the reasons of `Wait`."""
+    """Why a Replica waits; `Wait` has further reasons."""
 
     NEW = "new"  # and not looked at yet
     NO_VOLUME = "no-volume"
@@ -157,7 +157,7 @@ class Why(StrEnum):
 
 
 class How(StrEnum):
-    """Which bytes a place takes."""
+    """Which bytes of its disk a place takes."""
 
     PLANNED = "planned"
     FREE = "free"
@@ -170,8 +170,8 @@ REASONS: Final = (*(one.value for one in Why), *(one.value for one in Wait))
 
 @dataclass(frozen=True, slots=True)
 class PlaceWrite:
-    """A place that is decided, and has to be written. `number` is the decision's own. `hard_node_affinity` "": stays as
-    it is. `how` tells which bytes it takes."""
+    """A place that is decided and has to be written. `number` names the decision. `hard_node_affinity` "": it stays as
+    it is. `how`: which bytes the place takes, of `How`."""
 
     number: int
     replica: str
@@ -186,8 +186,8 @@ class PlaceWrite:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTurn:
-    """What to do with one Replica now. `reason` says why it waits, `seconds` when to look again unless something
-    happens before. `fault`: the trace of an error of ours, for which there was no decision."""
+    """What the placer has to do with one Replica now. `reason`: why it waits. `seconds`: after which to look again if
+    nothing happens before. `fault`: the trace of an error of ours that prevented a decision."""
 
     step: TurnStep
     volume: str = ""
@@ -200,8 +200,8 @@ class ReplicaTurn:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Why no disk takes a Replica: how many nodes and disks by `reasons`, and the same as `text`. `claim`, `pods`: who
-    uses the volume. `is_first`: it has no copy yet."""
+    """Why no disk takes a Replica. `reasons`: the number of nodes and disks by reason; `text`: the same in words.
+    `claim`, `pods`: who uses the volume. `is_first`: it has no copy yet."""
 
     volume: Volume
     claim: Claim | None
@@ -221,8 +221,8 @@ class UnknownObjectError(NotSyncedError):
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What prevents a growth; `disk` and `node` are empty if it is the volume itself. `missing_bytes` 0: more room
-    would not help."""
+    """What prevents a growth: a disk, or the volume itself (`node` and `disk` ""). `missing_bytes` 0: more room would
+    not help."""
 
     node: str
     disk: str
@@ -232,9 +232,9 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What time may end, once a live read of `reads` (kind, key) has shown nothing. `is_capped`: it ends even if the
-    API server cannot be asked, unless a claim is bound to something that nobody has seen. `claimant` and `volume` (""
-    for all of the claimant's) name it."""
+    """A hold, plan or growth that is to end by time, once a live read of `reads` (kind, key) has shown nothing new.
+    `is_capped`: it ends even if the API server cannot be asked, unless a claim is bound to something that nobody has
+    seen. `claimant` and `volume` ("" for all of the claimant's) name it."""
 
     claimant: str
     volume: str
@@ -244,7 +244,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Wakeup:
-    """A refused pod that is to be tried again; `wakes`: how often it was."""
+    """A refused pod that kube-scheduler is to try again. `wakes`: how often it was woken, this time included."""
 
     pod_uid: str
     namespace: str
@@ -254,8 +254,7 @@ class Wakeup:
 
 @dataclass(frozen=True, slots=True)
 class ServedPod:
-    """A pending pod that follows its shared volumes. `volumes`: how many of them each node serves; nodes on which
-    nothing can run now count for none."""
+    """A pending pod that follows its shared volumes. `volumes`: how many of them each node serves that is ready."""
 
     created_utc: str
     volumes: Mapping[str, int]
@@ -268,7 +267,7 @@ class ServedPod:
 
 
 class LookFirstError(Exception):
-    """Where the replica goes, or may stay, depends on `what` (kind and name), of which our stores may be behind."""
+    """Where the replica goes, or may stay, depends on objects `what` (kind and name) that are to be read live first."""
 
     def __init__(self, *what: tuple[str, str]) -> None:
         super().__init__()
@@ -277,8 +276,8 @@ class LookFirstError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """What was given. `nodes`: whose records have to show that. `obstacles`: nothing was given, for these reasons and
-    so many `more`. `is_new`: it was not given before. `freed`: nothing was given but these taken back."""
+    """What was given by name. `nodes`: whose records have to show it. `is_new`: it was not given before. `obstacles`:
+    why nothing was given, and how many `more` there are. `freed`: what was taken back instead."""
 
     allocations: tuple[Allocation, ...] = ()
     nodes: frozenset[str] = frozenset()

@@ -33,10 +33,10 @@ _SEVERITY: Final = (Verdict.UNSUITABLE, Verdict.FULL, Verdict.CONTENDED, Verdict
 
 
 def judge_nodes(fit: PodFit, names: Sequence[str]) -> dict[str, Judgement]:
-    """The verdict on each node, as if it was the only one that is asked about; but where the restart rule holds, the
-    nodes without the pod's data are unsuitable."""
+    """The judgement on each node as if it were the only candidate; but where the restart rule holds, nodes without the
+    pod's data are unsuitable."""
     found = dict[str, Judgement]()
-    for members in _made_alike(fit, names):
+    for members in _alike(fit, names):
         passed, closed = fit.open_among(members[:1])
         found.update(fit.judge_all(members))
         if not passed:
@@ -50,8 +50,8 @@ def judge_nodes(fit: PodFit, names: Sequence[str]) -> dict[str, Judgement]:
     return found
 
 
-def _made_alike(fit: PodFit, names: Sequence[str]) -> Iterable[Sequence[str]]:
-    """Groups of nodes to which the pod's volumes that are bound to no node mean the same."""
+def _alike(fit: PodFit, names: Sequence[str]) -> Iterable[Sequence[str]]:
+    """The nodes in groups, of which one judgement on the pod's volumes that are bound to no node holds for all."""
     groups = dict[tuple[str, str], list[str]]()
     follows = any(demand.follows for demand in fit.needing_disks())
     for name in names:
@@ -68,8 +68,8 @@ def _worse(one: Judgement, other: Judgement) -> Judgement:
 
 
 def account_of(fit: PodFit, table: Table, pod: Pod, names: Sequence[str]) -> str:
-    """What prevents the pod from using `names`, the most frequent reason first, each with one node's numbers; "" when a
-    node has room by now."""
+    """Why the pod cannot use any of the nodes, the most frequent reason first, each with the numbers of one node; "" if
+    one has room by now."""
     kept_on = table.kept_on(pod.uid)
     looked_at = names[:MOST_NODES]
     judgements = judge_nodes(fit, looked_at)
@@ -83,7 +83,7 @@ def account_of(fit: PodFit, table: Table, pod: Pod, names: Sequence[str]) -> str
         if kind not in examples:
             examples[kind] = _example(fit, table, name, judgement)
             if kind[1] is Reason.CONTENDED:
-                examples[kind] += _of_whom(fit, table, pod.namespace, name)
+                examples[kind] += _whose(fit, table, pod.namespace, name)
     more = len(names) - len(looked_at)
     waits = f"; room is kept for it on node {kept_on} because it has waited a long time" if kept_on else ""
     wanted = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in fit.demands[:MOST_NAMES])
@@ -92,12 +92,12 @@ def account_of(fit: PodFit, table: Table, pod: Pod, names: Sequence[str]) -> str
     if never is not None:
         asks, most = bytes_text(never.demand.size_bytes), bytes_text(never.largest_bytes)
         why = f"It can never fit: {never.demand.claim} requests {asks}, and the largest disk takes at most {most}. "
-    return f"{why}No Longhorn room for {wanted}: {_told(counts, examples, more)}{waits}"
+    return f"{why}No Longhorn room for {wanted}: {_in_words(counts, examples, more)}{waits}"
 
 
 def account_of_disks(refusals: Iterable[Refusal], more: int) -> tuple[Mapping[str, int], str]:
-    """How many nodes and disks there are by reason, the most frequent one first; and the same in words, with the
-    numbers of one each. `more`: nodes that were not looked at."""
+    """The number of nodes and disks by reason, the most frequent first; and the same in words, each with the numbers of
+    one. `more`: how many nodes were not looked at."""
     counts: Counter[_Kind] = Counter()
     examples: dict[_Kind, str] = {}
     for one in refusals:
@@ -108,10 +108,10 @@ def account_of_disks(refusals: Iterable[Refusal], more: int) -> tuple[Mapping[st
     reasons = Counter[str]()
     for (_, reason), count in counts.items():
         reasons[reason.value] += count
-    return dict(reasons.most_common()), _told(counts, examples, more)
+    return dict(reasons.most_common()), _in_words(counts, examples, more)
 
 
-def _told(counts: Counter[_Kind], examples: Mapping[_Kind, str], more: int) -> str:
+def _in_words(counts: Counter[_Kind], examples: Mapping[_Kind, str], more: int) -> str:
     parts = [
         f"{count} {kind[0] if count == 1 else kind[0] + 's'} {kind[1]} ({examples[kind]})"
         for kind, count in counts.most_common()
@@ -120,7 +120,7 @@ def _told(counts: Counter[_Kind], examples: Mapping[_Kind, str], more: int) -> s
 
 
 def account_of_limit(limit: NodeLimit) -> str:
-    """Why other users of a claim leave the pod none of the nodes that were asked about."""
+    """Why other users of its claims leave the pod none of the candidates."""
     if limit.waits:
         return "Another pod that uses one of its claims is being scheduled; its node is not known yet."
     where = ", ".join(sorted(limit.nodes or ())[:MOST_NAMES]) or "different nodes"
@@ -128,15 +128,15 @@ def account_of_limit(limit: NodeLimit) -> str:
 
 
 def _example(fit: PodFit, table: Table, name: str, judgement: Judgement) -> str:
-    """The numbers of that node; a disk's say more than the node's own."""
+    """The message about that node, or about one of its disks, which says more."""
     found = refusals_of(fit, table, name, judgement)
     of_disks = [entry for entry in found if entry.disk]
     return (of_disks or list(found))[0].rejection.message if found else name
 
 
-def _of_whom(fit: PodFit, table: Table, namespace: str, name: str) -> str:
-    """Whose plans and holds are in the way there: the namespace's own by name, the largest first; the others
-    together."""
+def _whose(fit: PodFit, table: Table, namespace: str, name: str) -> str:
+    """The volumes whose plans and holds are in the way there, the largest first: the namespace's own by name, others as
+    a number and a sum."""
     own, others = list[str](), list[int]()
     for volume, size in sorted(_others_on(fit, table, name).items(), key=lambda entry: (-entry[1], entry[0])):
         claim = fit.world.claim_of_volume(volume)
@@ -154,7 +154,7 @@ def _of_whom(fit: PodFit, table: Table, namespace: str, name: str) -> str:
 
 
 def _others_on(fit: PodFit, table: Table, name: str) -> Mapping[str, int]:
-    """What plans and holds take on that node, by volume, the pod's own aside."""
+    """Bytes that plans and holds of others than the pod take on that node, by volume."""
     own = {demand.volume for demand in fit.demands}
     return {volume: size for volume, size in table.bytes_by_volume(name).items() if volume not in own}
 
@@ -163,7 +163,7 @@ def _others_on(fit: PodFit, table: Table, name: str) -> Mapping[str, int]:
 
 
 def refusals_of(fit: PodFit, table: Table, name: str, judgement: Judgement) -> tuple[Refusal, ...]:
-    """Every rejection that bears on the judgement, of the node or of its disks, sorted."""
+    """All rejections, of the node and of its disks, that explain the judgement, sorted."""
     found = set(_refusals(fit, table, name, judgement))
     return tuple(
         sorted(found, key=lambda entry: (entry.node, entry.disk, entry.rejection.reason, entry.rejection.message))

@@ -1,4 +1,4 @@
-"""Which pods wait for the copies of a volume, and which node is chosen for each."""
+"""The pods that wait for the copies of a volume, and the node that is chosen for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controller.rules.demand import VolumeDemand
 
 
 class Claimants:
-    """Threads: none of its own; the allocator's lock guards it."""
+    """Finds the claimants of volumes. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(
         self, world: World, table: Table, clock: Clock, shared: SharedClaims, given: Given, lost: set[str]
@@ -36,15 +36,15 @@ class Claimants:
         )
 
     def lost_answer(self, pod_uid: str) -> Hold | None:
-        """What the leader before may have answered in its last moments, which it did not store: any node."""
+        """The answer, for any node, that the leader before may have given in its last moments and did not store."""
         now = self._clock.now()
         if now >= self.former.get(pod_uid, now):
             return None
         return Hold(pod_uid, Source.FILTER, None, NO_PLACES, now, self._clock.now_utc())
 
     def of(self, volume: str) -> list[Claimant]:
-        """Of the volume, the pods that wait for its copies, earlier ones first: those that are bound, those whose node
-        is chosen, and, of a volume that goes anywhere and exists or is requested, all that were told a place for it."""
+        """The pods that wait for copies of the volume, the one whose node decides first: bound pods, pods whose node is
+        chosen, and, where the volume goes anywhere and exists or is requested, all that were told a place for it."""
         found = dict[str, Claimant]()
         for claim in self._world.claims_of_volume(volume):
             demand = self._world.demand_of(claim.uid)
@@ -57,7 +57,7 @@ class Claimants:
         return sorted(found.values(), key=lambda one: self._rank(volume, one))
 
     def _rank(self, volume: str, one: Claimant) -> tuple[bool, bool, bool, str, str]:
-        """The pod whose node decides comes first: one that stays, that was told a place, the earliest."""
+        """Sorts first the pod whose node decides: one that stays, that was told a place, that is the oldest."""
         pod, plan = self._world.pods[one.pod], self._table.plan(volume)
         is_told = self._table.hold(one.pod) is not None or (plan is not None and one.pod in plan.pods)
         return not one.node, pod.is_deleting, not is_told, pod.created_utc, pod.uid

@@ -1,4 +1,4 @@
-"""One filter call: in which order nodes are looked at, what is offered and held, and what is refused."""
+"""One filter call: the order in which nodes are looked at, what is offered and held, and what is refused."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _NO_REFUSALS: Final[Mapping[str, Reason]] = {}
 
 @dataclass(slots=True)
 class Found:
-    """Where a pod finds room. `sure`: nodes, each with the places of the volumes that follow the pod. `is_home`: its
-    data lies there. `refused`: why not elsewhere. `anywhere`: places of its other volumes."""
+    """Where a pod finds room. `sure`: nodes, each with the places of the volumes that follow the pod. `is_home`: these
+    nodes have its data. `refused`: the judgements on the other nodes. `anywhere`: places of its other volumes."""
 
     sure: Mapping[str, Judgement] = field(default_factory=dict)
     refused: dict[str, Judgement] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Filtering:
         return not needs_disk(self.room.world, demand) or suffice(self.room.world, demand, planned)
 
     def _repeat(self, pod: Pod, chosen: str) -> None:
-        """What speaks of another node is older than this answer, whether it shows by now or not."""
+        """Answer the choice again: whatever names another node counts as older than this answer, seen or not yet."""
         hold = self.room.table.hold(pod.uid)
         if hold is not None and not self.adds_up:
             others = {one for one in said_before(pod, self.room.world.claims_of(pod)) if one[1] != chosen}
@@ -156,7 +156,7 @@ class Filtering:
         return Found({**home, **sure}, refused, fit.anywhere, is_home=bool(home))
 
     def _adds_to(self, pod: Pod) -> Hold | None:
-        """The pod's answer that this one adds to, where answers add up."""
+        """The pod's former answer, if this one adds to it."""
         return self.room.table.hold(pod.uid) if self.adds_up else None
 
     def _look(
@@ -283,7 +283,7 @@ class Filtering:
     def _told_apart(
         self, judgements: Mapping[str, Judgement], demands: Sequence[VolumeDemand]
     ) -> Mapping[str, Judgement]:
-        """A node that is full by a growth which the cluster does not show yet is contended: that hold may end."""
+        """The judgements, with nodes that are full only by a growth that is held as contended: that hold may end."""
         held = Counter[str]()
         for growth in self.growths.held():
             for node, _, more in growth.on_disks:
@@ -312,8 +312,8 @@ class Filtering:
     def keep_candidates(
         self, pod: Pod, demands: Sequence[VolumeDemand], candidates: Collection[str]
     ) -> Collection[str]:
-        """The candidates that a filter call about them would let pass, however many. Nothing is held; the others are
-        remembered as refused."""
+        """The candidates, however many, that a filter call would let pass. Nothing is held; the others are remembered
+        as refused."""
         if not candidates:
             return ()
         found = self.find_nodes(pod, demands, list(candidates), is_narrow=False)
@@ -337,7 +337,7 @@ class Filtering:
         return candidates if is_remote else ()  # it takes no room there, so none is kept for it
 
     def fail_preemption(self, pod_uid: str, candidates: Collection[str]) -> None:
-        """Nothing is known of the candidates, so the pod counts as contended there, unless it waits no more."""
+        """Count the pod as contended on the candidates, of which nothing is known, unless it waits no more."""
         pod = self.room.world.pods.get(pod_uid)
         if not candidates:
             return

@@ -51,8 +51,8 @@ class GrowthVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GrowthRequest:
-    """A claim, or ("" both) a Longhorn volume, that is to have `size_bytes`, not rounded. `volume` is the claim's
-    PV, or the Longhorn volume."""
+    """The size, not rounded, that a claim, or without one ("" both) a Longhorn volume, is to have. `volume`: the PV of
+    the claim, or the Longhorn volume."""
 
     volume: str
     size_bytes: int
@@ -71,9 +71,9 @@ class GrowthRequest:
 
 @dataclass(frozen=True, slots=True)
 class GrowthOutcome:
-    """`volume`: Longhorn's; `size_bytes` as Longhorn rounds it. `obstacles`: what stands in the way, or, of what is
-    admitted, what has to pass first. The rest of a refusal: `is_largest` False means that more than `largest_bytes` may
-    fit, which was not found out in time."""
+    """The answer to a growth request. `volume`: Longhorn's. `size_bytes`: as Longhorn rounds it. `obstacles`: why the
+    growth is refused, or what an admitted one has to wait for. Of a refusal, `largest_bytes` is the largest size that
+    fits, or, unless `is_largest`, the largest that was found in time."""
 
     verdict: GrowthVerdict
     volume: str = ""
@@ -85,7 +85,7 @@ class GrowthOutcome:
 
 @dataclass(slots=True)
 class Caller:
-    """Who waits for an answer. Threads: any may say that it has left."""
+    """The client that waits for the answer. Threads: any may tell that it has left."""
 
     has_left: bool = False
 
@@ -111,16 +111,16 @@ class Expansions:
         is_active: Callable[[], bool],
         settle: Callable[[str], None],
     ) -> None:
-        """Both are called under the lock. `is_active`: whether growth is checked at all. `settle`: that volume was
-        granted another size, and what is planned for it has to be as large."""
+        """`is_active` and `settle` are called under the lock. `is_active`: whether growth is checked at all. `settle`
+        brings the plan of a volume to the size that it was granted."""
         self._lock, self._clock, self._world = lock, clock, world
         self._table, self._growths, self._chooser, self._journal = table, growths, chooser, journal
         self._is_active, self._settle = is_active, settle
         self._unknown_until = -math.inf  # when all that the leader before has admitted is seen, or never stored
 
     def missing(self, request: GrowthRequest) -> Missing | None:
-        """What our stores lack to tell: to be read before `hold` is asked, which takes what is missing for absent.
-        Costs: two look-ups."""
+        """The object that our stores lack to answer the request, None if they have all. The caller reads it live before
+        it calls `hold`, which takes what is missing for absent. Costs: two look-ups."""
         with self._lock:
             found = self._resolve(request)
             return found if isinstance(found, Missing) else None
@@ -131,8 +131,8 @@ class Expansions:
         now_utc: datetime | None = None,
         caller: Caller | None = None,
     ) -> GrowthOutcome:
-        """Whether the volume may grow to that size; if so, it is held from now on: one step. A dry run holds
-        nothing. When its turn comes and the `caller` has left, CallerGoneError, and nothing is held.
+        """Decide whether the volume may grow to that size and, if it may, hold the growth, in one step. A dry run holds
+        nothing. Raises CallerGoneError, and holds nothing, if the `caller` has left before its turn.
 
         Costs: as `plan_growth`."""
         with self._lock:
@@ -165,7 +165,7 @@ class Expansions:
         return GrowthOutcome(GrowthVerdict.ADMITTED, name, size, obstacles=plan.not_yet)
 
     def plan_locked(self, name: str, size_bytes: int, route: Route, now_utc: datetime | None = None) -> GrowthPlan:
-        """Whether that volume, which is there, may have a size above what it was granted. Costs: as `plan_growth`."""
+        """Plan how that volume, which exists, grows beyond what it was granted. Costs: as `plan_growth`."""
         taken, planned = Beside(self._table, (name,)), places_to_come(self._table, name)
         question = GrowthQuestion(name, size_bytes, taken, planned, route)
         return plan_growth(self._world, self._chooser, self._growths, question, self._clock, now_utc)
@@ -175,7 +175,7 @@ class Expansions:
             self._journal.counters[counter] += 1
 
     def _resolve(self, request: GrowthRequest) -> Volume | Missing | None:
-        """The Longhorn volume, as Longhorn shows it; None if the volume is not Longhorn's."""
+        """The Longhorn volume, as Longhorn shows it; None for a PV of another driver."""
         world, handle = self._world, request.volume
         if request.claim:
             pv = world.pv(request.volume)
@@ -187,7 +187,7 @@ class Expansions:
         return world.volumes.get(handle) or Missing("volume", "", handle)
 
     def grant_locked(self, volume: str, size_bytes: int, *, is_certain: bool = True) -> None:
-        """Hold that growth, or hold it for as long again: as `Growths.hold`."""
+        """Hold that growth, as `Growths.hold`, and make what is held and planned for the volume as large."""
         if self._growths.hold(volume, size_bytes, self._clock.now(), is_certain=is_certain):
             resize_holds(self._world, self._table, volume)
             self._settle(volume)
@@ -197,7 +197,8 @@ class Expansions:
         return self._clock.now() < self._unknown_until
 
     def begin_term_locked(self, *, has_predecessor: bool) -> None:
-        """What the leader before has admitted is not known until it is stored and seen. Costs: nothing."""
+        """Admit nothing new for `UNKNOWN_SECONDS` if the leader before may have admitted growth that nobody sees yet.
+        Costs: nothing."""
         self._unknown_until = self._clock.now() + UNKNOWN_SECONDS if has_predecessor else -math.inf
 
 
@@ -215,8 +216,8 @@ def places_to_come(table: Table, volume: str) -> tuple[Place, ...]:
 
 
 def resize_holds(world: World, table: Table, name: str) -> None:
-    """What pods hold for that volume becomes as large as the volume is to be. Costs: a look at each place of those
-    holds."""
+    """Make the places that pods hold for that volume as large as the volume is to be. Costs: a look at each place of
+    those holds."""
     volume = world.volume(name)
     if volume is None:
         return

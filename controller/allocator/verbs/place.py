@@ -1,4 +1,4 @@
-"""Where a Replica without a node goes: one decision for each, made under the lock and written by the placer.
+"""Decides on which disk a Replica without a node goes; the decision is made under the lock, and the placer writes it.
 
 A decision counts at once: the world shows the copy on its disk from then on, whatever older events the watch delivers.
 That ends when the stored copy is seen, or when the write is known to have failed. So no byte is given twice, and nobody
@@ -76,7 +76,7 @@ class PlaceDecisions:
         journal: Journal,
         settle: Callable[[str], None],
     ) -> None:
-        """`settle`: under the lock, brings plans in line with a change of that volume's replicas."""
+        """`settle` is called under the lock and brings plans in line with a change of that volume's replicas."""
         self._lock, self._clock, self._world, self._table = lock, clock, world, table
         self._chooser, self._planner = chooser, planner
         self._journal, self._settle = journal, settle
@@ -99,8 +99,8 @@ class PlaceDecisions:
             return self._is_on
 
     def switch_locked(self, *, on: bool, forgets: bool) -> None:
-        """Place Replicas from now on, or none any more. `forgets`: the term is over, and what is being written is the
-        next leader's to see; else it counts until its end is known. Costs: where that changes, a look at each write."""
+        """Switch placing on or off. `forgets`: the term is over, and writes under way are for the next leader to see;
+        otherwise they count until their ends are known. Costs: if that changes anything, a look at each write."""
         if on is not self._is_on:
             self._is_on = on
             if on:
@@ -114,7 +114,7 @@ class PlaceDecisions:
     # Plans
 
     def take_changes(self) -> TableChanges:
-        """What is to be stored since the last call. Costs: what changed."""
+        """Changes of plans and holds since the last call, to be stored. Costs: what changed."""
         with self._lock:
             return self._table.take_changes()
 
@@ -140,8 +140,8 @@ class PlaceDecisions:
         return facts
 
     def _note_first(self, before: Replica, facts: Replica, own: OwnWrite | None) -> None:
-        """A first place is shown: ours, or somebody else's. Whoever wrote it in the first seconds was free to: the gate
-        may not have stood, or it was the leader before."""
+        """Count a first place that somebody else gave the Replica. In the first seconds everybody was free to: the gate
+        may not have stood yet, or the leader before wrote it."""
         if own is not None and (facts.node, facts.disk_uuid) == (own.write.place.node, own.write.place.disk_uuid):
             return
         if own is None and before.node:
@@ -153,14 +153,14 @@ class PlaceDecisions:
             self._foreign.append(facts)
 
     def take_foreign(self) -> list[Replica]:
-        """Replicas that somebody else than the leader has placed since the last call. Costs: nothing."""
+        """Replicas that somebody other than the leader has placed since the last call. Costs: nothing."""
         with self._lock:
             found = list(self._foreign)
             self._foreign.clear()
         return found
 
     def unseen_seconds(self) -> float:
-        """For how long the watch has not shown a place that is stored; 0 where it has shown all. Costs: a look at
+        """Seconds for which the watch has owed us the oldest place that is stored; 0 if it owes none. Costs: a look at
         each."""
         with self._lock:
             return self._clock.now() - min(self._unseen.values(), default=self._clock.now())
@@ -168,8 +168,8 @@ class PlaceDecisions:
     # Decisions
 
     def turn_of(self, name: str, now_utc: datetime) -> ReplicaTurn:
-        """What to do with that Replica. A place counts from now on, until `stored` or `failed` tells what became of it.
-        Costs: as `choose`, a few times at most."""
+        """What the placer has to do with that Replica now. A place in it counts from now on; `stored` or `failed` has
+        to tell what became of it. Costs: as `choose`, a few times at most."""
         with self._lock:
             replica = self._world.replicas.get(name)
             if not self._is_on or replica is None:
@@ -219,12 +219,12 @@ class PlaceDecisions:
         return not_yet
 
     def _is_early(self, volume: Volume, not_yet: NotYet) -> bool:
-        """Whether it is known before its volume is attached where it goes: by its plan, and nothing else."""
+        """Whether the Replica may be placed before its volume is attached, since a plan tells where it goes."""
         is_planned = self._table.plan(volume.name) is not None and not is_served(volume)
         return not_yet.wait is Wait.NOT_ATTACHED and is_planned
 
     def _may_be_chosen(self, volume: Volume, replica: Replica) -> bool:
-        """Whether a pod holds a place for the volume, and which node is chosen for it may show in a moment."""
+        """Whether a pod holds a place for the volume whose choice of a node may show in a moment."""
         waited = self._clock.now() - self._since[replica.name]
         return (
             waited < CHOICE_SECONDS
@@ -233,7 +233,7 @@ class PlaceDecisions:
         )
 
     def _planned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
-        """A place that is planned for the volume; planned anew where none of them is legal any more."""
+        """A legal place of the volume's plan, which is made anew once if it has none; None without any."""
         for _ in range(2):
             plan = self._table.plan(volume.name)
             if plan is None:
@@ -249,14 +249,14 @@ class PlaceDecisions:
     def _check(
         self, volume: Volume, replica: Replica, place: Place, planned: tuple[Place, ...], now_utc: datetime
     ) -> Rejection | None:
-        """Why the replica may not be put there, whatever others have planned; None: it may."""
+        """Why the replica may not be put there, whatever others have planned; None if it may."""
         affinity = _affinity(volume, replica, place)
         free = self._planner.hard_bytes(place.node, place.disk_uuid) - bytes_on(planned, place.node, place.disk_uuid)
         bound = replace(replica, hard_node_affinity=affinity) if affinity else replica
         return legal(volume, bound, place, planned, self._world, free, now_utc)
 
     def _find_unplanned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
-        """A place for a copy without a plan."""
+        """A place for a copy without a plan, on bytes that the module's docstring allows it."""
         planned = self._table.places(volume.name)
         asked, beside = Wanted(volume, replica, planned), Plus(Beside(self._table, (volume.name,)), planned)
         found = self._chooser.choose(asked, beside, now_utc).place
@@ -272,7 +272,7 @@ class PlaceDecisions:
         return (found, How.DISPLACED) if self._waited(volume, replica) >= BESIDE_SECONDS else None
 
     def _waited(self, volume: Volume, replica: Replica) -> float:
-        """Since it came under this leader, or since the first copy of its volume was placed."""
+        """Seconds since it came under this leader, or since the first copy of its volume was placed."""
         return self._clock.now() - max(self._since[replica.name], self._first_at.get(volume.name, -math.inf))
 
     def _give(self, volume: Volume, replica: Replica, place: Place, how: How, now_utc: datetime) -> ReplicaTurn:
@@ -316,14 +316,14 @@ class PlaceDecisions:
         return self._hold(replica, Why.NO_ROOM)
 
     def _hold(self, replica: Replica, reason: str) -> ReplicaTurn:
-        """It waits, and Longhorn with it."""
+        """The Replica waits, and Longhorn has to wait with it."""
         waited = self._clock.now() - self._since[replica.name]
         if not replica.held and waited >= HOLD_AFTER_SECONDS:
             return ReplicaTurn(TurnStep.HOLD, replica.volume, replica.uid, reason, LOOK_SECONDS)
         return self._wait(replica, reason)
 
     def _let_go(self, replica: Replica, reason: str, seconds: float = LOOK_SECONDS) -> ReplicaTurn:
-        """It waits, and Longhorn need not."""
+        """The Replica waits, but Longhorn need not."""
         if replica.held:
             return ReplicaTurn(TurnStep.RELEASE, replica.volume, replica.uid, reason, seconds)
         return self._wait(replica, reason, seconds)
@@ -334,7 +334,7 @@ class PlaceDecisions:
     # What became of a write
 
     def stored(self, write: PlaceWrite, facts: Replica) -> None:
-        """The API server has the Replica with that place. Costs: what it touches."""
+        """Take note that the API server has the Replica with that place. Costs: what it touches."""
         with self._lock:
             if self._is_mine(write):
                 self._unseen[write.replica] = self._clock.now()
@@ -342,8 +342,8 @@ class PlaceDecisions:
                 self._put(write.replica, facts)
 
     def failed(self, write: PlaceWrite, facts: Replica | None) -> None:
-        """The place was not stored, and will not be: the Replica is like that, or gone (None). Costs: what it
-        touches."""
+        """Take back the place, which was not and will not be stored. `facts`: the Replica as it is; None: it is gone.
+        Costs: what it touches."""
         with self._lock:
             if self._is_mine(write):
                 own = self._end_write(write.replica)
@@ -374,7 +374,7 @@ class PlaceDecisions:
 
 
 def _affinity(volume: Volume, replica: Replica, place: Place) -> str:
-    """The node that the replica is to be bound to by the same write; "": none, or it is already."""
+    """The node to which the write has to bind the replica; "" for none, or if it is bound already."""
     is_bound = locality_of(volume).reach is Reach.NODE_ONLY
     return (volume.node_id or place.node) if is_bound and not replica.hard_node_affinity else ""
 

@@ -30,7 +30,7 @@ _Disk = tuple[str, str]  # node and UUID
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """A pod that claims a volume. `node`: chosen for it; "" while only its volumes that go anywhere are due.
+    """A pod that claims a volume. `node`: the one chosen for it; "" if the volume goes anywhere and none is chosen yet.
     `offered`: the places that it was told. `is_told`: it had a yes of ours. `is_leaving`: it is being deleted."""
 
     pod: str
@@ -42,9 +42,9 @@ class Claimant:
 
 @dataclass(frozen=True, slots=True)
 class PlannedVolume:
-    """A volume as it is, or will be, at its pod's node. `copies`: that are to be planned. `is_move`: a copy of it moves
-    to that node. `is_first`: no copy of it is placed yet. `is_unread`: it may be larger, by a backup that is not read
-    yet."""
+    """A volume as it is, or will be, at its pod's node. `copies`: how many are to be planned. `is_move`: the copy is to
+    move to that node. `is_first`: no copy is placed yet. `is_unread`: its backup, which is not read yet, may make it
+    larger."""
 
     facts: Volume
     copies: int
@@ -76,9 +76,9 @@ class Planner:
         fault: Callable[[str, Exception], None],
         lost: set[str],
     ) -> None:
-        """`claimants`: of a volume, the pods that wait for its copies. `fault`: tells of a volume that cannot be
-        planned, because of an error of ours; it has no plan then, and the others go on. `lost`: volumes with fewer
-        places than were planned; it is kept here."""
+        """`claimants` finds the pods that wait for a volume's copies. `fault` is told of a volume that an error of ours
+        keeps from being planned; it has no plan then, and others go on. `lost`: volumes with fewer places than were
+        planned; the planner keeps it."""
         self._world, self._table, self._chooser, self._journal = world, table, chooser, journal
         self._claimants, self._fault = claimants, fault
         self._lost = lost
@@ -92,6 +92,7 @@ class Planner:
 
     @contextmanager
     def _alone(self, volume: str) -> Iterator[None]:
+        """An error inside costs that volume its plan, and no other one."""
         try:
             yield
         except Exception as error:  # fault barrier
@@ -124,7 +125,7 @@ class Planner:
             kept = (*kept, *self.find(wanted, missing, kept, now_utc))
         promised = max(len(known), *(len(one.offered) for one in claimants)) if claimants else len(known)
         if len(kept) < min(wanted.copies, promised):
-            self._tell(wanted.facts)
+            self._tell_lost(wanted.facts)
         elif len(kept) == wanted.copies:
             self._lost.discard(volume)
         uid = old.uid if old is not None else wanted.facts.uid or min(keys, default=volume)
@@ -133,7 +134,7 @@ class Planner:
         self._table.put(Plan(volume, uid, kept, pods, since))
 
     def _is_over(self, volume: str) -> bool:
-        """Whether nothing comes of the plan of a volume that no pod claims: it goes, or is attached nowhere."""
+        """Whether the plan of a volume that no pod claims has come to nothing: it goes, or is attached nowhere."""
         facts = self._world.volumes.get(volume)
         return facts is None or facts.deleting or not facts.node_id or not self._world.claims_of_volume(volume)
 
@@ -153,21 +154,21 @@ class Planner:
         return PlannedVolume(facts, demand.copies, False, needs_all or not demand.placed_nodes, is_unread)
 
     def _local_copies(self, demand: VolumeDemand, home: str) -> int:
-        """A volume that follows its pod needs one copy where that goes, unless one is there; beside one that may be
-        evicting Longhorn adds none."""
+        """How many copies a volume that follows its pod still needs at `home`: one, unless a copy is there, evicting or
+        not, since Longhorn adds none beside it."""
         replicas = self._world.replicas_of(demand.volume).values()
         there = any(entry.node == home and not (entry.failed_at or entry.deleting) for entry in replicas)
         return 0 if not home or demand.is_pinned or there or home in demand.home_nodes else 1
 
-    def awaits(self, volume: str) -> bool:
-        """Whether it is not known what the volume wants: one watch is ahead of another."""
+    def is_unknown(self, volume: str) -> bool:
+        """Whether the stores cannot tell yet what the volume needs: one watch is ahead of another."""
         is_known = True
         with self._alone(volume):
             is_known = self.wanted(volume) is not None
         return not is_known
 
     def demand_of(self, volume: str) -> VolumeDemand | None:
-        """What the volume asks for, by its claim where it has one; None where it is not known."""
+        """The volume's demand, by its claim where it has one; None if neither is known."""
         for claim in self._world.claims_of_volume(volume):
             found = self._world.demand_of(claim.uid)
             if found is not None and found.volume == volume:
@@ -184,7 +185,7 @@ class Planner:
         return volume in self._lost
 
     def _kept(self, wanted: PlannedVolume, places: Collection[Place], now_utc: datetime) -> tuple[Place, ...]:
-        """Of these places those that may stay, as many as copies are missing, in their order."""
+        """The places, in their order, that may stay, as many as copies are missing."""
         facts = wanted.facts
         here = self._world.disks_of_volume(facts.name)
         kept: list[Place] = []
@@ -246,20 +247,20 @@ class Planner:
         return copy_bytes(self._world, facts, planned, place.disk_uuid)
 
     def hard_bytes(self, node: str, disk_uuid: str) -> int:
-        """What is left of that disk by objects, growth that was admitted, and own writes; less than nothing where no
-        such disk takes replicas."""
+        """Bytes of that disk that objects, admitted growth and own writes leave; far below zero if no such disk takes
+        replicas."""
         disk = self._world.disk_room(node, disk_uuid)
         return disk.free_bytes if disk is not None else -MOST_BYTES
 
     def free_bytes(self, place: Place, besides: str) -> int:
-        """The same, less what others have there."""
+        """`hard_bytes` of the place's disk, less what volumes other than `besides` hold or have planned there."""
         hard = self.hard_bytes(place.node, place.disk_uuid)
         return hard - self._table.taken_bytes(place.node, place.disk_uuid, (besides,))
 
     # Disks
 
     def image_changed(self, name: str) -> set[str]:
-        """Places of that backing image's volumes take what they take by now; the nodes on which they are."""
+        """Resize the plans of volumes that are made on that backing image; the nodes of these plans."""
         nodes = set[str]()
         for plan in self._table.plans():
             volume = self._world.volume(plan.volume)
@@ -279,8 +280,8 @@ class Planner:
             self._table.put(replace(plan, places=tuple(places)))
 
     def check_node(self, name: str, now_utc: datetime, most: int | None = None) -> bool:
-        """After a change of that node or of what lies there: plans that it takes no more go elsewhere at once, the
-        latest of each disk first, `most` of them; whether more may have to."""
+        """Move plans off the disks of that node which do not take them any more, the latest of each disk first, `most`
+        of them; whether more may have to move."""
         moved = 0
         for uuid in list(self._table.taken_on(name)):
             moved += self.relieve(name, uuid, now_utc, None if most is None else most - moved)
@@ -289,9 +290,9 @@ class Planner:
         return False
 
     def relieve(self, node: str, disk_uuid: str, now_utc: datetime, most: int | None = None) -> int:
-        """Move plans off that disk that are not legal there any more, or for which there are not enough bytes beside
-        the others, `most` of them; how many. A plan stays whose volume is not known at the moment: its place is checked
-        again before it is given. Holds stay: they are checked when a node is chosen."""
+        """Move plans off that disk that are not legal there any more or lack bytes beside the others, `most` of them;
+        how many were moved. The plan of a volume that is unknown at the moment stays: its place is checked again before
+        it is given. Holds stay: they are checked when a node is chosen."""
         planned, moved = self._latest_first(node, disk_uuid), 0
         if not planned:
             return 0
@@ -305,17 +306,17 @@ class Planner:
         return moved
 
     def _move_alone(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> bool:
-        """Whether its plan is another now."""
+        """Move that volume's plan off the disk; whether the plan has changed."""
         former = self._table.plan(volume)
         with self._alone(volume):
             self.move(volume, node, disk_uuid, now_utc)
         return self._table.plan(volume) is not former
 
     def _leaving(self, node: str, disk_uuid: str, missing_bytes: int) -> list[str]:
-        """Volumes whose plans have to leave that disk for so many bytes: the latest first, and none in vain."""
+        """Volumes whose plans have to leave that disk to free so many bytes: the latest, and none without need."""
         leaving: dict[str, int] = {}
         for volume, size in self._latest_first(node, disk_uuid).items():
-            if missing_bytes > 0 and not self.awaits(volume):
+            if missing_bytes > 0 and not self.is_unknown(volume):
                 leaving[volume] = size
                 missing_bytes -= size
         for volume, size in list(leaving.items()):
@@ -333,7 +334,7 @@ class Planner:
         return False
 
     def _is_legal(self, wanted: PlannedVolume, place: Place, others: Collection[Place], now_utc: datetime) -> bool:
-        """Whatever others hold there."""
+        """Whether the place is legal, whatever others hold there."""
         return legal(wanted.facts, wanted.copy, place, others, self._world, MOST_BYTES, now_utc) is None
 
     def _latest_first(self, node: str, disk_uuid: str) -> dict[str, int]:
@@ -346,7 +347,7 @@ class Planner:
         return {volume: size for _, volume, size in sorted(found, reverse=True)}
 
     def move(self, volume: str, node: str, disk_uuid: str, now_utc: datetime) -> None:
-        """Plan the volume's copies anew that were to lie on that disk. Who loses one is told."""
+        """Plan elsewhere the volume's copies that were to lie on that disk; its owner is told of each that is lost."""
         plan, wanted = self._table.plan(volume), self.wanted(volume)
         if plan is None or wanted is None:
             return
@@ -355,11 +356,11 @@ class Planner:
         self._table.put(replace(plan, places=(*rest, *found)))
         self._journal.counters["plans_moved"] += len(found)
         if len(found) < len(lost):
-            self._tell(wanted.facts)
+            self._tell_lost(wanted.facts)
 
     def make_room(self, place: Place, besides: str, now_utc: datetime) -> bool:
-        """Whether plans of others could leave that disk for other ones, so that the place fits, and do so: all that
-        have to, or none."""
+        """Move plans of others off the place's disk until the place fits, if all that have to leave find another one;
+        whether it fits now. Otherwise none is moved."""
         shut, former = (place.node, place.disk_uuid), dict[Plan, int]()
         for volume, size in self._latest_first(*shut).items():
             if self.free_bytes(place, besides) >= place.size_bytes:
@@ -386,8 +387,8 @@ class Planner:
                 self._journal.counters["plans_moved"] += 1
         return spare >= 0
 
-    def _tell(self, facts: Volume) -> None:
-        """A place that was planned is lost, and there is no other one."""
+    def _tell_lost(self, facts: Volume) -> None:
+        """Count and tell that a planned place is lost, and that there is no other one."""
         self._lost.add(facts.name)
         self._journal.counters["plans_lost"] += 1
         claim = self._world.claim_of_volume(facts.name)
@@ -396,15 +397,15 @@ class Planner:
 
 
 def _home(facts: Volume, claimants: Collection[Claimant]) -> str:
-    """The node where the volume's engine runs, or is to run: where it is attached, if a pod stays there; else where the
-    first pod goes, if there is any."""
+    """The node where the volume's engine runs or will run: where it is attached, if a pod stays there; else where the
+    first claimant goes, if there is any."""
     nodes = [one.node for one in claimants if one.node]
     stay = [one.node for one in claimants if not one.is_leaving]
     return facts.node_id if facts.node_id in (stay or nodes or [facts.node_id]) else next(iter(nodes), "")
 
 
 def bytes_on(places: Iterable[Place], node: str, disk_uuid: str) -> int:
-    """What these places take on that disk."""
+    """Bytes that these places take on that disk."""
     return sum(one.size_bytes for one in places if (one.node, one.disk_uuid) == (node, disk_uuid))
 
 

@@ -48,7 +48,7 @@ def score_nodes(
     strategy: Strategy,
     budget: Budget,
 ) -> Mapping[str, int]:
-    """Points of each of `names`, in their order, for the pod as it was answered.
+    """The points of each of `names`, in their order, by the places that the pod was answered.
 
     Where the budget leaves no time for all of them, the strategy counts for none, so that equal nodes have equal
     points.
@@ -67,13 +67,13 @@ def score_nodes(
 
 
 def _shares(groups: Collection[Set[str]], most: float, names: Sequence[str]) -> list[float]:
-    """So many points for a node in each of the groups, fewer for one in some of them."""
+    """`most` points for a node that is in all of the groups, and the share of them for one that is in some."""
     counts = Counter(chain.from_iterable(groups))
     return [most * (counts[name] / len(groups)) if name in counts else 0.0 for name in names]
 
 
 def _nodes_of(table: Table, pod_uid: str, demand: VolumeDemand) -> Set[str]:
-    """Where a copy of the volume is usable, or will be: by the pod's answer, or by the plan that came of it."""
+    """Nodes with a usable copy of the volume, or where one will be by the pod's answer or by the plan."""
     hold = table.hold(pod_uid)
     held = hold.anywhere.get(demand.volume, ()) if hold is not None else ()
     return demand.usable_nodes.union(place.node for place in chain(held, table.places(demand.volume)))
@@ -89,8 +89,8 @@ def _strategy(world: World, table: Table, names: Sequence[str], strategy: Strate
 
 
 def _free_shares(world: World, table: Table, names: Sequence[str]) -> list[float | None]:
-    """What is left of each node's disks after all that lies there, is taken, or is to come there for data locality,
-    between 0 and 1. None: no such node."""
+    """The share of each node's disks, from 0 to 1, that is left beside what lies there, is taken, or is to come there
+    for data locality; None for no such node."""
     taken, to_come, shares = table.taken_by_node(), world.bytes_to_come, list[float | None]()
     for name in names:
         room = world.room(name)

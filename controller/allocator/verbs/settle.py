@@ -1,4 +1,4 @@
-"""Choices of the cluster, into the table: a node that is chosen turns what its pod holds into plans.
+"""Brings choices of the cluster into the table: once a node is chosen, what its pod holds there becomes plans.
 
 Level-triggered: asked again at every event. Whatever order watches deliver in, whatever was missed, the same facts and
 the same answers lead to the same plans.
@@ -64,7 +64,7 @@ class Settler:
         self._settle_users(pod)
 
     def _settle_users(self, pod: Pod) -> None:
-        """Other pods of its claims, to whose nodes a volume may go now."""
+        """Settle the other pods of its claims: a volume may go to their nodes now."""
         for claim in self._world.claims_of(pod):
             for other in self._world.pods_of_claim(claim.key):
                 if other.uid != pod.uid and not other.is_over:
@@ -90,7 +90,7 @@ class Settler:
         self.plan_for(pod)
 
     def _answer_of(self, pod: Pod) -> Hold | None:
-        """What it holds by an answer. What a claim says while others use it is no news about this pod, nor will be."""
+        """What the pod holds by an answer. What its claims say while others use them never counts as its choice."""
         hold = self._table.hold(pod.uid)
         if hold is None:
             return None
@@ -105,21 +105,21 @@ class Settler:
         return hold
 
     def _note_withdrawn(self, pod: Pod, hold: Hold, *, is_withdrawn: bool) -> None:
-        """A choice that was seen stands no more, or again. A new one may be on its way: what is planned stays until
-        that would have been seen."""
+        """Note that a choice that was seen is withdrawn, or stands again. A new one may be on its way: what is planned
+        stays until that would have been seen."""
         if is_withdrawn and pod.uid not in self.answers:
             self.answers.inherited(pod.uid, pod.namespace, self._clock.now())
         elif not is_withdrawn and not hold.size_bytes:  # another node may have been answered beside the choice
             self.answers.chosen(pod.uid, self._clock.now())
 
     def _narrow(self, pod: Pod, hold: Hold, node: str) -> None:
-        """That node is chosen. The places there stay held until all of them are plans."""
+        """Narrow the hold to the chosen node. The places there stay held until all of them are plans."""
         if hold.includes(node):
             nodes = hold.nodes
             here = None if nodes is None else {node: nodes[node]}
             self._table.put_hold(replace(hold, nodes=here, chosen=node))
         self.plan_for(pod)
-        unknown = {volume for volume in hold.at(node) if hold.includes(node) and self.planner.awaits(volume)}
+        unknown = {volume for volume in hold.at(node) if hold.includes(node) and self.planner.is_unknown(volume)}
         if unknown:
             self._table.put_hold(hold.narrowed(node, unknown))
             return
@@ -132,7 +132,7 @@ class Settler:
             self._journal.record(SCHEDULING_WAIT, waited, True)
 
     def _is_by_name_alone(self, pod: Pod) -> bool:
-        """Whether a copy of its volumes is given its place by name, and Longhorn has not followed yet: that may come to
+        """Whether a copy of its volumes was given its place by name and Longhorn does not show it yet: that may come to
         nothing, and the pod is planned for again."""
         if not self._given.is_authority:
             return False
@@ -145,7 +145,7 @@ class Settler:
         return [self._world.volume_of(claim.uid) for claim in self._world.claims_of(pod)]
 
     def plan_for(self, pod: Pod) -> None:
-        """What is planned for the pod's volumes is what their pods have been told by now."""
+        """Bring the plans of the pod's volumes in line with what their pods have been told by now."""
         self._plan(self._volumes_of(pod))
 
     def _plan(self, volumes: Iterable[str]) -> None:
@@ -153,7 +153,7 @@ class Settler:
             self.planner.settle(volume, self._clock.now_utc())
 
     def expire(self, pod_uid: str) -> bool:
-        """Nobody acted on the pod's answer in time. Whether that changes anything."""
+        """End the pod's answer, on which nobody acted in time; whether that changes anything."""
         pod = self._world.pods.get(pod_uid)
         if pod is not None and self._believe(pod):
             return True
@@ -169,7 +169,7 @@ class Settler:
         return has_ended or is_chosen
 
     def _believe(self, pod: Pod) -> bool:
-        """A choice that was older than the answer counts again; whether one stands."""
+        """Let a choice that is older than the answer count again; whether there is one."""
         hold = self._table.hold(pod.uid)
         if hold is None or hold.chosen or not hold.older:
             return False
@@ -182,7 +182,7 @@ class Settler:
         return True
 
     def pod_gone(self, pod: Pod) -> None:
-        """The pod left, finished, or goes without having been bound."""
+        """End what the pod holds: it is gone, has finished, or is deleted unbound."""
         self.end_hold(pod.uid, "pod_gone")
         self.release(pod.uid, *_KEPT)
         self.approvals.forget(pod.uid)
@@ -199,7 +199,7 @@ class Settler:
         return hold is not None and bool(hold.size_bytes)
 
     def end_unbound(self, plan: Plan) -> None:
-        """Nothing has bound its pods."""
+        """End a plan whose pods nobody has bound in time."""
         for uid in plan.pods:
             self.end_hold(uid, "expired")
         self._table.remove(plan.volume)
@@ -207,8 +207,8 @@ class Settler:
         self._journal.counters["plans_expired"] += 1
 
     def end_choice(self, pod: Pod) -> bool:
-        """The pod is asked about again, and its choice does not stand: what is planned for it alone, at its node, ends.
-        Whether that is anything."""
+        """End what is planned for this pod alone at its chosen node, since it is asked about again and its choice does
+        not stand; whether that was anything."""
         has_ended = False
         for volume in self._volumes_of(pod):
             plan, demand = self._table.plan(volume), self.planner.demand_of(volume)
@@ -219,19 +219,19 @@ class Settler:
         return has_ended
 
     def release(self, pod_uid: str, *sources: Source) -> bool:
-        """What is kept for the pod by these sources ends; whether there was anything."""
+        """End what is kept for the pod by these sources; whether that was anything."""
         ended = [self._table.end_hold(pod_uid, source) for source in sources]
         return any(hold is not None for hold in ended)
 
     def restart(self) -> None:
-        """Nothing is remembered of answers and approvals."""
+        """Forget all answers and approvals."""
         self.answers.clear()
         self.approvals.clear()
         self.claimants.former.clear()
 
     def presume(self, refusals: Refusals, schedulers: Container[str] | None, *, has_predecessor: bool) -> None:
-        """Pods that wait without an answer: the leader before may have refused them, and they sleep; or it has let them
-        through, and could not store that any more. `schedulers`: ours, by name; None: any."""
+        """Count pods that wait without an answer as refused: the leader before may have refused them, so that they
+        sleep; or it let them through and could not store that. `schedulers`: ours, by name; None: any."""
         now, now_utc = self._clock.now(), self._clock.now_utc()
         for pod in self._world.pods.values():
             known = PodKnowledge.of(pod, pod.uid, schedulers)
@@ -241,11 +241,11 @@ class Settler:
                     self.claimants.former[pod.uid] = now + FORMER_SECONDS
 
     def asked_about(self, pod_uid: str) -> None:
-        """From now on our own answers count."""
+        """Forget what the leader before may have answered: the pod is asked about again."""
         self.claimants.former.pop(pod_uid, None)
 
     def inherit(self, holds: Iterable[Hold]) -> None:
-        """What the leader before has answered to pods that still wait counts on; its time begins now."""
+        """Take over the former leader's answers to pods that still wait; their time begins now."""
         now = self._clock.now()
         for hold in holds:
             pod = self._world.pods.get(hold.pod)
@@ -258,7 +258,7 @@ class Settler:
                 self._inherit_choice(uid, plan)
 
     def _inherit_choice(self, pod_uid: str, plan: Plan) -> None:
-        """A pod without an answer for which something is planned: its claim's node was chosen."""
+        """Hold the node that its claim names for a pod without an answer for which something is planned."""
         pod, claim = self._world.pods.get(pod_uid), self._world.claim_of_volume(plan.volume)
         if pod is None or not pod.is_pending or claim is None or self._table.hold(pod_uid) is not None:
             return
@@ -272,7 +272,7 @@ class Settler:
     # Preemption
 
     def settle_nomination(self, pod: Pod) -> None:
-        """What the pod needs on its nominated node, which was approved, counts for others from now on."""
+        """Hold what the pod needs on its nominated node, if that was approved, against others from now on."""
         node, now = pod.nominated_node, self._clock.now()
         approval = self.approvals.of(pod.uid, node, now) if node else None
         held = self._table.hold(pod.uid, Source.NOMINATION)
@@ -291,14 +291,14 @@ class Settler:
             self._room.hold(pod.uid, Source.NOMINATION, {node: places}, anywhere, until=approval.until, against=against)
 
     def end_nomination(self, pod_uid: str) -> bool:
-        """The pod was offered room, refused on the nominated node, or is gone; whether that frees any."""
+        """End a nomination: the pod was offered room, refused on that node, or is gone; whether that frees any room."""
         self.approvals.forget(pod_uid)
         return self.release(pod_uid, Source.NOMINATION)
 
     # Claims, volumes, nodes
 
     def settle_claim(self, key: str) -> None:
-        """After a change of a claim, its volume or its replicas."""
+        """Settle a claim after a change of it, its volume or its replicas."""
         claim = self._world.claims.get(key)
         if claim is not None:
             self._plan((self._world.volume_of(claim.uid),))
@@ -306,13 +306,13 @@ class Settler:
             self.settle_pod(pod)
 
     def settle_growth(self, name: str, *, ends_hold: bool = False) -> None:
-        """How large the volume may become, and what that means for its plan."""
+        """Settle how large the volume may become, and its holds and plan with it."""
         if self._growths.settle(name, self._clock.now(), ends_hold=ends_hold):
             resize_holds(self._world, self._table, name)
             self._plan((name,))
 
     def settle_volume(self, name: str) -> None:
-        """The volume or its replicas are others now, or its claim is gone."""
+        """Settle a volume after a change of it or its replicas, or the end of its claim."""
         holds = self._table.holding(name)
         if holds:
             self._end_held_places(name, holds)
@@ -320,15 +320,15 @@ class Settler:
             self._plan((name,))
 
     def _end_held_places(self, volume: str, holds: Iterable[Hold]) -> None:
-        """Where a copy of the volume lies by now nobody holds a place for one."""
+        """End what is held on the disks on which a copy of the volume lies by now."""
         here = self._world.disks_of_volume(volume)
         for hold in holds:
             if any((place.node, place.disk_uuid) in here for place in hold.places_of(volume)):
                 self._table.put_hold(hold.without(volume, here))
 
     def settle_all(self) -> None:
-        """Everything, from the facts and what is held. What nobody waits for, and what is there by now, ends first and
-        makes room."""
+        """Settle everything by the facts and what is held. What nobody waits for, or what is there by now, ends first
+        and makes room."""
         for name in list(self._world.growing):
             self.settle_growth(name)
         for plan in self._table.plans():
@@ -344,19 +344,19 @@ class Settler:
             self._plan((plan.volume,))
 
     def claim_gone(self, volume: str) -> None:
-        """The claim of that volume is gone: nobody holds a place for it any more."""
+        """End what is held for the volume of a claim that is gone."""
         for hold in self._table.holding(volume):
             self._table.put_hold(hold.without(volume))
         self.settle_volume(volume)
 
     def node_came(self, node: str) -> None:
-        """Pods that were bound to a node before it could be seen."""
+        """Settle pods that were bound to the node before it was seen."""
         for pod in list(self._world.pods.values()):
             if node == pod.node_name:
                 self.settle_pod(pod)
 
     def node_gone(self, node: str) -> None:
-        """No volume goes there any more. What is planned there moves as from a disk that closes."""
+        """End what is held on a node that is gone. What is planned there moves as from a disk that closes."""
         for hold in self._table.holds():
             if hold.nodes is not None and node in hold.nodes and not hold.chosen:
                 nodes = {name: places for name, places in hold.nodes.items() if name != node}

@@ -1,4 +1,4 @@
-"""The table and growth as people and metrics see them: one row for each volume, node and kind."""
+"""Plans, holds and growth as people and metrics see them: one row for each volume, node and kind."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def rows_of(
     now: float,
     now_utc: datetime,
 ) -> tuple[PromiseView, ...]:
-    """Rows sorted by volume, node and kind. What several pods hold for a volume is one row, at the largest size, with
-    the age of the oldest. `claims`: "namespace/name" by Longhorn volume."""
+    """Rows, sorted by volume, node and kind. What several pods hold for a volume is one row, of the largest size and
+    the greatest age. `claims`: "namespace/name" by Longhorn volume."""
     found = defaultdict[tuple[str, str, str], list[PromiseView]](list)
     parts = (
         (row for plan in plans for row in _of_plan(plan, now_utc)),
@@ -65,7 +65,7 @@ def _of_hold(hold: Hold, now: float) -> Iterator[PromiseView]:
 
 
 def _of_growth(growth: Growth, now: float) -> Iterator[PromiseView]:
-    """With the bytes that its copies there are to gain."""
+    """A row for each node, with the bytes that its copies there are to gain."""
     state, age = HELD if growth.is_held else PLANNED, now - growth.since
     for node, size in _sums((node, more) for node, _, more in growth.on_disks).items():
         yield PromiseView(growth.volume, "", node, "growth", state, size, (), age)
@@ -87,7 +87,7 @@ def snapshot_of(
     counters: Mapping[str, int],
     over: Iterable[tuple[str, str, int]],
 ) -> TableView:
-    """`over`: node, disk and bytes of disks that hold more than their limit."""
+    """The view with its sums. `over`: node, disk and bytes of disks that hold more than their limit."""
     held = [row for row in rows if row.state == HELD]
     planned = [row for row in rows if row.state == PLANNED]
     return TableView(

@@ -12,7 +12,7 @@ from typing import Final
 from controller.allocator.world.backups import Backups
 from controller.allocator.world.engines import EngineFacts
 from controller.allocator.world.replicas import Granted, NothingGranted, ReplicaIndex
-from controller.allocator.world.shares import Shares
+from controller.allocator.world.share_managers import ShareManagers
 from controller.model.longhorn import BackingImage, Backup, Disk, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim
@@ -46,7 +46,7 @@ class Facts:
         self.reused: dict[str, float] = {}  # failed replicas of which somebody was told that they come back, and when
         self.growing: set[str] = set()  # volumes that Longhorn shows smaller somewhere than the cluster asks for
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
-        self.shares = Shares()
+        self.share_managers = ShareManagers()
         self._engines = EngineFacts()
         self._demands: dict[str, VolumeDemand | None] = {}  # by claim uid
 

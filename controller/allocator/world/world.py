@@ -65,7 +65,7 @@ class World(Facts):
 
     def put_pod(self, key: str, pod: Pod | None) -> Pod | None:
         """Replaces the entry under `key`. Returns the former pod if it is gone, or another one has its name now."""
-        self.shares.put(key, pod)
+        self.share_managers.put(key, pod)
         old = self.pod_by_key(key)
         if old is not None:
             self._unlink_pod(old)

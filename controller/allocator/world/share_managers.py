@@ -1,4 +1,4 @@
-"""Where Longhorn serves volumes of several nodes: its share-manager pods.
+"""Longhorn's share-manager pods: each serves a volume that several nodes use.
 
 Anybody may label their own pods, so a share-manager counts only in the right namespace, which the caller has to know.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from controller.model.workload import Pod
 
 
-class Shares:
+class ShareManagers:
     """Share-manager pods by namespace and volume. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(self) -> None:
@@ -27,8 +27,8 @@ class Shares:
             self._of_volume.setdefault((pod.namespace, pod.shares_volume), {})[key] = pod
 
     def node_of(self, namespace: str, volume: str) -> str:
-        """Where the volume is served, or is about to be; "" while it is served nowhere: without a pod, and with one
-        that has no node, has ended or is being deleted. Of several the newest one."""
+        """The node of the volume's newest share-manager pod that has one, has not ended and is not being deleted; ""
+        without such a pod: the volume is served nowhere."""
         live = [
             one
             for one in self._of_volume.get((namespace, volume), {}).values()
