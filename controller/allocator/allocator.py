@@ -55,12 +55,12 @@ class Allocator(AllocatorCore):
     # Questions of the extender
 
     def knows_pod(self, uid: str, key: str) -> PodKnowledge:
-        """Costs: one look-up."""
+        """What the store knows of the pod. Costs: one look-up."""
         return self.wait_for_pod(uid, key, 0)
 
     def wait_for_pod(self, uid: str, key: str, timeout: float) -> PodKnowledge:
-        """As `knows_pod`, waiting up to `timeout` seconds for what the store may not show yet. Costs: one look-up after
-        each change; the wait is without the lock."""
+        """The same, after a wait of up to `timeout` seconds for what the store may not show yet. Costs: one look-up
+        after each change; the wait is without the lock."""
         with self._changed:
             self._changed.wait_for(lambda: not self._knowledge_locked(uid, key).may_be_old, timeout)
             return self._knowledge_locked(uid, key)
@@ -69,15 +69,15 @@ class Allocator(AllocatorCore):
         return PodKnowledge.of(self._world.pod_by_key(key), uid, self._schedulers)
 
     def hold_pod(self, pod_uid: str, candidates: Sequence[str], *, adds_up: bool = False) -> FilterOutcome:
-        """Which candidates have room for all the pod's volumes, and a disk for each of them held on each that is
-        offered: one step.
+        """Answer a filter call: offer candidates that have room for all the pod's volumes, and hold a disk for each
+        volume on each of them, in one step.
 
-        A pod whose choice stands is answered with that node. A retried call replaces the pod's own hold, unless answers
-        add up, as they do where anybody may have asked. A call without candidates is no question. Refused pods are
-        remembered for the wake-up. Raises UnknownObjectError when the pod refers to something unknown, which is to be
-        read live before the next try: one watch may be ahead of another, and what is not known would need no room.
-        Costs: a place for each copy that is bound to no node, and a look at each candidate within the filter budget,
-        which one search may overrun."""
+        A pod whose choice stands is offered that node. A retried call replaces the pod's own hold, unless answers add
+        up, as they do where anybody may have asked. A call without candidates is no question. Refused pods are
+        remembered for the wake-up. Raises UnknownObjectError for an object to which the pod refers and that is not
+        known: the caller reads it live and tries again, since what is not known would need no room. Costs: a place for
+        each copy that is bound to no node, and a look at each candidate within the filter budget, which one search may
+        overrun."""
         with self._changed:
             now = self._clock.now()
             if self._mode is not Mode.ACTIVE:
@@ -99,9 +99,8 @@ class Allocator(AllocatorCore):
             return replace(outcome, serial=self._calls, version=self._version, unread_backups=unread)
 
     def nodes_with_room(self, pod_uid: str, candidates: Collection[str], *, adds_up: bool = False) -> Collection[str]:
-        """The candidates that a filter call would let pass; the room of one that gets nominated is kept for the pod,
-        including one of a former answer if answers add up. Raises as `hold_pod` does. Costs: as it, however many are
-        sure."""
+        """The candidates that a filter call would let pass. If one of them is nominated, its room is kept for the pod;
+        also one of a former answer if answers add up. Raises as `hold_pod`. Costs: as it, however many are sure."""
         with self._changed:
             if self._mode is not Mode.ACTIVE:
                 return candidates
@@ -110,14 +109,14 @@ class Allocator(AllocatorCore):
             return self._filtering_locked(adds_up=adds_up).keep_candidates(pod, demands, candidates)
 
     def preemption_failed(self, pod_uid: str, candidates: Collection[str]) -> None:
-        """We could not tell where the pod has room, and kube-scheduler does not ask again by itself. Costs: a copy of
-        the candidates' names."""
+        """Count the pod as contended, since the preempt call failed and kube-scheduler does not ask again by itself.
+        Costs: a copy of the candidates' names."""
         with self._changed:
             self._filtering_locked().fail_preemption(pod_uid, candidates)
             self._touch_locked()
 
     def score_nodes(self, pod_uid: str, candidates: Sequence[str]) -> Mapping[str, int]:
-        """How good each candidate is for the pod, 0 to 10. Raises as `hold_pod` does. Costs: a look at each, within the
+        """How good each candidate is for the pod, 0 to 10. Raises as `hold_pod`. Costs: a look at each, within the
         filter budget."""
         with self._changed:
             if self._mode is not Mode.ACTIVE:
@@ -129,8 +128,8 @@ class Allocator(AllocatorCore):
             return score_nodes(self._world, self._table, pod_uid, demands, candidates, strategy, budget)
 
     def account_of(self, pod_uid: str, candidates: Sequence[str]) -> str:
-        """Why the pod finds no room there, for a person; "" when it does by now, or is gone. Worked out on a copy that
-        may be a moment old, without the lock. Costs: copying facts by kind, and the table, once a second at most."""
+        """Why the pod finds no room there, for a person; "" if it does by now, or is gone. Worked out without the lock,
+        on a copy that may be a moment old. Costs: copying facts by kind, and the table, once a second at most."""
         with self._changed:
             pod = self._world.pods.get(pod_uid)
             if pod is None or self._mode is not Mode.ACTIVE:
@@ -144,8 +143,8 @@ class Allocator(AllocatorCore):
         return account_of(room.fit(pod, demands), table, pod, candidates)
 
     def lack_of(self, name: str) -> Lack | None:
-        """Why no disk takes that Replica, as of a moment ago; None: one does, or it needs none any more. For the thread
-        that also asks `Allocator.account_of`. Costs: as that, and a copy of the plans on the nodes that are told of."""
+        """Why no disk takes that Replica, as of a moment ago; None if one does, or it needs none any more. For the
+        thread that also calls `account_of`. Costs: as that, and a copy of the plans on the nodes that are told of."""
         with self._changed:
             world, replica = self._world, self._world.replicas.get(name)
             volume = world.volume(replica.volume) if replica is not None else None
@@ -177,8 +176,8 @@ class Allocator(AllocatorCore):
         return Filtering(*parts, self._version, self._calls, adds_up)
 
     def end_holds(self, pod_uid: str, serial: int) -> None:
-        """The answer of that call never reached the scheduler, so what it held is not offered. Idempotent; what a later
-        call of the same pod holds stays. Costs: the pod's hold."""
+        """End what that call held, whose answer never reached the scheduler. Idempotent; what a later call of the same
+        pod holds stays. Costs: the pod's hold."""
         with self._changed:
             if self._settler.answers.is_of_call(pod_uid, serial) and self._settler.end_hold(pod_uid, "answer_lost"):
                 self._touch_locked()
@@ -186,21 +185,21 @@ class Allocator(AllocatorCore):
     # Time
 
     def due(self, later: Collection[str] = ()) -> tuple[Due, ...]:
-        """What has reached its end by time, unless a last look at the API server shows more; a hundred at most, and
-        last those whose claimant or volume is in `later`. Costs: a look at each answer that no choice followed, at each
-        plan, and at each growth."""
+        """What is to end by time unless a last look at the API server shows more; a hundred at most, with those last
+        whose claimant or volume is in `later`. Costs: a look at each answer that no choice followed, at each plan, and
+        at each growth."""
         with self._changed:
             return self._ends.due(self._clock.now(), self._clock.now_utc(), self._live, later)
 
     def backups_to_read(self) -> list[str]:
-        """Names of Backups whose size decides how large a volume becomes, and that nobody has read yet; each again
+        """Names of Backups that nobody has read yet and whose size decides how large a volume becomes; each comes again
         after a while. Costs: a look at all classes if there is any."""
         with self._changed:
             return self._world.backups.to_read(self._clock.now(), self._world.classes.values())
 
     def expire(self, due: Due) -> None:
-        """A last look showed nothing. Nothing happens to a hold that is not due. Costs: the volumes of one pod, or one
-        volume."""
+        """End what is due, since a last look showed nothing; nothing happens to what is not due any more. Costs: the
+        volumes of one pod, or one volume."""
         with self._changed, self._guarded(due.volume or due.claimant):
             if self._expire_locked(due):
                 self._context_locked().settle_changes(MOVES_AT_ONCE)
@@ -244,8 +243,8 @@ class Allocator(AllocatorCore):
     # Wake-up
 
     def wake_slices(self) -> Iterator[list[Wakeup]]:
-        """Refused pods that fit now, all together; they count as woken, with a back-off each. Between two steps of the
-        iterator the lock is free. Costs: 3 ms a step, or one question about a pod within the filter budget; the first
+        """Refused pods that fit now, all together, in slices; they count as woken, with a back-off each. The lock is
+        free between two slices. Costs: 3 ms a slice, or one question about a pod within the filter budget; the first
         one also puts all refused pods in order."""
         plan: WakePlan | None = None
         while plan is None or not plan.is_done:
@@ -263,16 +262,16 @@ class Allocator(AllocatorCore):
             return self._refusals.next_due(self._clock.now(), self._live)
 
     def pending_opted_in(self) -> list[Pod]:
-        """Pods that wait for a scheduler and carry the resource: they must never be stranded. Costs: a look at each pod
-        that has volumes or carries it."""
+        """Pods that wait for a scheduler and carry the extender's resource: they must never be stranded. Costs: a look
+        at each pod that has volumes or carries it."""
         with self._changed:
             return [pod for pod in self._world.pods.values() if pod.is_opted_in and pod.is_pending]
 
     # Views
 
     def snapshot(self) -> TableView:
-        """The rows are made of a copy, after the lock. Costs: lists of plans, holds and growths, and of all claims by
-        name."""
+        """The table as people and metrics see it; its rows are made after the lock. Costs: lists of plans, holds and
+        growths, and of all claims by name."""
         with self._changed:
             now, now_utc, names = self._clock.now(), self._clock.now_utc(), self._world.claim_names()
             plans, holds, growths = self._table.plans(), self._table.all_holds(), self._growths.all()

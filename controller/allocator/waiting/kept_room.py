@@ -28,8 +28,8 @@ _FEWEST: Final = 3  # nodes of a cluster in which anything is kept
 
 
 def leaving_bytes(world: World, disk_uuid: str) -> int:
-    """Bytes of that disk that plausibly become free soon: replicas that are being deleted, failed or evicting, and all
-    of volumes that go with their pod or claim. Data in use by anybody else stays."""
+    """Bytes of that disk that are likely to become free soon: those of replicas that are being deleted, have failed or
+    are evicted, and of volumes that go with their pod or claim."""
     return sum(replica.size_bytes for replica in world.replicas_on(disk_uuid) if _leaves(world, replica))
 
 
@@ -44,13 +44,13 @@ def _leaves(world: World, replica: Replica) -> bool:
 
 
 def most_kept(nodes: int) -> int:
-    """On how many of so many nodes room may be kept at a time."""
+    """The number of nodes, of so many, on which room may be kept at a time."""
     return max(1, nodes // _SHARE) if nodes >= _FEWEST else 0
 
 
 def places_to_keep(fit: PodFit, name: str) -> Mapping[str, Place]:
-    """Places on that node for the pod's local volumes, plans and holds of others aside, as they will be once the data
-    that leaves anyway is gone; empty when they do not fit even then."""
+    """Places on that node for the pod's local volumes once the data that leaves anyway is gone, whatever others hold or
+    have planned there; empty if the volumes do not fit even then."""
     shape = fit.shape_on(name)
     if not isinstance(shape, Shape):
         return {}
@@ -71,8 +71,7 @@ class Seeking:
     _position: int = 0
 
     def go_on(self, fit: PodFit, kept: Container[str], is_over: Callable[[], bool]) -> bool:
-        """Whether all nodes were looked at; False when `is_over` said so before. Not on nodes that are `kept`
-        already."""
+        """Look on, except at nodes that are `kept` already; False if `is_over` ended it before all were looked at."""
         while self._position < len(self.names):
             if self._position and is_over():
                 return False
@@ -91,18 +90,18 @@ def _free_bytes(fit: PodFit, name: str) -> int:
 
 
 class KeptUntil:
-    """Until when room is kept for each pod, however often it is given up meanwhile; afterwards others have their turn.
-    Threads: none of its own; the allocator's lock guards it."""
+    """The time until which room is kept for each pod, however often it is given up meanwhile; then others have their
+    turn. Threads: none of its own; the allocator's lock guards it."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}  # by pod uid
 
     def is_resting(self, pod_uid: str, now: float) -> bool:
-        """Whether no room is kept for the pod now, since it was for as long as it is for anybody."""
+        """Whether the pod has had its time of kept room, and none is kept for it now."""
         end = self._until.get(pod_uid, math.inf)
         return end <= now < end + REST_SECONDS
 
     def keep_until(self, pod_uid: str, now: float) -> float:
-        """When the room ends that is kept for the pod from now on. Not to be asked while it rests."""
+        """When the room that is kept for the pod from now on ends. The pod must not be resting."""
         self._until = {uid: end for uid, end in self._until.items() if now < end + REST_SECONDS}
         return self._until.setdefault(pod_uid, now + KEPT_SECONDS)

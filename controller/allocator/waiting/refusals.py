@@ -1,4 +1,4 @@
-"""Pods that were refused, and when each may be looked at again."""
+"""Refused pods, and when each may be woken."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_LISTS: Final = 64  # different lists of candidates, before those that nobod
 
 @dataclass(frozen=True, slots=True)
 class RefusedPod:
-    """The last "no" to a pod. Times in monotonic seconds."""
+    """What is remembered of a pod's refusals. Times in monotonic seconds."""
 
     pod_uid: str
     candidates: tuple[str, ...]
@@ -42,20 +42,20 @@ class RefusedPod:
 
     @property
     def nodes(self) -> Sequence[str]:
-        """Where room would help the pod: what filter refused, and what preemption may not empty."""
+        """Nodes on which room would help the pod: those that filter refused, and that preemption may not empty."""
         return (*self.candidates, *self.victims) if self.victims else self.candidates
 
     def wake_due_at(self) -> float:
-        """A pod that was woken and not asked about since waits in kube-scheduler's queue, or something else keeps it:
-        more wake-ups soon do not help."""
+        """When the pod may be woken. One that was woken and not asked about since waits in kube-scheduler's queue, or
+        something else keeps it: more wake-ups soon do not help."""
         return self.woken_at + BACKOFF_SECONDS[-1] if self.unanswered else self.next_wake_at
 
     def first_wake_at(self) -> float:
-        """When the next wake-up is due if the back-off starts again."""
+        """When the pod may be woken if the back-off starts again."""
         return min(self.next_wake_at, self.woken_at + BACKOFF_SECONDS[0])
 
     def is_expected(self, now: float) -> bool:
-        """Whether the pod is asked about soon, once it is woken: it comes back from its wake-ups."""
+        """Whether the pod comes back from its wake-ups, so that it is asked about soon once it is woken."""
         return not self.unanswered or now < self.woken_at + PATIENCE_SECONDS
 
 
@@ -76,8 +76,8 @@ class Refusals:
         return self._refused.get(pod_uid)
 
     def unreached(self, pod_uid: str) -> frozenset[str]:
-        """Nodes that no question about the pod had time for so far, or the last one if each had its turn; they come
-        first in the next one."""
+        """Nodes for which no question about the pod had time so far, or, once each had its turn, those that the last
+        question left out; they come first in the next one."""
         found = self._refused.get(pod_uid)
         return frozenset() if found is None else found.unreached
 
@@ -95,7 +95,7 @@ class Refusals:
     def refused(
         self, pod_uid: str, candidates: Sequence[str], is_contended: bool, now: float, *, is_sample: bool = False
     ) -> RefusedPod:
-        """What is remembered of it."""
+        """Remember that filter refused the pod; what is remembered then. `is_sample`: there may be more candidates."""
         old = self._refused.get(pod_uid) or RefusedPod(pod_uid, (), now, waits_since=now)
         entry = RefusedPod(
             pod_uid,
@@ -118,9 +118,8 @@ class Refusals:
     def refused_preemption(
         self, pod_uid: str, victims: Sequence[str], now: float, *, is_contended: bool = True
     ) -> None:
-        """Nobody may be evicted on these nodes for the pod. What filter refused before stays as it is: kube-scheduler
-        asks about the nodes without enough CPU or memory after it has asked about the others, in the same attempt.
-        """
+        """Remember that nobody may be evicted on these nodes for the pod. What filter refused stays as it is:
+        kube-scheduler asks about nodes without enough CPU or memory after the others, in the same attempt."""
         old = self._refused.get(pod_uid)
         if old is None or old.is_presumed or not old.candidates:  # filter was not asked: this is the whole refusal
             self.refused(pod_uid, (), is_contended, now)
@@ -129,15 +128,14 @@ class Refusals:
         self.preempts(pod_uid, victims)
 
     def preempts(self, pod_uid: str, victims: Sequence[str]) -> None:
-        """Preemption may go on elsewhere; on these nodes the pod would find no room. Nothing for a pod that filter
-        did not refuse."""
+        """Remember the nodes on which preemption would not help a pod that filter refused; it may go on elsewhere."""
         old = self._refused.get(pod_uid)
         if old is not None:
             self._refused[pod_uid] = replace(old, victims=self._shared(victims))
 
     def presume(self, pod: Pod, candidates: Sequence[str], now: float, now_utc: datetime) -> None:
-        """The leader before us may have refused the pod, and then it sleeps until it is woken: so it counts as refused
-        until it is asked about. It has waited for as long as its own condition says. Nothing for a pod that we have
+        """Count the pod as refused until it is asked about: the leader before may have refused it, and then it sleeps
+        until it is woken. It has waited for as long as its own condition says. Nothing changes for a pod that we have
         refused."""
         if pod.uid not in self._refused:
             since = _moment(pod.unschedulable_since_utc, now, now_utc)
@@ -146,18 +144,18 @@ class Refusals:
             self._refused[pod.uid] = entry
 
     def take_news(self) -> bool:
-        """Whether a pod was refused since the last call that other nodes may have room for already."""
+        """Whether a pod was refused since the last call for which nodes that it was not shown may have room."""
         news, self._has_news = self._has_news, False
         return news
 
     def end_series(self, pod_uid: str) -> None:
-        """No node has room for the pod."""
+        """End the pod's series of attempts: no node has room for it."""
         old = self._refused.get(pod_uid)
         if old is not None and old.series is not None:
             self._refused[pod_uid] = replace(old, series=old.series.over())
 
     def _shared(self, candidates: Sequence[str]) -> tuple[str, ...]:
-        """The candidates as one tuple for all pods that are asked about the same nodes, of names that exist once."""
+        """The candidates as the tuple, of interned names, that all pods with the same candidates share."""
         names = tuple(candidates)
         if names not in self._lists:
             if len(self._lists) >= MOST_LISTS:
@@ -167,13 +165,13 @@ class Refusals:
         return self._lists[names]
 
     def expect(self, pod_uid: str, victims: Sequence[str], now: float) -> None:
-        """As `refused_preemption`, contended, about a pod that our stores do not show: if they do soon."""
+        """Do as `refused_preemption`, contended, for a pod that our stores do not show, as soon as they do."""
         self._unseen[pod_uid] = (tuple(victims), now)
         fresh = [entry for entry in self._unseen.items() if now < entry[1][1] + UNSEEN_SECONDS]
         self._unseen = dict(fresh[-MOST_UNSEEN:])
 
     def see(self, pod: Pod) -> None:
-        """The pod as it is now."""
+        """Take note of the pod as it is now."""
         unseen = self._unseen.pop(pod.uid, None)
         if not pod.is_pending:
             self.drop(pod.uid)
@@ -199,8 +197,8 @@ class Refusals:
         return list(self._refused)
 
     def next_due(self, now: float, live: LiveSettings) -> float | None:
-        """Seconds until a back-off ends, or a pod was refused for so long that other rules hold for it; None when
-        nothing waits for time alone."""
+        """Seconds until a back-off ends, or other rules hold for a pod that was refused for so long; None if nothing
+        waits for time alone."""
         remote, starving = (
             seconds or math.inf for seconds in (live.remote_fallback_after_seconds, live.starvation_after_seconds)
         )
@@ -221,7 +219,7 @@ class Refusals:
 
 
 def _moment(text: str, now: float, now_utc: datetime) -> float:
-    """When that was by the clock that shows `now`: `now` if the text tells no time, or one to come."""
+    """That time on the clock that shows `now`: `now` itself if the text tells no time or a future one."""
     try:
         return now - max(0.0, (now_utc - utc_time(text)).total_seconds())
     except ValueError:

@@ -1,4 +1,4 @@
-"""Room for one pod: what others have, as that pod sees it, and what is found as a hold."""
+"""Room for one pod: questions beside what others have, as that pod sees it, and holds of what they find."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from controller.rules.demand import VolumeDemand
 
 
 class PodRoom:
-    """Threads: none of its own; the allocator's lock guards what it is made of, unless that is a copy."""
+    """Asks what a pod finds, and holds it. Threads: none of its own; the allocator's lock guards what it is made of,
+    unless that is a copy."""
 
     def __init__(self, world: World, table: Table, chooser: Chooser, clock: Clock, approvals: Approvals) -> None:
         self.world, self.table, self.chooser = world, table, chooser
@@ -59,7 +60,7 @@ class PodRoom:
         )
 
     def taken_by_node(self, *, is_planning: bool = False) -> Mapping[str, int]:
-        """Bytes that are taken on each node, of those with any. To be read at once."""
+        """Bytes taken by node, for nodes with any; to be read at once, before anything changes."""
         taken = self.table.taken_by_node()
         planned = [one for one in self.table.limited() if one.source is Source.WAKE_PLAN] if is_planning else ()
         if not planned:
@@ -107,8 +108,8 @@ class PodRoom:
         until: float | None = None,
         against: KeepsOut | None = None,
     ) -> Hold | None:
-        """The pod holds these from now on; None where there is nothing to hold. `is_bare`: no places, and yet it is to
-        be known which nodes were offered."""
+        """Make the pod hold these; None if there is nothing to hold. `is_bare`: the hold has no places, and only tells
+        which nodes were offered."""
         found = Hold(
             pod_uid,
             source,

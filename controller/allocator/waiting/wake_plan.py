@@ -40,8 +40,8 @@ _Shape = tuple[object, ...]
 
 
 class PlanView(Protocol):
-    """The state that a slice is planned on, and the rules that a filter call would apply. In the product `Filtering`
-    of controller.allocator.verbs."""
+    """What a slice is planned on, and the rules that a filter call would apply: `Filtering` of
+    controller.allocator.verbs."""
 
     @property
     def room(self) -> PodRoom: ...
@@ -58,7 +58,7 @@ class PlanView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Where a filter call would let a pod go, with the places there; no node: nowhere."""
+    """The node to which a filter call would let a pod go, with the places there; "" for none."""
 
     node: str
     places: Mapping[str, Place] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class _Looking:
     is_partial: bool = False  # not all was judged, or a node was passed over because it is kept for another pod
 
     def go_on(self, fit: PodFit, is_over: Callable[[], bool]) -> _Found | None:
-        """None when `is_over` said so before it was known."""
+        """Where a filter call would let the pod go; None if `is_over` ended the search before that was known."""
         search = self.search
         names, closed = fit.open_among(search.rest)
         search.refused.update(closed)
@@ -122,7 +122,7 @@ class WakePlan:
         self.is_done = False
 
     def advance(self, view: PlanView) -> list[Wakeup]:
-        """One slice: the pods to be woken, marked as such. Afterwards `is_done` tells whether the round is complete."""
+        """Plan one slice; the pods to be woken, marked as woken. `is_done` tells whether the round is over."""
         end = view.clock.now() + SLICE_SECONDS
         self._woken = []
 
@@ -149,7 +149,7 @@ class WakePlan:
         self.is_done = True
 
     def _look_for(self, view: PlanView, pod: Pod, refusal: RefusedPod, is_over: Callable[[], bool]) -> bool:
-        """Whether the pod is dealt with; False: the slice is over, go on with the pod in the next one."""
+        """Look for the pod's node and wake it; False if the slice ended, and the next one has to go on with the pod."""
         demands, _ = demands_of_pod(pod, self._world, self._world.settings)
         limit = view.shared.limit_of(pod, demands)
         if limit.waits:
@@ -182,7 +182,7 @@ class WakePlan:
         limit: NodeLimit,
         is_over: Callable[[], bool],
     ) -> _Found | None:
-        """Where a filter call would let the pod go; None when the slice ended before that was known."""
+        """Where a filter call would let the pod go; None if the slice ended before that was known."""
         where = (*_where(refusal), limit.nodes)
         is_like_others = not _has_room_of_its_own(view.room, pod, demands)
         if is_like_others and self._full.covers(where, demands):
@@ -216,8 +216,8 @@ class WakePlan:
         return in_order(names, demands, room.taken_by_node(is_planning=True), unreached=refusal.unreached)
 
     def _keep_for(self, view: PlanView, pod: Pod, refusal: RefusedPod, is_over: Callable[[], bool]) -> bool:
-        """Room for a pod that was refused for long: on the node where it is kept already, if that still serves. False:
-        the slice is over."""
+        """Keep room for a pod that was refused for long, if possible on the node where it is kept already; False if the
+        slice is over before."""
         if len(self._kept) >= most_kept(len(self._world.nodes)) or self._kept_until.is_resting(pod.uid, view.now):
             return True
         demands, _ = demands_of_pod(pod, self._world, self._world.settings)
@@ -267,7 +267,7 @@ class _FullFor:
 
 
 def _where(refusal: RefusedPod) -> _Shape:
-    """Equal for pods that the same nodes count for."""
+    """A key that is equal for pods for which the same nodes count."""
     series = refusal.series
     if series is None:
         return (refusal.candidates, refusal.victims)
@@ -282,7 +282,7 @@ def _has_room_of_its_own(room: PodRoom, pod: Pod, demands: Sequence[VolumeDemand
 
 
 def _kind_of(demand: VolumeDemand) -> object:
-    """Equal for volumes that the same disks suit, their size aside. A volume that exists is like no other."""
+    """A key that is equal for volumes that the same disks suit, sizes aside. A volume that exists has its own."""
     if demand.exists:
         return demand.volume
     facts = replace(demand.facts, name="", size_bytes=0)
@@ -294,7 +294,8 @@ def _exact(demand: VolumeDemand) -> object:
 
 
 def _is_starving(view: PlanView, refusal: RefusedPod, demands: Sequence[VolumeDemand]) -> bool:
-    """A pod that nobody has asked this leader about may be gated, or wait for something else than room."""
+    """Whether the pod has been refused room for so long that it is kept for it. One that this leader was never asked
+    about may be gated, or wait for something else than room."""
     after = view.live.starvation_after_seconds
     if refusal.is_presumed or not any(demand.is_local for demand in demands):
         return False

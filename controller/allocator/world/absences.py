@@ -1,4 +1,4 @@
-"""Objects that a pod refers to and our stores do not show, and how long the answer of a live read counts."""
+"""Objects to which a pod refers and that our stores do not show, and how long the answer of a live read counts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ ABSENT_SECONDS: Final = 1.0  # longer than the live reads of one call, shorter t
 
 
 def _unknown(missing: Iterable[Missing], world: World, now: float) -> Iterator[Missing]:
-    """Those that no live read found absent just now."""
+    """The objects that no live read found absent just now."""
     return (entry for entry in missing if world.absent.get(entry, -math.inf) < now - ABSENT_SECONDS)
 
 
 def missing_for(claims: Iterable[Claim], world: World, now: float) -> Iterator[Missing]:
-    """The same for existing claims: the volume that they are bound to, or their class."""
+    """The objects that existing claims miss: the volume to which they are bound, or their class."""
     found = (demand_of_claim(claim, world, world.settings) for claim in claims)
     return _unknown((entry for entry in found if isinstance(entry, Missing)), world, now)
 

@@ -1,4 +1,4 @@
-"""Backups that volumes are to be restored from: what was read of them, and which are still to be read.
+"""Backups from which volumes are to be restored: what was read of them, and which are still to be read.
 
 They are not watched: a cluster may have very many, and those that a class names are asked about a few times. A backup's
 size never changes.
@@ -31,15 +31,15 @@ class Backups:
         return other
 
     def get(self, name: str) -> Backup | None:
-        """What was read of it. What is not known is remembered, up to a limit, and whatever has no size yet."""
+        """The backup as it was read. One that is not known, or has no size yet, is noted to be read, up to a limit."""
         found = self._known.get(name)
         if (found is None or not found.volume_bytes) and len(self._unread) < MOST_UNREAD:
             self._unread.setdefault(name, 0.0)
         return found
 
     def to_read(self, now: float, classes: Iterable[StorageClass]) -> list[str]:
-        """Those that were asked for and are not known; the same again after a while. What no class names any more is
-        forgotten."""
+        """The names of noted backups that are to be read now; each comes again after a while. Those that no class names
+        any more are forgotten."""
         if not self._unread:
             return []
         named = {_backup_of(entry) for entry in classes}
@@ -49,7 +49,7 @@ class Backups:
         return due
 
     def put(self, name: str, backup: Backup | None) -> bool:
-        """Whether that is news."""
+        """Store what was read; whether it changes anything."""
         old = self._known.pop(name, None)
         if backup is not None:
             self._known[name] = backup
@@ -63,7 +63,7 @@ class Backups:
 def claims_restored_from(
     name: str, claims: Iterable[Claim], classes: Iterable[StorageClass], default: StorageClass | None
 ) -> set[str]:
-    """The keys of claims that are to be provisioned from that backup."""
+    """Keys of the claims that are to be provisioned from that backup."""
     names: set[str | None] = {entry.name for entry in classes if _backup_of(entry) == name}
     names |= {None} if default is not None and default.name in names else set()
     return {claim.key for claim in claims if not claim.volume_name and claim.class_name in names}

@@ -26,7 +26,7 @@ class EngineFacts:
         return other
 
     def put_image(self, name: str, image: EngineImage | None) -> frozenset[str] | None:
-        """Nodes on which the image is ready now and was not, or no more; None if nothing changed."""
+        """Nodes on which the image became ready or stopped being so; None if nothing changed."""
         old = self.images.pop(name, None)
         if image is not None:
             self.images[name] = image
@@ -53,7 +53,7 @@ class EngineFacts:
         self.forget()
 
     def forget(self) -> None:
-        """An image, a manager or the nodes changed."""
+        """Forget what was worked out: an image, a manager or the nodes changed."""
         self._engines = None
         self._gaps.clear()
 
@@ -71,7 +71,7 @@ class EngineFacts:
         return self._engines
 
     def gaps(self, needs: DiskNeeds, nodes: Iterable[str]) -> frozenset[str]:
-        """Those of the cluster's Longhorn `nodes` that cannot run a replica with these needs."""
+        """The Longhorn nodes, of `nodes`, that cannot run a replica with these needs."""
         if not self.images and not self.managers:
             return frozenset()
         key = needs.data_engine, needs.engine_image

@@ -59,7 +59,7 @@ class Facts:
         return self.pvs.get(name)
 
     def volume(self, name: str) -> Volume | None:
-        """As large as it was granted."""
+        """The volume, as large as it was granted."""
         volume, target = self.volumes.get(name), self._granted.target_of(name)
         if volume is None:
             return None
@@ -72,7 +72,7 @@ class Facts:
         return self.backups.get(name)
 
     def default_engine_image(self) -> str:
-        """Of a new v1 volume: Longhorn's setting, else the one on most nodes; "" without any EngineImage object."""
+        """The image of a new v1 volume: Longhorn's setting, else the one on most nodes; "" without any EngineImage."""
         return self.settings.default_engine_image or self._engines.default_image()
 
     def replicas_of(self, volume: str) -> Mapping[str, Replica]:
@@ -99,7 +99,7 @@ class Facts:
         return [replace(one, size_bytes=target) if target > one.size_bytes else one for one, target in targets]
 
     def lacks_image(self, image: BackingImage, disk_uuid: str) -> bool:
-        """Whether a copy of it would come to that disk with a replica, and with none that lies there already."""
+        """Whether a replica that is made on the image would bring the first copy of it to that disk."""
         if disk_uuid in image.disk_uuids:
             return False
         return not any(one.backing_image == image.name for one in self.replicas.on(disk_uuid))
@@ -109,8 +109,8 @@ class Facts:
         return self.replicas.disks_with_image(name)
 
     def images_on(self, disk_uuid: str) -> Mapping[str, int]:
-        """By name, the bytes of backing images that name the disk or come with its replicas. The disk's figure tells of
-        them late."""
+        """Bytes of the backing images, by name, that name the disk or come with its replicas. The disk's own figure
+        tells of them late."""
         images = self.backing_images
         if not images:
             return _NO_IMAGES
@@ -150,7 +150,7 @@ class Facts:
         return self.claim_by_uid(volume.removeprefix("pvc-"))  # provisioned, its PV not seen yet
 
     def volume_of(self, key: str) -> str:
-        """The Longhorn volume of the claim of that uid; `key` itself without one."""
+        """The Longhorn volume of the claim with the uid `key`; `key` itself if there is no such claim."""
         claim = self.claim_by_uid(key)
         if claim is None:
             return key
@@ -158,7 +158,7 @@ class Facts:
         return pv.handle if pv is not None else provisioned_name(claim)
 
     def claims_of_volume(self, volume: str) -> list[Claim]:
-        """The claim that has the volume, and the one it was made for, when that is another one."""
+        """The claim that has the volume and, if that is another one, the claim for which it was made."""
         claim, first = self.claim_of_volume(volume), self.claim_by_uid(volume.removeprefix("pvc-"))
         return [one for one in (claim, first if first is not claim else None) if one is not None]
 
@@ -187,7 +187,7 @@ class Facts:
         return asked > volume.size_bytes or any(entry.size_bytes < asked for entry in self.replicas.of(name).values())
 
     def demand_of(self, claim_uid: str) -> VolumeDemand | None:
-        """What that claim's volume asks for now; None when it asks for nothing, or cannot be told."""
+        """The demand of that claim's volume now; None if it needs nothing, or that is not known."""
         if claim_uid not in self._demands:
             claim = self.claim_by_uid(claim_uid)
             found = None if claim is None else demand_of_claim(claim, self, self.settings)

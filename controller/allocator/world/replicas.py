@@ -1,4 +1,4 @@
-"""Replicas by volume and by disk, as Longhorn shows them, and who tells how large they may become."""
+"""Replicas by volume and by disk, as Longhorn shows them, and what their volumes were granted beyond that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NONE: Final[Mapping[str, Replica]] = {}
 
 
 class Granted(Protocol):
-    """What volumes were granted beyond what Longhorn shows of them."""
+    """The growth that volumes were granted beyond what Longhorn shows."""
 
     def target_of(self, volume: str) -> int: ...  # bytes, 0 for none
     def grows_on(self, disk_uuid: str) -> bool: ...  # whether a copy there is to have more
@@ -43,7 +43,7 @@ class ReplicaIndex:
         self._volume_of: dict[str, str] = {}
 
     def copy(self) -> ReplicaIndex:
-        """For questions only."""
+        """A copy for questions only."""
         other = ReplicaIndex(self._touch)
         vars(other).update(_of_volume=self._of_volume.copy(), _on_disk=self._on_disk.copy())
         return other
@@ -64,7 +64,7 @@ class ReplicaIndex:
         return {uuid for uuid, here in members if any(one.backing_image == name for one in here.values())}
 
     def put(self, name: str, replica: Replica | None) -> set[str]:
-        """Replace; the volumes that it belonged to and belongs to."""
+        """Replace the replica; the volumes to which it belonged and belongs."""
         touched = set()
         volume = self._volume_of.pop(name, None)
         if volume is not None:

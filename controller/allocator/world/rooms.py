@@ -58,7 +58,7 @@ def make_room(
 
 
 def candidacy(node: LonghornNode | None) -> object:
-    """What decides, disks aside, whether a node is considered at all."""
+    """What decides, disks aside, whether Longhorn considers the node; equal values, equal candidacy."""
     return None if node is None else (check_node(node) is None, node.zone, node.tags)
 
 
@@ -98,13 +98,12 @@ class Rooms:
         return touched
 
     def listen(self) -> set[str]:
-        """A set to which nodes are added from now on as their rooms are worked out anew. Whoever asked for it takes
-        them out again."""
+        """A set to which nodes are added from now on as their rooms are worked out anew. The caller takes them out."""
         self._listeners.append(set())
         return self._listeners[-1]
 
     def tell(self, names: Iterable[str]) -> None:
-        """Whoever listens has to look at these nodes anew."""
+        """Tell all listeners to look at these nodes anew."""
         for renewed in self._listeners:
             renewed.update(names)
 

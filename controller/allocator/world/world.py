@@ -139,7 +139,7 @@ class World(Facts):
         return self._claims_touched_by(name)
 
     def resize(self, name: str) -> set[str]:
-        """What the cluster asks for may have changed, by the volume's claim or PV."""
+        """Work out anew how large the cluster wants the volume, by its claim or PV; keys of the claims it touches."""
         if name not in self.volumes:
             return set()
         self._demands.clear()
@@ -147,7 +147,7 @@ class World(Facts):
         return self._claims_touched_by(name)
 
     def growth_changed(self, name: str, disk_uuids: Iterable[str]) -> None:
-        """The volume was granted another size; its replicas lie on those disks."""
+        """Take note that the volume was granted another size; its replicas lie on those disks."""
         self._demands.clear()
         self._changed_volumes.add(name)
         for uuid in disk_uuids:
@@ -157,7 +157,7 @@ class World(Facts):
         return self.volumes_touched(self.replicas.put(name, replica))
 
     def volumes_touched(self, volumes: Iterable[str]) -> set[str]:
-        """Their replicas are others now."""
+        """Take note that the replicas of these volumes changed; keys of the claims that this touches."""
         self._demands.clear()
         touched: set[str] = set()
         for volume in volumes:
@@ -171,15 +171,15 @@ class World(Facts):
         return bool(self._changed_volumes or self._changed_candidates or self._rooms.has_touched)
 
     def take_changes(self) -> tuple[set[str], set[str], set[str]]:
-        """What changed since the last call: volumes or their replicas; nodes whose disks have other room; nodes that
-        Longhorn looks at now, or no more, or in another zone."""
+        """What changed since the last call: volumes, by themselves or their replicas; nodes with other room on disks;
+        nodes that Longhorn considers now, or no more, or in another zone."""
         self.refresh(_AT_ONCE)  # one object changes a node or two, and no question has to work them out
         changes = self._changed_volumes, self._rooms.take_touched(), self._changed_candidates
         self._changed_volumes, self._changed_candidates = set(), set()
         return changes
 
     def look_again_at(self, node: str) -> None:
-        """The node counts as changed."""
+        """Count the node as changed."""
         self._changed_candidates.add(node)
 
     def _replicas_changed(self, name: str) -> None:
@@ -191,7 +191,7 @@ class World(Facts):
         return {claim.key for claim in self.claims_of_volume(volume)}
 
     def _foresee_copy(self, name: str) -> None:
-        """What data locality is going to add next to the volume's engine."""
+        """Count the copy that data locality is going to add where the volume's engine runs."""
         volume = self.volumes.get(name)
         former = self._copies_to_come.pop(name, None)
         if former is not None:
@@ -281,7 +281,7 @@ class World(Facts):
     # Rooms, computed once after a change of their node
 
     def room(self, name: str) -> NodeRoom | None:
-        """What that Longhorn node can take, plans and holds aside; None when Longhorn has no such node."""
+        """What that Longhorn node can take, plans and holds aside; None if Longhorn has no such node."""
         return self._rooms.get(name)
 
     def disk_room(self, name: str, disk_uuid: str) -> DiskRoom | None:
@@ -294,8 +294,8 @@ class World(Facts):
         return self._rooms.refresh(most)
 
     def listen_to_rooms(self) -> set[str]:
-        """As `Rooms.listen`, for whoever keeps something of nodes as long as this world lives; with the nodes on which
-        an engine image or an instance manager came or went."""
+        """`Rooms.listen`, for whoever keeps facts about nodes as long as this world lives. The set also gets nodes on
+        which an engine image or an instance manager came or went."""
         return self._rooms.listen()
 
     @property
@@ -304,8 +304,7 @@ class World(Facts):
         return self._rooms.best
 
     def overdrawn(self) -> list[tuple[str, str, int]]:
-        """Node, disk and bytes of what lies on disks beyond their limit, as of the last `refresh`; of disks that take
-        replicas."""
+        """Node, disk and bytes beyond the limit of each disk that takes replicas, as of the last `refresh`."""
         return [(node, disk, over) for node, disks in self._rooms.overdrawn.items() for disk, over in disks]
 
     def _make_room(self, name: str) -> NodeRoom | None:
