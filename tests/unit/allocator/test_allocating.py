@@ -1,4 +1,7 @@
-"""Disks that are given by name to replicas, and to whom none is given."""
+"""Disks that are given by name to replicas, and what is on record of them.
+
+tests/unit/rpc tells what comes of answers that are lost and of writes that fail, arrive late or are refused.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ from typing import Any
 
 import pytest
 
+from controller.allocator.by_name import allocate
 from controller.allocator.by_name.beside import FoundDisks
 from controller.allocator.outcome import LookFirstError, Mode
-from controller.errors import NotFoundError, NotReadyError, PreconditionError, RefusedWriteError
+from controller.errors import NotFoundError, NotReadyError, PreconditionError
 from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import Replica
 from controller.rules import eligibility
 from controller.rules.demand import Missing
-from controller.rules.reasons import Reason
+from controller.rules.reasons import Reason, Rejection
 from controller.settings import DISK_SCHEDULER, LONGHORN
 from tests.fakes.builders import GIB, disk, node, replica, volume
 from tests.fakes.counting import counted
-from tests.unit.allocator.giving import SECONDS, cluster_of, place, why
+from tests.unit.allocator.giving import SECONDS, Allocating, cluster_of, image, place, why
 
 
 def test_a_replica_gets_the_disk_that_longhorn_would_take_and_it_counts_at_once() -> None:
@@ -152,44 +156,6 @@ def test_the_same_call_gives_the_same_disk_until_its_object_shows_one() -> None:
     assert 140 == cluster.free_gib("n1") + cluster.free_gib("n2")
 
 
-def test_what_could_not_be_written_stands_and_is_told_again() -> None:
-    """It may have arrived, and its replica waits."""
-    cluster = cluster_of(n1=100, n2=100)
-    name = cluster.show("v", 60)
-    given = cluster.allocator.allocations.place_replica(name, SECONDS)
-    cluster.allocator.allocations.failed(given, NotReadyError("no answer"))
-    cluster.pass_time(1_000)
-    assert given.allocations == cluster.schedule(name).allocations
-    assert 140 == cluster.free_gib("n1") + cluster.free_gib("n2")
-
-
-def test_a_node_whose_record_refuses_a_write_is_passed_by_for_a_minute() -> None:
-    cluster = cluster_of(n1=200, n2=100)
-    allocations, name = cluster.allocator.allocations, cluster.show("v", 60)
-    given = allocations.place_replica(name, SECONDS)
-    assert ("n1", "d1") == place(given)
-    allocations.failed(given, RefusedWriteError("the record of n1 cannot be written: 403", "n1"))
-    assert 200 == cluster.free_gib("n1")
-    assert ("n2", "d1") == place(cluster.schedule(name))
-    with pytest.raises(NotReadyError, match="no other node takes it, and the record of n1 cannot be written: 403"):
-        cluster.schedule(cluster.show("w", 60))
-    cluster.pass_time(61)
-    assert ("n1", "d1") == place(cluster.schedule("w-r-1"))
-
-
-def test_a_new_leader_goes_by_the_record() -> None:
-    cluster = cluster_of(n1=100, n2=100)
-    name = cluster.show("v", 60)
-    unwritten = cluster.allocator.allocations.place_replica(name, SECONDS)
-    cluster.lead_anew()
-    assert 200 == cluster.free_gib("n1") + cluster.free_gib("n2")  # nobody was told
-    given = cluster.schedule(name)
-    cluster.lead_anew()
-    assert (given.allocations, False) == ((again := cluster.schedule(name)).allocations, again.is_new)
-    assert unwritten.allocations == given.allocations
-    assert 140 == cluster.free_gib("n1") + cluster.free_gib("n2")
-
-
 def entry(name: str = "v-r-1", node: str = "n1", gib: int = 60) -> Allocation:
     return Allocation(Purpose.REPLICA, name, node, f"{node}-d1", gib * GIB)
 
@@ -232,20 +198,6 @@ def test_of_two_disks_on_record_the_one_where_the_replica_has_to_be_stands() -> 
     cluster.lead_anew([entry(node="n1"), entry(node="n2")])
     assert (100, 40) == (cluster.free_gib("n1"), cluster.free_gib("n2"))
     assert ("n2", "d1") == place(cluster.schedule("v-r-1"))
-
-
-def test_what_is_given_on_a_disk_goes_where_that_goes() -> None:
-    cluster = cluster_of(n1=100, n2=10)
-    given = cluster.schedule(cluster.show("v", 60))
-    nodes = cluster.allocator._world.nodes
-    (moved,) = nodes["n1"].disks
-    cluster.put_node(replace(nodes["n1"], disks=()))
-    assert given.allocations == cluster.allocator.record.of_nodes(["n1"])["n1"]  # its disk is nowhere
-    cluster.put_node(replace(nodes["n2"], disks=(*nodes["n2"].disks, replace(moved, name="d2"))))
-    assert 40 == cluster.free_gib("n2", "d2")
-    assert ("n2", "n1-d1") == place(cluster.schedule("v-r-1"))
-    found = cluster.allocator.record.of_nodes(["n1", "n2"])
-    assert ((), ["v-r-1"]) == (found["n1"], [one.name for one in found["n2"]])
 
 
 def test_what_was_told_before_longhorn_decides_again_stands_until_it_is_written_or_never_will_be() -> None:
@@ -307,12 +259,49 @@ def test_what_is_freed_counts_until_the_record_does_not_show_it() -> None:
     assert () == cluster.allocator.allocations.release_replica("v-r-1").freed
 
 
-def test_what_is_freed_and_asked_for_again_stays() -> None:
-    cluster = cluster_of(n1=100)
-    name = cluster.show("v", 60)
-    given = cluster.schedule(name)
-    freed = cluster.allocator.allocations.release_replica(name)
-    again = cluster.allocator.allocations.place_replica(name, SECONDS)
-    assert (given.allocations, False) == (again.allocations, again.is_new)
-    cluster.write(freed)
-    assert (40, (entry(),)) == (cluster.free_gib("n1"), cluster.records["n1"])
+# The record
+
+
+def test_the_record_has_what_lies_on_the_disks_and_what_is_given_there() -> None:
+    cluster = cluster_of(n1=300, n2=100)
+    cluster.show("placed", 10, on="n1")
+    failed = replica("failed-r-1", "failed", 10, on="n1", failed_at="2026-01-01T00:00:00Z")
+    cluster.allocator.observe_replica("failed-r-1", failed)
+    image(cluster, 20, "n2", seen_on=["n1"])
+    cluster.schedule(cluster.show("given", 30))
+    found = cluster.allocator.record.of_nodes(["n1", "n2", "gone"])
+    assert [("failed-r-1", 10), ("given-r-1", 30), ("i", 20), ("placed-r-1", 10)] == sorted(
+        (one.name, one.size_bytes // GIB) for one in found["n1"]
+    )
+    assert [("i", 20)] == [(one.name, one.size_bytes // GIB) for one in found["n2"]]
+    assert () == found["gone"]
+
+
+def test_nodes_are_told_of_once_that_have_changed() -> None:
+    cluster = cluster_of(n1=100, n2=100)
+    cluster.allocator.sweep()
+    assert {"n1", "n2"} == cluster.allocator.record.take_changed()
+    given = cluster.schedule(cluster.show("v", 60))
+    cluster.allocator.sweep()
+    assert given.nodes == cluster.allocator.record.take_changed()
+    cluster.show("w", 10, on="n2")
+    cluster.allocator.sweep()
+    assert {"n2"} == cluster.allocator.record.take_changed()
+    assert set() == cluster.allocator.record.take_changed()
+
+
+def test_a_disk_of_which_the_record_has_no_place_for_more_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocate, "MAX_ENTRIES", 2)
+    cluster = Allocating().add_nodes(n1=[100, 90], n2=40)
+    for number in range(2):
+        cluster.allocator.observe_replica(f"r{number}", replica(f"r{number}", "other", 1, on="n1", disk_name="d0"))
+    name = cluster.show("v", 30)
+    assert ("n1", "d1") == place(cluster.schedule(name))
+    for number in range(2, 4):
+        cluster.allocator.observe_replica(f"r{number}", replica(f"r{number}", "other", 1, on="n1", disk_name="d1"))
+    assert ("n2", "d1") == place(cluster.schedule(cluster.show("w", 30)))
+    told = {(one.node, one.disk): one.rejection for one in cluster.schedule(cluster.show("x", 30)).obstacles}
+    assert Reason.INSUFFICIENT_STORAGE is told["n2", "d1"].reason
+    for full in ("d0", "d1"):
+        text = f"the record of n1 has no place for more than 10000 replicas on n1-{full}"
+        assert Rejection(Reason.RECORD_UNWRITABLE, text) == told["n1", full]

@@ -1,5 +1,4 @@
-"""Copies of backing images that are given a disk, beside those that are there and those that are on their way out; and
-what the record has of them and of replicas."""
+"""Copies of backing images that are given a disk, beside those that are there and those that are on their way out."""
 
 from __future__ import annotations
 
@@ -9,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.by_name import allocate, images
+from controller.allocator.by_name import images
 from controller.allocator.outcome import Allotment
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import PreconditionError
 from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import BackingImage, LonghornNode
-from controller.rules.reasons import Reason, Rejection
-from tests.fakes.builders import GIB, node, replica
+from controller.rules.reasons import Reason
+from tests.fakes.builders import GIB, node
 from tests.unit.allocator.giving import Allocating, cluster_of, image, place, why
 
 
@@ -271,55 +270,7 @@ def test_a_copy_is_freed_once_no_map_names_its_disk(on: list[str], seen_on: list
     assert 100 == cluster.free_gib("n1")
 
 
-# The record
-
-
-def test_the_record_has_what_lies_on_the_disks_and_what_is_given_there() -> None:
-    cluster = cluster_of(n1=300, n2=100)
-    cluster.show("placed", 10, on="n1")
-    failed = replica("failed-r-1", "failed", 10, on="n1", failed_at="2026-01-01T00:00:00Z")
-    cluster.allocator.observe_replica("failed-r-1", failed)
-    image(cluster, 20, "n2", seen_on=["n1"])
-    cluster.schedule(cluster.show("given", 30))
-    found = cluster.allocator.record.of_nodes(["n1", "n2", "gone"])
-    assert [("failed-r-1", 10), ("given-r-1", 30), ("i", 20), ("placed-r-1", 10)] == sorted(
-        (one.name, one.size_bytes // GIB) for one in found["n1"]
-    )
-    assert [("i", 20)] == [(one.name, one.size_bytes // GIB) for one in found["n2"]]
-    assert () == found["gone"]
-
-
-def test_nodes_are_told_of_once_that_have_changed() -> None:
-    cluster = cluster_of(n1=100, n2=100)
-    cluster.allocator.sweep()
-    assert {"n1", "n2"} == cluster.allocator.record.take_changed()
-    given = cluster.schedule(cluster.show("v", 60))
-    cluster.allocator.sweep()
-    assert given.nodes == cluster.allocator.record.take_changed()
-    cluster.show("w", 10, on="n2")
-    cluster.allocator.sweep()
-    assert {"n2"} == cluster.allocator.record.take_changed()
-    assert set() == cluster.allocator.record.take_changed()
-
-
-def test_a_disk_of_which_the_record_has_no_place_for_more_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocate, "MAX_ENTRIES", 2)
-    cluster = Allocating().add_nodes(n1=[100, 90], n2=40)
-    for number in range(2):
-        cluster.allocator.observe_replica(f"r{number}", replica(f"r{number}", "other", 1, on="n1", disk_name="d0"))
-    name = cluster.show("v", 30)
-    assert ("n1", "d1") == place(cluster.schedule(name))
-    for number in range(2, 4):
-        cluster.allocator.observe_replica(f"r{number}", replica(f"r{number}", "other", 1, on="n1", disk_name="d1"))
-    assert ("n2", "d1") == place(cluster.schedule(cluster.show("w", 30)))
-    told = {(one.node, one.disk): one.rejection for one in cluster.schedule(cluster.show("x", 30)).obstacles}
-    assert Reason.INSUFFICIENT_STORAGE is told["n2", "d1"].reason
-    for full in ("d0", "d1"):
-        text = f"the record of n1 has no place for more than 10000 replicas on n1-{full}"
-        assert Rejection(Reason.RECORD_UNWRITABLE, text) == told["n1", full]
-
-
-def test_so_is_one_that_has_none_for_more_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_of_which_the_record_has_no_place_for_more_images_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "MAX_ENTRIES", 1)
     cluster = cluster_of(n1=100, n2=50)
     there = BackingImage("there", real_size_bytes=1, disk_uuids=frozenset(("n1-d1",)))

@@ -80,14 +80,6 @@ def test_what_it_was_granted_to_grow_by_is_there() -> None:
     assert (50 * GIB, 50) == (cluster.schedule("v-r-1").size_bytes, cluster.free_gib("n1"))
 
 
-def test_a_place_is_known_by_a_disk_that_has_another_name_since() -> None:
-    cluster = waiting(n1=100)
-    n1 = cluster.allocator._world.nodes["n1"]
-    cluster.put_node(replace(n1, disks=(replace(n1.disks[0], name="other"),)))
-    assert ("n1", "d1") == place(cluster.schedule("v-r-1"))
-    assert 90 == cluster.free_gib("n1", "other")
-
-
 # Failed, and brought back
 
 
