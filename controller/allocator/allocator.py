@@ -81,10 +81,10 @@ class Allocator(AllocatorCore):
         with self._changed:
             now = self._clock.now()
             if self._mode is not Mode.ACTIVE:
-                return FilterOutcome(Decision.BYPASS, candidates, {}, False, self._version, 0)
+                return FilterOutcome(Decision.BYPASS, candidates, version=self._version)
             pod = self._pod_locked(pod_uid)
             if not candidates:
-                return FilterOutcome(Decision.NOTHING_NEEDED, candidates, {}, False, self._version, 0)
+                return FilterOutcome(Decision.NOTHING_NEEDED, candidates, version=self._version)
             demands = known_demands(pod, self._world, now)
             for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
                 self._quarantine.check(key, now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import Final
 
@@ -78,15 +78,14 @@ class FilterOutcome:
 
     decision: Decision
     passed: Sequence[str]
-    refused: Mapping[str, Reason]
-    waitable: bool
-    version: int
-    held_bytes: int
+    refused: Mapping[str, Reason] = field(default_factory=dict)
+    waitable: bool = False
+    version: int = 0
+    held_bytes: int = 0
     is_bounded: bool = False
     serial: int = 0  # which call this answers; names the holds that it made
-    unread_backups: tuple[
-        str, ...
-    ] = ()  # of volumes to be restored that count as large as is requested, and may be larger
+    # Of volumes to be restored that count as large as is requested, and may be larger.
+    unread_backups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

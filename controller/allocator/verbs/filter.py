@@ -250,7 +250,7 @@ class Filtering:
         if not self.adds_up:
             self.has_freed = self.settler.end_nomination(pod.uid) or self.has_freed
         self.has_freed = self.settler.release(pod.uid, Source.KEPT_ROOM, Source.WAKE_PLAN) or self.has_freed
-        return FilterOutcome(decision, nodes, refused, False, self.version, held_bytes)
+        return FilterOutcome(decision, nodes, refused, version=self.version, held_bytes=held_bytes)
 
     def _refuse(
         self,
@@ -276,7 +276,6 @@ class Filtering:
             refused={name: _reason(judgement) for name, judgement in judgements.items()},
             waitable=is_contended and self.settler.answers.is_young(self.now),
             version=self.version,
-            held_bytes=0,
             is_bounded=any(entry.is_bounded for entry in judgements.values()),
         )
 

@@ -61,10 +61,6 @@ class GrowthRequest:
     is_dry_run: bool = False
 
     @property
-    def claim(self) -> str:
-        return f"{self.claim_namespace}/{self.claim_name}" if self.claim_name else ""
-
-    @property
     def route(self) -> Route:
         return Route.CLAIM if self.claim_name else Route.VOLUME
 
@@ -177,7 +173,7 @@ class Expansions:
     def _resolve(self, request: GrowthRequest) -> Volume | Missing | None:
         """The Longhorn volume, as Longhorn shows it; None for a PV of another driver."""
         world, handle = self._world, request.volume
-        if request.claim:
+        if request.claim_name:
             pv = world.pv(request.volume)
             if pv is None:
                 return Missing("pv", "", request.volume)
