@@ -1,6 +1,7 @@
 """The book of growth: what was admitted, what the cluster asks for, how long it is held, and where it counts.
 
-tests/scenarios/growth.txt tells how holds become the cluster's word, and when they end.
+tests/scenarios/growth.txt tells how holds become the cluster's word, and when they end; never_placed.txt, of growth
+beyond a disk.
 """
 
 from __future__ import annotations
@@ -216,13 +217,6 @@ def test_what_longhorn_never_does_takes_no_room_and_its_owner_is_told(facts: dic
     assert (most_gib > 100) is bool(stage.grown())
 
 
-def test_a_volume_that_was_made_larger_than_its_disk_takes_no_room_either(stage: Growing) -> None:
-    stage.grow_volume(A, 401)
-    assert ({}, 300) == (stage.grown(), stage.free_gib())
-    stage.grow_volume(A, 400)
-    assert ({"a": ("ASKED", 300)}, 0) == (stage.grown(), stage.free_gib())
-
-
 def test_what_has_no_room_now_takes_none_until_there_is_some(stage: Growing) -> None:
     full = replace(disk("d1", 400), scheduled_bytes=300 * GIB, scheduled_replicas={f"{A}-r-1": 100 * GIB})
     stage.put_node(node("n1", full))
@@ -239,15 +233,6 @@ def test_on_a_disk_beyond_its_limit_the_copys_own_size_is_the_most(stage: Growin
     assert [(ClaimEventKind.GROWS_LATER, 101, 100)] == claim_events(stage)
     stage.grow_volume(A, 100)
     assert {} == stage.grown()
-
-
-def test_what_longhorns_own_figure_has_room_for_counts_whatever_else_lies_there() -> None:
-    """Longhorn goes by its figure, which tells of another volume's copy late."""
-    stage = Growing()
-    stage.add("b", 300)
-    stage.add("a", 50)
-    stage.grow_claim("a", 200)
-    assert ({"a": ("ASKED", 150)}, -100) == (stage.grown(), stage.free_gib())
 
 
 def test_what_was_admitted_keeps_its_room_whatever_comes_there_afterwards(stage: Growing) -> None:
