@@ -104,8 +104,8 @@ def test_an_answer_that_was_acted_on_is_none_of_those() -> None:
 
 
 def test_an_answer_is_due_after_its_time_once_no_choice_has_come_for_long() -> None:
-    answers = answered(a=0)
-    assert [[], [("a", False)]] == [due(answers, now) for now in (TIMEOUT - 0.1, TIMEOUT)]
+    answers = answered(a=CAP)
+    assert [[], [("a", False)]] == [due(answers, CAP + waited) for waited in (TIMEOUT - 0.1, TIMEOUT)]
 
 
 def test_choices_that_still_come_in_show_that_its_own_may_be_on_its_way() -> None:

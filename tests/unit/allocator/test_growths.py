@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from controller.allocator.plans.growths import HOLD_SECONDS, UNSTORED_SECONDS
+from controller.allocator.plans.growths import HOLD_SECONDS, STORE_SECONDS, UNSTORED_SECONDS
 from controller.allocator.plans.journal import ClaimEventKind
 from controller.allocator.verbs.grow import GrowthVerdict
 from controller.model.longhorn import DiskNeeds
@@ -151,6 +151,16 @@ def hold_in_vain(stage: Growing, name: str, gib: float) -> None:
     stage.ask(name, gib)
     stage.clock.advance(HOLD_SECONDS)
     assert stage.look(f"pvc-uid-{name}")
+
+
+def test_a_hold_is_looked_at_soon_and_ends_a_minute_after_its_review(stage: Growing) -> None:
+    stage.ask("a", 200)
+    stage.clock.advance(STORE_SECONDS)
+    assert not stage.look(A)
+    (held,) = stage.growths.held()
+    assert held.since + HOLD_SECONDS == held.until
+    stage.clock.advance(HOLD_SECONDS - STORE_SECONDS)
+    assert stage.look(A)
 
 
 def test_the_owner_of_a_volume_whose_growth_is_not_held_after_one_in_vain_is_told(stage: Growing) -> None:

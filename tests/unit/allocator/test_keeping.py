@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.allocator.waiting.kept_room import KEPT_SECONDS, REST_SECONDS, KeptUntil
 from controller.rules.reasons import Reason
 from tests.fakes.builders import TestCluster
 
@@ -118,3 +119,10 @@ def test_room_of_a_pod_that_was_woken_and_does_not_come_back_is_open_again_after
         cluster.plan_wakeups()
 
     assert {"n1"} == open_to(cluster, 400, "n1")
+
+
+def test_a_pod_for_which_room_was_kept_long_enough_rests_for_a_while() -> None:
+    kept, end = KeptUntil(), KEPT_SECONDS
+    assert end == kept.keep_until("pod-large", 0)
+    moments = end - 1, end, end + REST_SECONDS - 1, end + REST_SECONDS
+    assert [False, True, True, False] == [kept.is_resting("pod-large", now) for now in moments]

@@ -11,10 +11,13 @@ import pytest
 
 from controller.allocator.allocator import Decision
 from controller.allocator.outcome import Lack
-from controller.allocator.verbs.account import MOST_NODES
+from controller.allocator.plans.shared_claims import NodeLimit
+from controller.allocator.verbs.account import MOST_NODES, account_of_limit
 from controller.model.longhorn import DiskNeeds
+from controller.model.places import Place
 from tests.fakes import builders
-from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy
+from tests.fakes.builders import GIB
+from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy, made_plan
 
 
 def lack_of(site: PlacedCluster, replica: str) -> Lack:
@@ -81,6 +84,34 @@ def test_a_copy_beside_a_failed_one_is_no_first_one_and_need_not_spare_what_is_p
     found = site.allocator.lack_of(second)
     assert is_full is (found is not None)
     assert found is None or not found.is_first
+
+
+def test_beside_a_copy_that_is_being_deleted_a_replica_is_the_first_one() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    second = add_second_copy(site, 200, first_on="n1")
+    assert not lack_of(site, second).is_first
+    going = builders.replica("v-r-1", "v", 200, on="n1", uid="uid-v-r-1", deleting=True)
+    site.allocator.observe_replica("v-r-1", going)
+    assert lack_of(site, second).is_first
+
+
+def test_bytes_of_a_volume_without_a_claim_are_told_as_those_of_others() -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    site.table.put(made_plan("v", "uid-v", [Place("n1", "n1-d1", 60 * GIB)]))
+    assert set() == site.ask("a", 60, "n1")
+    assert "1 volume of other namespaces 60 GiB" in site.allocator.account_of("pod-a", ["n1"])
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        pytest.param(NodeLimit(frozenset({"n2", "n1"})), "on n1, n2,", id="those nodes"),
+        pytest.param(NodeLimit(frozenset()), "on different nodes,", id="no node for all of them"),
+        pytest.param(NodeLimit(waits=True), "its node is not known yet", id="not known yet"),
+    ],
+)
+def test_where_others_use_a_pods_volumes_is_told(limit: NodeLimit, told: str) -> None:
+    assert told in account_of_limit(limit)
 
 
 def test_so_many_nodes_are_looked_at_and_the_rest_is_counted() -> None:
