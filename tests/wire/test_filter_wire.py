@@ -28,20 +28,11 @@ def body(**fields: Any) -> bytes:
 
 def test_names_form_of_kube_scheduler() -> None:
     args = wire.decode_filter_args((GOLDEN / "filter_names.json").read_bytes())
-
-    assert args.pod.key == "shop/db-0"
-    assert args.pod.uid == "77486436-a2db-4207-b7b6-9366e066ed72"
+    assert args.pod == wire.PodRef("77486436-a2db-4207-b7b6-9366e066ed72", "shop", "db-0")
     assert args.candidates == ["worker-0", "worker-1", "worker-2"]
-    assert args.pod.has_claims
-
     answer = json.loads(wire.encode_filter_result(args, ["worker-0"], {"worker-1": Reason.CONTENDED}))
-
     assert list(answer) == GO_KEYS
-    assert answer["NodeNames"] == ["worker-0"]
-    assert answer["Nodes"] is None
-    assert answer["FailedNodes"] == {}
-    assert answer["FailedAndUnresolvableNodes"] == {"worker-1": Reason.CONTENDED.text}
-    assert answer["Error"] == ""
+    assert list(answer.values()) == [None, ["worker-0"], {}, {"worker-1": Reason.CONTENDED.text}, ""]
 
 
 def test_full_nodes_form_is_answered_in_nodes_byte_for_byte() -> None:
@@ -63,9 +54,7 @@ def test_full_nodes_form_is_answered_in_nodes_byte_for_byte() -> None:
 def test_items_keep_what_a_decoder_would_change() -> None:
     item = b'{"metadata":{"name":"a","note":"gr\\u00f6\\u00dfe"}, "status":{"cpu":1.50,"big":12345678901234567890}}'
     sent = b'{"Pod":%b,"Nodes":{"items":[%b]}}' % (msgspec.json.encode(POD), item)
-
     args = wire.decode_filter_args(sent)
-
     assert item in wire.encode_filter_result(args, args.candidates, {})
     assert item in wire.encode_filter_result(args, ["a"], {})
 
@@ -81,7 +70,6 @@ def test_reasons_carry_no_numbers_because_a_changing_condition_schedules_the_pod
 )
 def test_keys_are_read_in_any_letter_case(keys: tuple[str, str]) -> None:
     args = wire.decode_filter_args(body(**{keys[0]: POD, keys[1]: ["a", "b"]}))
-
     assert args.candidates == ["a", "b"]
     assert json.loads(wire.encode_filter_result(args, args.candidates, {}))["NodeNames"] == ["a", "b"]
 
@@ -105,7 +93,6 @@ def test_keys_are_read_in_any_letter_case(keys: tuple[str, str]) -> None:
 )
 def test_of_a_key_that_stands_there_twice_the_last_one_counts_as_for_go(lists: str, candidates: list[str]) -> None:
     args = wire.decode_filter_args(b'{"Pod":%b,%b}' % (msgspec.json.encode(POD), lists.encode()))
-
     assert candidates == args.candidates
     assert args.items is None
 
@@ -122,7 +109,6 @@ def test_a_list_that_a_later_null_takes_back_was_not_sent() -> None:
     pod = msgspec.json.encode(POD)
     nodes = b'"Nodes":{"items":[{"metadata":{"name":"n"}}]}'
     args = wire.decode_filter_args(b'{"Pod":%b,"NodeNames":["a"],%b,"nodenames":null}' % (pod, nodes))
-
     assert (["n"], False) == (args.candidates, args.has_names)
     with pytest.raises(MalformedRequestError, match="NodeNames: is missing, and so is Nodes"):
         wire.decode_filter_args(b'{"Pod":%b,"NodeNames":["a"],"nodenames":null}' % pod)
@@ -130,7 +116,6 @@ def test_a_list_that_a_later_null_takes_back_was_not_sent() -> None:
 
 def test_lower_case_nodes_as_in_the_old_protocol_text() -> None:
     args = wire.decode_filter_args(body(pod=POD, nodes={"items": [{"metadata": {"name": "a"}}]}))
-
     assert args.candidates == ["a"]
     assert json.loads(wire.encode_filter_result(args, ["a"], {}))["Nodes"]["items"] == [{"metadata": {"name": "a"}}]
 
@@ -138,9 +123,7 @@ def test_lower_case_nodes_as_in_the_old_protocol_text() -> None:
 def test_both_forms_naming_the_same_nodes_are_both_answered() -> None:
     nodes = {"items": [{"metadata": {"name": "b"}}, {"metadata": {"name": "a"}}]}
     args = wire.decode_filter_args(body(Pod=POD, Nodes=nodes, NodeNames=["a", "b"]))
-
     answer = json.loads(wire.encode_filter_result(args, ["a"], {"b": Reason.TOO_FULL}))
-
     assert answer["NodeNames"] == ["a"]
     assert answer["Nodes"]["items"] == [{"metadata": {"name": "a"}}]
 
@@ -156,7 +139,6 @@ def test_both_forms_naming_the_same_nodes_are_both_answered() -> None:
 )
 def test_claims_and_ephemeral_volumes_are_told_from_the_rest(volume: dict[str, Any], has_claims: bool) -> None:
     pod = {**POD, "spec": {"volumes": [{"name": "a", "emptyDir": {}}, volume]}}
-
     assert wire.decode_filter_args(body(Pod=pod, NodeNames=["a"])).pod.has_claims is has_claims
     assert wire.decode_filter_args(body(pod=pod, nodenames=["a"])).pod.has_claims is has_claims
 
@@ -165,13 +147,11 @@ def test_unknown_fields_mean_nothing() -> None:
     args = wire.decode_filter_args(
         body(Pod={**POD, "spec": {"new": [1, {"x": None}]}}, NodeNames=["a"], Future={"a": 1})
     )
-
     assert args.candidates == ["a"]
 
 
 def test_an_error_answer_calls_no_node_unsuitable() -> None:
     answer = json.loads(wire.encode_error("Longhorn: the pod does not exist"))
-
     assert list(answer) == GO_KEYS
     assert answer["Error"] == "Longhorn: the pod does not exist"
     assert (answer["FailedNodes"], answer["FailedAndUnresolvableNodes"]) == ({}, {})
@@ -243,6 +223,40 @@ def test_more_nodes_than_the_cluster_may_have_are_refused(form: str, spelling: C
 def test_malformed_requests_name_the_field(sent: bytes, field: str) -> None:
     with pytest.raises(MalformedRequestError) as caught:
         wire.decode_filter_args(sent)
-
     assert field == caught.value.field
     assert caught.value.problem
+
+
+@pytest.mark.parametrize("by_name", [{}, {"NodeNames": None}, {"NodeNames": []}, {"NodeNames": ["a"]}])
+@pytest.mark.parametrize(
+    "whole",
+    [
+        {},
+        {"Nodes": None},
+        {"Nodes": {}},
+        {"Nodes": {"items": None}},
+        {"Nodes": {"items": []}},
+        {"Nodes": {"items": [{"metadata": {"name": "a"}}]}},
+    ],
+)
+def test_the_answer_has_the_form_of_the_request(by_name: dict[str, Any], whole: dict[str, Any]) -> None:
+    sent = {"Pod": POD, **by_name, **whole}
+    names, nodes = sent.get("NodeNames"), sent.get("Nodes")
+    items = (nodes or {}).get("items") or []
+    if (names is None and nodes is None) or (None not in (names, nodes) and bool(names) != bool(items)):
+        with pytest.raises(MalformedRequestError, match="NodeNames"):
+            wire.decode_filter_args(body(**sent))
+        return
+
+    args = wire.decode_filter_args(body(**sent))
+    passed = json.loads(wire.encode_filter_result(args, args.candidates, {}))
+    refused = json.loads(wire.encode_filter_result(args, [], dict.fromkeys(args.candidates, Reason.TOO_FULL)))
+    failed = json.loads(wire.encode_error("Longhorn: no", args))
+
+    assert passed["NodeNames"] == names
+    assert passed["Nodes"] == ({"metadata": {}, "items": items} if nodes is not None else None)
+    for answer in (refused, failed):
+        assert answer["NodeNames"] == ([] if names is not None else None)
+        assert answer["Nodes"] == ({"metadata": {}, "items": []} if nodes is not None else None)
+    assert refused["FailedAndUnresolvableNodes"].keys() == set(args.candidates)
+    assert failed["FailedAndUnresolvableNodes"] == {}

@@ -70,9 +70,7 @@ def test_a_pod_that_is_no_canary_is_evidence_and_goes_on(knows_callers: bool) ->
 
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("recognition", [Recognition.OURS, Recognition.LATE])
-def test_the_canary_is_refused_on_every_node_for_good_in_the_form_that_was_asked(
-    recognition: Recognition, full: bool
-) -> None:
+def test_the_canary_is_refused_on_every_node_in_the_form_asked_for(recognition: Recognition, full: bool) -> None:
     """Late as well, when it has been deleted: an error would look like an attempt that failed."""
     beneath = Beneath(recognition)
     answer = json.loads(beneath.ask(full=full))

@@ -14,7 +14,6 @@ def seconds(grant: Grant | None) -> float | None:
 
 def test_waits_are_granted_until_the_share_is_spent_and_again_a_window_later() -> None:
     budget = WaitBudget(share=0.05, window_seconds=10.0)
-
     assert [0.3, 0.2, None] == [seconds(budget.take(0.3, now=100.0)) for _ in range(3)]
     assert budget.take(0.3, now=110.1) is None  # the second ended at 100.2
     assert 0.2 == seconds(budget.take(0.3, now=110.25))  # the first still counts: it ended at 100.3
@@ -25,9 +24,7 @@ def test_what_a_wait_did_not_use_is_free_for_others() -> None:
     grant = budget.take(0.5, now=100.0)
     assert grant is not None
     assert budget.take(0.1, now=100.0) is None
-
     budget.settle(grant, 0.05, now=100.05)
-
     assert 0.45 == seconds(budget.take(0.5, now=100.05))
 
 

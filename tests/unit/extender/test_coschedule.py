@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +11,8 @@ import pytest
 from controller.allocator.outcome import Wakeup
 from controller.model.workload import Pod
 from controller.rules.reasons import Reason
-from extender import wire
-from extender.contention import WaitBudget
 from extender.coschedule import APART, LOOK_SECONDS, CoScheduler
-from extender.preemption import PreemptionArgs, PreemptionService, Victims
-from extender.priorities import PriorityService
-from extender.service import ExtenderService
 from tests.fakes.builders import node, pod
-from tests.fakes.edges import FakeObserver
 from tests.unit.extender.bench import VerbBench
 
 LONGHORN = "longhorn-system"
@@ -49,25 +43,11 @@ class Kubevirt(VerbBench):
             tell=lambda _pod, reason, text: self.events.append((reason, text)),
             is_leading=lambda: self.leads,
         )
-        silent = FakeObserver()
-        listener = FakeObserver()
-        vars(listener)["refused"] = self.refused
-        self.service = ExtenderService(
-            self.allocator,
-            self.preconditions,
-            self.cluster.clock,
-            silent,
-            listener,
-            contention_wait_seconds=lambda: 0.0,
-            budget=WaitBudget(),
-            co_scheduler=self.scheduler,
-        )
-        self.priorities = PriorityService(self.allocator, self.preconditions, self.scheduler)
-        self.preempting = PreemptionService(self.allocator, self.preconditions, silent, self, self.scheduler)
+        self.build(self.scheduler, self.allocator)
 
     def serve(self, number: int, on: str, namespace: str = LONGHORN, **facts: Any) -> Pod:
         """A share-manager of that disk."""
-        served = self.volume(number)
+        served = f"pvc-uid-disk-{number}"
         made = pod(
             f"share-manager-{served}",
             namespace=namespace,
@@ -80,28 +60,18 @@ class Kubevirt(VerbBench):
         self.allocator.observe_pod(made.key, made)
         return made
 
-    def volume(self, number: int) -> str:
-        return f"pvc-uid-disk-{number}"
-
-    def filter(self, *candidates: str) -> tuple[list[str], dict[str, str]]:
+    def passed(self, *candidates: str) -> tuple[list[str], dict[str, str]]:
         """Those that pass, and why not the others; all unresolvably."""
-        answer = json.loads(self.service.filter_pod(self.args(*candidates), lambda: False))
+        answer = self.filter(self.vm, *(candidates or NODES))
         assert ({}, "") == (answer["FailedNodes"], answer["Error"])
         return answer["NodeNames"], answer["FailedAndUnresolvableNodes"]
 
-    def scores(self, *candidates: str) -> dict[str, int]:
-        rows = json.loads(self.priorities.prioritize(self.args(*candidates)))
-        return {row["Host"]: row["Score"] for row in rows}
+    def best(self) -> dict[str, int]:
+        return self.scores(self.vm, *NODES)
 
-    def preempt(self, *candidates: str) -> set[str]:
+    def evicts(self, *candidates: str) -> Set[str]:
         """Where somebody may be evicted."""
-        victims = {name: Victims((f"victim-on-{name}",), 0) for name in candidates or NODES}
-        answer = json.loads(self.preempting.preempt(PreemptionArgs(self.args().pod, victims)))
-        return set(answer["NodeNameToMetaVictims"])
-
-    def args(self, *candidates: str) -> wire.FilterArgs:
-        names = list(candidates or NODES)
-        return wire.FilterArgs(wire.PodRef(self.vm.uid, "ns", "vm"), names, has_names=True, items=None)
+        return self.preempt(self.vm, **dict.fromkeys(candidates or NODES, ("victim",))).keys()
 
     def set(self, **live: Any) -> None:
         self.said = replace(self.said, **live)
@@ -120,16 +90,18 @@ ELSEWHERE = Reason.SERVED_ELSEWHERE.text
 def test_the_node_of_the_share_manager_is_left_and_scores_best() -> None:
     bench = Kubevirt()
     bench.serve(0, "n2")
-    assert (["n2"], {"n1": ELSEWHERE, "n3": ELSEWHERE}) == bench.filter()
-    assert {"n1": 0, "n2": 10, "n3": 0} == bench.scores()
+    assert (["n2"], {"n1": ELSEWHERE, "n3": ELSEWHERE}) == bench.passed()
+    assert {"n1": 0, "n2": 10, "n3": 0} == bench.best()
+    assert [] == bench.live.reads
 
 
-def test_preferred_refuses_nobody_and_scores_the_same() -> None:
+def test_preferred_refuses_nobody_scores_the_same_and_evicts_elsewhere_as_well() -> None:
     bench = Kubevirt()
     bench.set(co_schedule_strictness="preferred")
     bench.serve(0, "n2")
-    assert (list(NODES), {}) == bench.filter()
-    assert {"n1": 0, "n2": 10, "n3": 0} == bench.scores()
+    assert (list(NODES), {}) == bench.passed()
+    assert {"n1": 0, "n2": 10, "n3": 0} == bench.best()
+    assert set(NODES) == bench.evicts()
 
 
 @pytest.mark.parametrize(
@@ -145,8 +117,8 @@ def test_preferred_refuses_nobody_and_scores_the_same() -> None:
 def test_a_share_manager_that_serves_nothing_counts_as_none(facts: dict[str, Any]) -> None:
     bench = Kubevirt()
     bench.serve(0, **facts)
-    assert (list(NODES), {}) == bench.filter()
-    assert {0} != set(bench.scores().values())  # by the room there is
+    assert (list(NODES), {}) == bench.passed()
+    assert {0} != set(bench.best().values())  # by the room there is
 
 
 @pytest.mark.parametrize("lost", ["not ready", "gone", "gone from Longhorn"])
@@ -154,7 +126,7 @@ def test_a_share_manager_on_a_node_that_is_lost_counts_as_none(lost: str) -> Non
     """Its pod may stand there for long, and the machine is to run elsewhere meanwhile."""
     bench = Kubevirt()
     bench.serve(0, "n2")
-    assert ([], {"n1": ELSEWHERE, "n3": ELSEWHERE}) == bench.filter("n1", "n3")
+    assert ([], {"n1": ELSEWHERE, "n3": ELSEWHERE}) == bench.passed("n1", "n3")
     if lost == "not ready":
         bench.cluster.put_node(replace(node("n2"), ready=False))
     elif lost == "gone":
@@ -162,21 +134,21 @@ def test_a_share_manager_on_a_node_that_is_lost_counts_as_none(lost: str) -> Non
     else:
         bench.allocator.observe_node("n2", None)
     assert ["vm"] == bench.look()
-    assert (["n1", "n3"], {}) == bench.filter("n1", "n3")
+    assert (["n1", "n3"], {}) == bench.passed("n1", "n3")
 
 
 def test_without_the_annotation_nothing_changes() -> None:
     bench = Kubevirt(follows_shares=False)
-    before = bench.scores()
+    before = bench.best()
     bench.serve(0, "n2")
-    assert (list(NODES), {}) == bench.filter()
-    assert before == bench.scores()
+    assert (list(NODES), {}) == bench.passed()
+    assert before == bench.best()
 
 
 def test_volumes_that_migrate_have_no_share_manager() -> None:
     bench = Kubevirt(migratable=True)
     bench.serve(0, "n2")  # a leftover
-    passed, refused = bench.filter()
+    passed, refused = bench.passed()
     assert "n3" in passed and ELSEWHERE not in refused.values()  # its data is there
 
 
@@ -184,12 +156,12 @@ def test_of_several_volumes_the_nodes_that_serve_most_are_left_and_an_event_says
     bench = Kubevirt(disks=3)
     for number, name in enumerate(("n1", "n2", "n2")):
         bench.serve(number, name)
-    assert ["n2"] == bench.filter()[0]
-    bench.filter()
+    assert ["n2"] == bench.passed()[0]
+    bench.passed()
     ((reason, text),) = bench.events
     assert reason == APART and "(n1, n2)" in text
     bench.serve(2, "n3")
-    assert ["n1", "n2", "n3"] == bench.filter()[0]
+    assert ["n1", "n2", "n3"] == bench.passed()[0]
     assert 2 == len(bench.events)
 
 
@@ -200,21 +172,21 @@ def test_after_the_fall_back_time_any_node_will_do() -> None:
     waited = bench.cluster.clock.stamp()
     bench.cluster.change_pod("vm", created_utc=waited)
     bench.cluster.clock.advance(299)
-    assert ([], {"n1": ELSEWHERE, "n3": ELSEWHERE}) == bench.filter("n1", "n3")
+    assert ([], {"n1": ELSEWHERE, "n3": ELSEWHERE}) == bench.passed("n1", "n3")
     assert [] == bench.look()[1:]
     bench.cluster.clock.advance(1)
-    assert ["n1", "n3"] == bench.filter("n1", "n3")[0]
+    assert ["n1", "n3"] == bench.passed("n1", "n3")[0]
 
 
 def test_a_refused_pod_is_woken_when_its_volumes_are_served_elsewhere() -> None:
     bench = Kubevirt()
     bench.serve(0, "n2")
-    assert ([], {"n1": ELSEWHERE, "n3": ELSEWHERE}) == bench.filter("n1", "n3")
+    assert ([], {"n1": ELSEWHERE, "n3": ELSEWHERE}) == bench.passed("n1", "n3")
     assert [] == bench.look()
     bench.serve(0, "n1")
     assert ["vm"] == bench.look()
     assert [] == bench.look()
-    assert ["n1"] == bench.filter("n1", "n3")[0]
+    assert ["n1"] == bench.passed("n1", "n3")[0]
     bench.serve(0, "n2")
     assert [] == bench.look()  # it was answered
 
@@ -224,9 +196,9 @@ def test_a_pod_whose_node_is_full_is_woken_when_its_volumes_are_served_elsewhere
     bench.cluster.add_claim("data", 500)
     bench.cluster.change_pod("vm", volumes=(*bench.vm.volumes, *pod("x", "data").volumes))
     bench.serve(0, "n2")
-    passed, refused = bench.filter()
+    passed, refused = bench.passed()
     assert [] == passed and refused["n2"] != ELSEWHERE and ELSEWHERE == refused["n1"]
-    assert set() == bench.preempt()
+    assert set() == bench.evicts()
     assert [(bench.vm.uid, ("n2",))] * 2 == bench.told  # what is missing there is told, not that others have it
     assert [] == bench.look()
     bench.allocator.observe_pod("longhorn-system/x", None)
@@ -237,24 +209,17 @@ def test_a_pod_whose_node_is_full_is_woken_when_its_volumes_are_served_elsewhere
 def test_nobody_is_evicted_where_the_pod_may_not_run() -> None:
     bench = Kubevirt()
     bench.serve(0, "n2")
-    assert {"n2"} == bench.preempt()
+    assert {"n2"} == bench.evicts()
     assert [] == bench.told
-    assert set() == bench.preempt("n1", "n3")
+    assert set() == bench.evicts("n1", "n3")
     assert [(bench.vm.uid, ("n1", "n3"))] == bench.told
-
-
-def test_preferred_evicts_elsewhere_as_well() -> None:
-    bench = Kubevirt()
-    bench.set(co_schedule_strictness="preferred")
-    bench.serve(0, "n2")
-    assert set(NODES) == bench.preempt()
 
 
 def test_a_pod_that_may_evict_nobody_is_woken_when_its_volumes_are_served_elsewhere() -> None:
     """With all nodes full the filter verb was not called at all."""
     bench = Kubevirt()
     bench.serve(0, "n2")
-    bench.preempt("n1", "n3")
+    bench.evicts("n1", "n3")
     assert [] == bench.look()
     bench.serve(0, "n1")
     assert ["vm"] == bench.look()
@@ -264,7 +229,7 @@ def test_a_pod_that_may_evict_nobody_is_woken_when_its_volumes_are_served_elsewh
 def test_nobody_is_woken_who_does_not_wait(change: str) -> None:
     bench = Kubevirt()
     bench.serve(0, "n2")
-    bench.filter("n1")
+    bench.passed("n1")
     if change == "gone":
         bench.cluster.drop_pod("vm")
     elif change == "bound":
@@ -275,21 +240,13 @@ def test_nobody_is_woken_who_does_not_wait(change: str) -> None:
     assert [] == bench.look()
 
 
-def test_nothing_is_read_while_the_stores_are_warm() -> None:
-    bench = Kubevirt()
-    bench.serve(0, "n2")
-    bench.filter()
-    bench.scores()
-    assert [] == bench.live.reads
-
-
 def test_a_share_manager_that_restarts_elsewhere_is_followed() -> None:
     bench = Kubevirt()
     old = bench.serve(0, "n2", created_utc="2026-01-01T00:00:00Z")
-    assert ["n2"] == bench.filter()[0]
+    assert ["n2"] == bench.passed()[0]
     newer = replace(old, uid="newer", name=f"{old.name}-x", node_name="n3", created_utc="2026-01-02T00:00:00Z")
     bench.allocator.observe_pod(newer.key, newer)
-    assert ["n3"] == bench.filter()[0]
+    assert ["n3"] == bench.passed()[0]
     bench.allocator.observe_pod(newer.key, None)
     bench.allocator.observe_pod(old.key, None)
-    assert list(NODES) == bench.filter()[0]
+    assert list(NODES) == bench.passed()[0]

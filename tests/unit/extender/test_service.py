@@ -1,10 +1,9 @@
-"""The order of a filter call's steps, and that no failure leaves a hold behind. The allocator is the real one."""
+"""A filter call: the order of its steps, and that no failure leaves a hold behind. The allocator is the real one."""
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,76 +15,20 @@ from controller.errors import BugError, ClusterError, NotLeaderError, NotReadyEr
 from controller.model.longhorn import Backup
 from controller.model.workload import Claim, Pod, PodVolume
 from controller.rules.reasons import Reason
-from extender import wire
-from extender.contention import WaitBudget
 from extender.preconditions import PodFailedError
-from extender.service import ClientGoneError, ExtenderService
-from tests.fakes.builders import GIB, ONE_LOCAL, observe
+from extender.service import ClientGoneError
+from tests.fakes.builders import GIB, ONE_LOCAL, observe, pod
 from tests.fakes.edges import Anywhere
-from tests.unit.extender.bench import VerbBench
-
-
-def args_for(pod: Pod, *nodes: str) -> wire.FilterArgs:
-    return wire.FilterArgs(wire.PodRef(pod.uid, pod.namespace, pod.name), list(nodes), has_names=True, items=None)
-
-
-class FilterBench(VerbBench):
-    """The service of filter, and what its observer and its listener heard."""
-
-    def __init__(self, **free_gib: float) -> None:
-        super().__init__(**free_gib)
-        self.decisions: list[Decision] = []
-        self.waits: list[float] = []
-        self.wait_seconds = 0.0
-        self.is_gone = False
-        self.service = ExtenderService(
-            self.allocator,
-            self.preconditions,
-            self.cluster.clock,
-            self,
-            self,
-            contention_wait_seconds=lambda: self.wait_seconds,
-            budget=WaitBudget(),
-            co_scheduler=Anywhere(),
-        )
-
-    def decided(self, decision: Decision, reasons: Mapping[Reason, int], is_bounded: bool) -> None:
-        self.decisions.append(decision)
-
-    def contention_waited(self, seconds: float) -> None:
-        self.waits.append(seconds)
-
-    def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None:
-        self.told.append((uid, ()))
-
-    def broken(self, uid: str, namespace: str, name: str) -> None:
-        self.told.append((uid, ("broken",)))
-
-    def filter(self, pod: Pod, *nodes: str) -> dict[str, Any]:
-        args = args_for(pod, *nodes)
-        answer: dict[str, Any] = json.loads(self.service.filter_pod(args, lambda: self.is_gone))
-        return answer
-
-    def fails(self, pod: Pod, error: type[Exception], match: str | None = None) -> None:
-        """The call ends so, and what is held stays as it was."""
-        before = self.held
-        with pytest.raises(error, match=match):
-            self.filter(pod, "n1")
-        assert self.held == before
-
-    @property
-    def held(self) -> int:
-        return self.allocator.snapshot().held_count
+from tests.unit.extender.bench import VerbBench, args_for
 
 
 @pytest.fixture
-def bench() -> FilterBench:
-    return FilterBench(n1=400, n2=50)
+def bench() -> VerbBench:
+    return VerbBench(n1=400, n2=50)
 
 
-def test_a_node_with_room_is_offered_and_held(bench: FilterBench) -> None:
+def test_a_node_with_room_is_offered_and_held(bench: VerbBench) -> None:
     answer = bench.filter(bench.cluster.add_pod("a"), "n1", "n2")
-
     assert answer["NodeNames"] == ["n1"]
     assert list(answer["FailedAndUnresolvableNodes"]) == ["n2"]
     assert answer["FailedNodes"] == {}
@@ -96,13 +39,13 @@ def test_a_node_with_room_is_offered_and_held(bench: FilterBench) -> None:
 @pytest.mark.parametrize(
     "check", [pytest.param(1, id="a follower"), pytest.param(2, id="who loses the lease meanwhile")]
 )
-def test_who_does_not_lead_answers_nobody_and_leaves_no_hold(bench: FilterBench, check: int) -> None:
+def test_who_does_not_lead_answers_nobody_and_leaves_no_hold(bench: VerbBench, check: int) -> None:
     bench.gate.checks_left = check - 1
     bench.fails(bench.cluster.add_pod("a"), NotLeaderError)
     assert not bench.service.is_ready()
 
 
-def test_an_answer_of_an_earlier_term_is_not_given(bench: FilterBench) -> None:
+def test_an_answer_of_an_earlier_term_is_not_given(bench: VerbBench) -> None:
     pod = bench.cluster.add_pod("a")
     bench.cluster.drop_claim("a")
     bench.live.shows[""] = lambda: setattr(bench.gate, "openings", 2)
@@ -110,44 +53,35 @@ def test_an_answer_of_an_earlier_term_is_not_given(bench: FilterBench) -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.CLOSED, Mode.UNKNOWN])
-def test_disabled_is_an_error_and_bypass_lets_all_pass_without_a_hold(bench: FilterBench, mode: Mode) -> None:
+def test_disabled_is_an_error_and_bypass_lets_all_pass_without_a_hold(bench: VerbBench, mode: Mode) -> None:
     pod = bench.cluster.add_pod("a")
     bench.mode = mode
     bench.fails(pod, NotReadyError)
-
     bench.mode = Mode.BYPASS
     bench.stale = "pods"  # bypass is the break-glass: it asks for nothing
-
     assert bench.filter(pod, "n2", "n9")["NodeNames"] == ["n2", "n9"]
     assert bench.held == 0
     assert bench.decisions == [Decision.BYPASS]
 
 
-def test_stale_stores_are_an_error(bench: FilterBench) -> None:
+def test_stale_stores_are_an_error(bench: VerbBench) -> None:
     bench.stale = "replicas"
     bench.fails(bench.cluster.add_pod("a"), NotSyncedError, "replicas")
 
 
-def test_a_pod_without_claims_passes_without_being_looked_up(bench: FilterBench) -> None:
+def test_a_pod_without_claims_passes_without_being_looked_up(bench: VerbBench) -> None:
     bench.stale = "replicas"
-    args = wire.FilterArgs(
-        wire.PodRef("unknown", "ns", "plain", has_claims=False), ["n1", "n9"], has_names=True, items=None
-    )
-
-    answer = json.loads(bench.service.filter_pod(args, lambda: False))
-
-    assert answer["NodeNames"] == ["n1", "n9"]
+    assert bench.filter(pod("plain"), "n1", "n9")["NodeNames"] == ["n1", "n9"]
     assert bench.decisions == [Decision.NOTHING_NEEDED]
     assert bench.live.reads == []
 
 
 @pytest.mark.parametrize("kind", ["pod", "claim"])
-def test_what_our_watch_does_not_show_yet_is_read_once_and_counts(bench: FilterBench, kind: str) -> None:
+def test_what_our_watch_does_not_show_yet_is_read_once_and_counts(bench: VerbBench, kind: str) -> None:
     pod = bench.cluster.add_pod("a")
     facts = {"pod": pod, "claim": bench.cluster.claims["a"]}[kind]
     observe(bench.allocator, kind, "ns/a", None)
     bench.live.objects[kind, "ns/a"] = facts
-
     assert bench.filter(pod, "n1", "n2")["NodeNames"] == ["n1"]
     assert (bench.live.reads, bench.held) == ([(kind, "ns/a")], 1)
 
@@ -160,37 +94,30 @@ def test_what_our_watch_does_not_show_yet_is_read_once_and_counts(bench: FilterB
         ({"node_name": "n2"}, "already bound"),
     ],
 )
-def test_a_pod_that_is_not_pending_holds_nothing(bench: FilterBench, change: dict[str, Any], message: str) -> None:
+def test_a_pod_that_is_not_pending_holds_nothing(bench: VerbBench, change: dict[str, Any], message: str) -> None:
     bench.cluster.add_pod("a")
-    pod = bench.cluster.change_pod("a", **change)
-
-    with pytest.raises(PodFailedError, match=message):
-        bench.filter(pod, "n1")
-
-    assert bench.held == 0
+    bench.fails(bench.cluster.change_pod("a", **change), PodFailedError, message)
     assert bench.live.reads == []
 
 
-def test_a_pod_that_does_not_exist_and_one_of_another_uid_hold_nothing(bench: FilterBench) -> None:
+def test_a_pod_that_does_not_exist_and_one_of_another_uid_hold_nothing(bench: VerbBench) -> None:
     gone = bench.cluster.add_pod("gone")
     bench.cluster.drop_pod("gone")
     bench.fails(gone, PodFailedError, "does not exist")
-
     old = bench.cluster.add_pod("a")
     bench.live.objects["pod", "ns/a"] = bench.cluster.change_pod("a", uid="newer")
     bench.fails(old, PodFailedError, "another pod")
 
 
-def test_a_claim_that_does_not_exist_needs_nothing(bench: FilterBench) -> None:
+def test_a_claim_that_does_not_exist_needs_nothing(bench: VerbBench) -> None:
     pod = bench.cluster.add_pod("a")
     bench.cluster.drop_claim("a")
-
     for _ in range(2):
         assert bench.filter(pod, "n1", "n2")["NodeNames"] == ["n1", "n2"]
         assert bench.live.reads == [("claim", "ns/a")]
 
 
-def with_ephemeral_volume(bench: FilterBench) -> tuple[Pod, Claim]:
+def with_ephemeral_volume(bench: VerbBench) -> tuple[Pod, Claim]:
     """A pod that was made again under its old name; our store has the former pod's claim only."""
     claim = replace(bench.cluster.add_claim("a"), is_deleting=True, owner_pod_uid="former")
     bench.cluster.set_claim(claim)
@@ -200,39 +127,36 @@ def with_ephemeral_volume(bench: FilterBench) -> tuple[Pod, Claim]:
     )
 
 
-def test_a_former_pods_claim_of_the_same_name_is_read_again(bench: FilterBench) -> None:
+def test_a_former_pods_claim_of_the_same_name_is_read_again(bench: VerbBench) -> None:
     pod, bench.live.objects["claim", "ns/a"] = with_ephemeral_volume(bench)
-
     assert bench.filter(pod, "n1", "n2")["NodeNames"] == ["n1"]
     assert bench.held == 1
 
 
-def test_another_pods_claim_is_read_once_a_call_and_no_more(bench: FilterBench) -> None:
+def test_another_pods_claim_is_read_once_a_call_and_no_more(bench: VerbBench) -> None:
     pod, _ = with_ephemeral_volume(bench)
     bench.live.objects["claim", "ns/a"] = bench.cluster.claims["a"]
     bench.fails(pod, PodFailedError, "could not be read")
-
     assert bench.live.reads == [("claim", "ns/a")]
 
 
-def test_an_api_server_that_does_not_answer_is_an_error_and_no_refusal(bench: FilterBench) -> None:
+def test_an_api_server_that_does_not_answer_is_an_error_and_no_refusal(bench: VerbBench) -> None:
     pod = bench.cluster.add_pod("a")
     bench.cluster.drop_claim("a")
     bench.live.fails[""] = UnavailableError("503")
     bench.fails(pod, PodFailedError, "did not answer about the claim")
 
 
-def test_all_live_reads_of_a_call_share_half_a_second(bench: FilterBench) -> None:
+def test_all_live_reads_of_a_call_share_half_a_second(bench: VerbBench) -> None:
     pod = bench.cluster.add_pod("a", "c1", "c2", "c3")
     for name in ("c1", "c2", "c3"):
         bench.cluster.drop_claim(name)
     bench.live.shows[""] = lambda: bench.cluster.clock.advance(0.3)
     bench.fails(pod, PodFailedError, "in time")
-
     assert bench.live.timeouts == [pytest.approx(0.5), pytest.approx(0.2)]
 
 
-def test_a_call_whose_client_has_left_is_not_looked_at_and_an_earlier_answer_stays(bench: FilterBench) -> None:
+def test_a_call_whose_client_has_left_is_not_looked_at_and_an_earlier_answer_stays(bench: VerbBench) -> None:
     pod = bench.cluster.add_pod("a")
     bench.filter(pod, "n1")
     bench.is_gone = True
@@ -246,31 +170,30 @@ def contended(waitable: bool = True) -> FilterOutcome:
 URL = "s3://bucket/?backup=backup-1&volume=vol-1"
 
 
-def restored(free_gib: float) -> tuple[FilterBench, Pod]:
+def restored(free_gib: float) -> tuple[VerbBench, Pod]:
     """A pod whose claim of 100 GiB is to be restored, and a node with so much room."""
-    bench = FilterBench(n1=free_gib)
+    bench = VerbBench(n1=free_gib)
     bench.cluster.add_class("restored", **ONE_LOCAL, fromBackup=URL)
     return bench, bench.cluster.add_pod("a", ("a", 100, "restored"))
 
 
-def held_gib(bench: FilterBench) -> int:
+def held_gib(bench: VerbBench) -> int:
     return bench.allocator.snapshot().held_bytes // GIB
 
 
-def test_a_restored_volume_is_held_as_large_as_its_backup_which_is_read_once(bench: FilterBench) -> None:
+def test_a_restored_volume_is_held_as_large_as_its_backup_which_is_read_once(bench: VerbBench) -> None:
     bench, pod = restored(400)
     bench.live.objects["backup", "backup-1"] = Backup("backup-1", URL, 300 * GIB)
     for _ in range(2):
         assert bench.filter(pod, "n1")["NodeNames"] == ["n1"]
     assert (300, [("backup", "backup-1")]) == (held_gib(bench), bench.live.reads)
-
     bench, pod = restored(200)
     bench.live.objects["backup", "backup-1"] = Backup("backup-1", URL, 300 * GIB)
     assert bench.filter(pod, "n1")["NodeNames"] == []
 
 
 @pytest.mark.parametrize("error", [None, UnavailableError("away"), ClusterError("forbidden")])
-def test_while_the_backup_cannot_be_read_the_request_is_held_and_the_log_says_so(
+def test_while_a_backup_cannot_be_read_the_request_is_held(
     error: ClusterError | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench, pod = restored(400)
@@ -297,14 +220,14 @@ class ScriptedAllocator:
     """The allocator answers from a list; every wait moves the clock, and succeeds if there is time enough."""
 
     def __init__(self, *outcomes: FilterOutcome, wait: float = 0.1) -> None:
-        self.bench = FilterBench()
+        self.bench = VerbBench()
         self.bench.wait_seconds = 0.3
         self.outcomes, self.wait = list(outcomes), wait
         self.ended: list[tuple[str, int]] = []
         self.waits: list[float] = []
         self.leaves_while_waiting = False
         self.pod = self.bench.cluster.add_pod("a")
-        self.bench.service._allocator = self
+        self.bench.build(Anywhere(), self)
 
     def hold_pod(self, pod_uid: str, candidates: Sequence[str], *, adds_up: bool = False) -> FilterOutcome:
         return self.outcomes.pop(0)
@@ -324,7 +247,6 @@ class ScriptedAllocator:
 
 def test_a_call_waits_for_other_pods_fresh_holds_and_asks_again() -> None:
     script = ScriptedAllocator(contended(), OFFERED)
-
     assert script.filter()["NodeNames"] == ["n1"]
     assert script.waits == [pytest.approx(0.3)]
     assert script.bench.waits == [pytest.approx(0.1)]
@@ -332,7 +254,6 @@ def test_a_call_waits_for_other_pods_fresh_holds_and_asks_again() -> None:
 
 def test_a_call_gives_up_at_the_contention_wait_and_refuses() -> None:
     script = ScriptedAllocator(*[contended()] * 5)
-
     assert script.filter()["FailedAndUnresolvableNodes"] == {"n1": Reason.CONTENDED.text}
     assert sum(script.bench.waits) == pytest.approx(0.3)
 
@@ -345,10 +266,10 @@ def test_a_call_gives_up_at_the_contention_wait_and_refuses() -> None:
         pytest.param(["n1"], ["n2", "n1"], False, id="holds all that it held"),
     ],
 )
-def test_a_pods_new_answer_wakes_calls_that_wait_for_what_it_gives_back(
+def test_a_pods_new_answer_wakes_calls_that_wait_for_what_it_frees(
     held: list[str], asked: list[str], wakes: bool
 ) -> None:
-    bench = FilterBench(n1=150, n2=150, n3=50)
+    bench = VerbBench(n1=150, n2=150, n3=50)
     allocator = bench.allocator
     first, second = bench.cluster.add_pod("a"), bench.cluster.add_pod("b")
     assert held == allocator.hold_pod(first.uid, held).passed
@@ -365,59 +286,51 @@ def test_a_pods_new_answer_wakes_calls_that_wait_for_what_it_gives_back(
 
 def test_a_call_does_not_wait_when_more_than_fresh_holds_is_in_the_way() -> None:
     script = ScriptedAllocator(contended(waitable=False))
-
     assert script.filter()["NodeNames"] == []
     assert script.waits == []
 
 
 def test_all_calls_together_wait_no_longer_than_the_budget() -> None:
     script = ScriptedAllocator(*[contended()] * 100, wait=1.0)
-
     for _ in range(5):
         script.filter()
-
     assert sum(script.bench.waits) == pytest.approx(0.5)
 
 
 def test_a_client_that_leaves_while_its_call_waits_ends_the_call() -> None:
     script = ScriptedAllocator(contended(), OFFERED)
     script.leaves_while_waiting = True
-
     with pytest.raises(ClientGoneError):
         script.filter()
-
     assert script.ended == [(script.pod.uid, 0)]
     assert script.outcomes == [OFFERED]
 
 
-def test_a_call_that_fails_late_does_not_end_what_a_later_call_of_the_pod_holds(bench: FilterBench) -> None:
+def test_a_call_that_fails_late_does_not_end_what_a_later_call_of_the_pod_holds(bench: VerbBench) -> None:
     pod = bench.cluster.add_pod("a")
     late = bench.allocator.hold_pod(pod.uid, ["n1"])
     bench.filter(pod, "n1")
-
     bench.allocator.end_holds(pod.uid, late.serial)
     assert bench.held == 1
-
     bench.allocator.end_holds(pod.uid, late.serial + 1)
     assert bench.held == 0
 
 
 @pytest.mark.parametrize(("knows_callers", "held"), [(True, 0), (False, 1)])
-def test_a_lost_answer_takes_holds_back_only_where_nobody_else_can_have_asked(
-    bench: FilterBench, knows_callers: bool, held: int
+def test_a_lost_answer_takes_holds_back_where_callers_are_known(
+    bench: VerbBench, knows_callers: bool, held: int
 ) -> None:
     """A stranger who leaves before his answer must not end what the scheduler was answered."""
     bench.preconditions.knows_callers = knows_callers
     pod = bench.cluster.add_pod("a")
     bench.filter(pod, "n1")
     leaves = iter([False, True])
-    args = args_for(pod, "n1")
     with pytest.raises(ClientGoneError):
-        bench.service.filter_pod(args, lambda: next(leaves))
+        bench.service.filter_pod(args_for(pod, "n1"), lambda: next(leaves))
     assert held == bench.held
 
 
-def test_a_pod_of_a_scheduler_that_is_not_ours_is_an_error_and_held_nowhere(bench: FilterBench) -> None:
+def test_a_pod_of_a_scheduler_that_is_not_ours_is_an_error_and_held_nowhere(bench: VerbBench) -> None:
     bench.allocator._schedulers = frozenset({"ours"})
     bench.cluster.add_pod("a")
     bench.fails(bench.cluster.change_pod("a", scheduler_name="nobody's"), PodFailedError, "scheduler")
@@ -426,7 +339,7 @@ def test_a_pod_of_a_scheduler_that_is_not_ours_is_an_error_and_held_nowhere(benc
     assert ["n1"] == bench.filter(bench.cluster.change_pod("a", scheduler_name="ours"), "n1")["NodeNames"]
 
 
-def test_a_pod_with_gates_is_an_error_unless_a_live_read_shows_none(bench: FilterBench) -> None:
+def test_a_pod_with_gates_is_an_error_unless_a_live_read_shows_none(bench: VerbBench) -> None:
     pod = bench.cluster.add_pod("a")
     gated = bench.cluster.change_pod("a", is_gated=True)
     bench.live.objects["pod", "ns/a"] = gated
@@ -435,17 +348,14 @@ def test_a_pod_with_gates_is_an_error_unless_a_live_read_shows_none(bench: Filte
     assert ["n1"] == bench.filter(pod, "n1")["NodeNames"]
 
 
-def test_the_owner_of_a_refused_pod_is_told_and_nobody_else(bench: FilterBench) -> None:
+def test_the_owner_of_a_refused_pod_is_told_and_nobody_else(bench: VerbBench) -> None:
     fits, too_large = bench.cluster.add_pod("a"), bench.cluster.add_pod("b", gib=10_000)
     bench.filter(fits, "n1")
     bench.filter(too_large, "n1")
-
     assert bench.told == [(too_large.uid, ("n1",))]
 
 
-def test_a_pod_that_breaks_a_rule_of_ours_is_told_of_and_gets_an_error(
-    bench: FilterBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pod_that_breaks_a_rule_of_ours_is_told_of(bench: VerbBench, monkeypatch: pytest.MonkeyPatch) -> None:
     def hold_pod(pod_uid: str, candidates: Sequence[str], *, adds_up: bool) -> FilterOutcome:
         raise BugError("HOLD of nothing")
 

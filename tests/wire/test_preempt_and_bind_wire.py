@@ -1,21 +1,34 @@
-"""The preempt verb's JSON in both forms of kube-scheduler, and everything that must be refused by name."""
+"""The JSON of the verbs preempt and bind: as kube-scheduler 1.36.3 sent it, in both its forms, and in any letter case;
+and everything that must be refused by name."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controller.errors import MalformedRequestError
-from extender import preemption
+from extender import binding, preemption
 from extender.preemption import Victims
+from extender.wire import PodRef
 
+GOLDEN = Path(__file__).parent / "golden"
 POD = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"volumes": [{"ephemeral": {}}]}}
 
 
-def decode(**fields: Any) -> preemption.PreemptionArgs:
+def decode_preemption(**fields: Any) -> preemption.PreemptionArgs:
     return preemption.decode_preemption_args(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize("form", ["names", "nodes"])
+def test_a_preemption_is_read_alike_in_both_forms(form: str) -> None:
+    body = (GOLDEN / f"preempt_{form}.json").read_bytes()
+    args = preemption.decode_preemption_args(body)
+    assert (args.pod.key, args.pod.has_claims) == (f"shop/high-{form}", False)
+    assert ["worker-0", "worker-1", "worker-2"] == sorted(args.candidates)
+    assert [(1, 0)] * 3 == [(len(victims.pod_uids), victims.violations) for victims in args.candidates.values()]
 
 
 A, B = {"n1": Victims(("a",), 0)}, {"n2": Victims(("b",), 0)}
@@ -23,12 +36,14 @@ META_A, META_B = {"n1": {"Pods": [{"UID": "a"}]}}, {"n2": {"Pods": [{"UID": "b"}
 WHOLE = {"metadata": {"name": "v", "uid": "a"}, "spec": {"containers": []}, "status": {"phase": "Running"}}
 
 
-def test_victims_by_uid_as_a_cache_capable_extender_gets_them() -> None:
+def test_victims_by_uid_go_back_with_go_keys_and_all_of_them_where_the_node_stays() -> None:
     entry = {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 1}
-    args = decode(Pod=POD, NodeNameToVictims=None, NodeNameToMetaVictims={"n1": entry})
-
+    sent = {"n1": entry, "n2": {"Pods": [{"UID": "c"}]}}
+    args = decode_preemption(Pod=POD, NodeNameToVictims=None, NodeNameToMetaVictims=sent)
     assert (args.pod.uid, args.pod.key, args.pod.has_claims) == ("u", "n/p", True)
-    assert args.candidates == {"n1": Victims(("a", "b"), 1)}
+    assert args.candidates == {"n1": Victims(("a", "b"), 1), "n2": Victims(("c",), 0)}
+    answer = json.loads(preemption.encode_preemption_result(args.candidates, {"n1"}))
+    assert answer == {"NodeNameToMetaVictims": {"n1": entry}}
 
 
 def whole(entry: dict[str, Any]) -> dict[str, Any]:
@@ -76,16 +91,8 @@ def meta(entry: dict[str, Any] | None) -> dict[str, Any]:
     ],
 )
 def test_candidates_are_read_as_go_reads_them(fields: dict[str, Any], candidates: dict[str, Victims]) -> None:
-    assert candidates == decode(Pod=POD, **fields).candidates
-    assert candidates == decode(pod=POD, **fields).candidates
-
-
-def test_the_answer_has_go_keys_and_all_victims_of_what_stays() -> None:
-    candidates = {"n1": Victims(("a", "b"), 1), "n2": Victims(("c",), 0)}
-
-    answer = json.loads(preemption.encode_preemption_result(candidates, {"n1"}))
-
-    assert answer == {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "a"}, {"UID": "b"}], "NumPDBViolations": 1}}}
+    assert candidates == decode_preemption(Pod=POD, **fields).candidates
+    assert candidates == decode_preemption(pod=POD, **fields).candidates
 
 
 @pytest.mark.parametrize(
@@ -116,8 +123,7 @@ def test_the_answer_has_go_keys_and_all_victims_of_what_stays() -> None:
 )
 def test_what_is_wrong_is_named(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(MalformedRequestError) as caught:
-        decode(**fields)
-
+        decode_preemption(**fields)
     assert str(caught.value).startswith(field)
 
 
@@ -125,3 +131,35 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], field: str) -> None:
 def test_what_is_not_an_object_is_refused(body: bytes) -> None:
     with pytest.raises(MalformedRequestError, match="body"):
         preemption.decode_preemption_args(body)
+
+
+# Bind
+
+
+BINDING = {"PodName": "p", "PodNamespace": "ns", "PodUID": "u", "Node": "n1"}
+
+
+def decode_binding(**fields: Any) -> binding.BindingArgs:
+    return binding.decode_binding_args(json.dumps(fields).encode())
+
+
+def test_a_recorded_binding_is_read() -> None:
+    pod = PodRef("d990d0ee-1da3-4ad3-a37f-5867c4a43f9b", "shop", "easy-names")
+    assert binding.BindingArgs(pod, "worker-0") == binding.decode_binding_args((GOLDEN / "bind.json").read_bytes())
+
+
+def test_a_binding_is_read_in_any_letter_case() -> None:
+    wanted = binding.BindingArgs(PodRef("u", "ns", "p"), "n1")
+    assert wanted == decode_binding(**BINDING)
+    assert wanted == decode_binding(**{name.lower(): text for name, text in BINDING.items()})
+
+
+@pytest.mark.parametrize("name", list(BINDING))
+@pytest.mark.parametrize("value", [None, "", 7])
+def test_what_a_binding_lacks_or_has_as_no_text_is_named(name: str, value: object) -> None:
+    with pytest.raises(MalformedRequestError, match=name):
+        decode_binding(**{**BINDING, name: value})
+
+
+def test_the_answer_to_a_binding_has_gos_key() -> None:
+    assert {"Error": ""} == json.loads(binding.encode_binding_result(""))
