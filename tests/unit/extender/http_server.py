@@ -26,6 +26,7 @@ class ServerProcess:
         self.folder, self.port = folder, free_port()
         self.events_file, self.log_file = folder / "events", folder / "log"
         self._log = self.log_file.open("wb")
+        self._opened: list[socket.socket] = []
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, *map(str, (self.port, self.events_file, *arguments))],
             cwd=ROOT,
@@ -58,7 +59,9 @@ class ServerProcess:
         return (status, answer["NodeNames"]) == (200, ["n1"])
 
     def raw(self, data: bytes) -> socket.socket:
+        """A connection on which a client has said so much; it stays open until the server is stopped, at most."""
         connection = socket.create_connection((HOST, self.port), timeout=DEADLINE_SECONDS)
+        self._opened.append(connection)
         connection.sendall(data)
         return connection
 
@@ -67,6 +70,8 @@ class ServerProcess:
             self.process.terminate()
         code = self.process.wait(DEADLINE_SECONDS)
         self._log.close()
+        for connection in self._opened:
+            connection.close()
         return code
 
 

@@ -90,12 +90,11 @@ PASSED: dict[str, Any] = {
         ("bind", binding_for("gone", "n1"), {"Error": NO_POD}),
     ],
 )
-def test_each_verb_is_answered_below_any_url_prefix_also_about_a_pod_that_cannot_be_decided(
+def test_each_verb_is_answered_below_any_prefix(
     server: HttpServer, prefix: str, verb: str, request_: dict[str, Any], expected: object
 ) -> None:
     """Never by calling a node unsuitable; the answers of prioritize and preempt have no place for an error."""
     status, answer, headers = server.call("POST", f"{prefix}/{verb}", request_)
-
     assert (status, headers["Content-Type"], answer) == (200, "application/json", expected)
 
 
@@ -123,8 +122,6 @@ def test_a_process_is_set_up_for_quick_answers(server: HttpServer, state: str) -
     ("verb", "body", "field"),
     [
         ("filter", b"", "body"),
-        ("filter", b"{", "body"),
-        ("filter", b'{"NodeNames":[]}', "Pod"),
         ("filter", b"\x00\xff", "body"),
         ("filter", b'{"Pod":3}', "Pod"),
         # what nobody decodes here would be sent back as it came
@@ -134,7 +131,6 @@ def test_a_process_is_set_up_for_quick_answers(server: HttpServer, state: str) -
 )
 def test_a_malformed_body_is_a_400_that_names_the_field(server: HttpServer, verb: str, body: bytes, field: str) -> None:
     status, answer, _ = server.call("POST", f"/{verb}", body)
-
     assert status == 400
     assert answer["Error"].startswith(f"{field}: ")
 
@@ -148,9 +144,7 @@ def test_a_fault_of_ours_is_an_error_that_tells_nothing(server: HttpServer) -> N
 
 def test_a_503_ends_its_connection_so_that_the_next_call_finds_the_leader(server: HttpServer) -> None:
     connection = server.connection()
-
     status, answer, headers = exchange(connection, "POST", "/filter", call_for("not-leading", "n1"))
-
     assert (status, answer["Error"]) == (503, "not leading")
     assert headers["Connection"] == "close"
     assert connection.sock is None
@@ -190,7 +184,6 @@ def test_a_chunked_body_over_the_limit_is_refused(server: HttpServer) -> None:
 def test_a_chunked_body_within_the_limit_is_read(server: HttpServer) -> None:
     connection = server.connection()
     connection.request("POST", "/filter", iter([json.dumps(call_for("p", "n1")).encode()]), encode_chunked=True)
-
     assert json.loads(connection.getresponse().read())["NodeNames"] == ["n1"]
 
 
@@ -199,9 +192,7 @@ def test_a_client_that_leaves_while_its_call_waits_is_noticed(server: HttpServer
     head = f"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     connection = server.raw(head + body)
     server.wait_event("waiting gone=False")
-
     connection.close()
-
     server.wait_event("left gone=True")
     server.wait_event("failed client-gone")
 
@@ -253,13 +244,10 @@ def test_half_a_request_that_goes_on_is_answered(server: HttpServer) -> None:
 def test_half_a_request_ends_at_its_deadline(own_server: Callable[..., HttpServer]) -> None:
     server = own_server(request_seconds=1.0)
     halves = [server.raw(data) for data in (*HALVES, CHUNKED) * 3]  # a thread reads the last ones
-
     assert server.is_well()
-
     for connection in halves:
         while connection.recv(65536):
             pass  # an answer or none: in the end the server has closed
-        connection.close()
 
 
 def test_clients_that_do_not_close_after_their_answer_keep_nobody_waiting(server: HttpServer) -> None:
@@ -268,16 +256,12 @@ def test_clients_that_do_not_close_after_their_answer_keep_nobody_waiting(server
         assert connection.recv(65_536).startswith(b"HTTP/1.1 400 ")
     # The server has said that it closes; the clients do not.
     assert server.is_well()
-    for connection in lingering:
-        connection.close()
 
 
 def test_a_worker_that_dies_is_started_again(own_server: Callable[..., HttpServer]) -> None:
     server = own_server()
-
     with pytest.raises((http.client.HTTPException, OSError)):
         server.call("POST", "/filter", call_for("crash", "n1"))
-
     server.wait_for(lambda: len(server.events("started")) == 2, "second worker")
     assert server.is_well()
     assert server.process.poll() is None
@@ -286,12 +270,10 @@ def test_a_worker_that_dies_is_started_again(own_server: Callable[..., HttpServe
 def test_a_second_worker_is_not_built_while_the_first_one_lives(own_server: Callable[..., HttpServer]) -> None:
     server = own_server()
     first = server.events("started")[0].split()[0]
-
     server.process.send_signal(signal.SIGTTIN)  # gunicorn: one worker more
     second = wait_until(lambda: workers_of(server.process.pid) - {first}, "second process", DEADLINE_SECONDS).pop()
     assert server.events("built") == [f"{first} built"]
     os.kill(int(first), signal.SIGTERM)
-
     server.wait_for(lambda: f"{second} started" in server.events("started"), "second worker's turn")
     lines = server.events()
     assert lines.index(f"{first} stopped") < lines.index(f"{second} built")
@@ -307,9 +289,7 @@ def test_a_signal_ends_the_process_cleanly(own_server: Callable[..., HttpServer]
     connection = server.connection()
     assert exchange(connection, "POST", "/filter", call_for("p", "n1"))[0] == 200
     server.wait_event("answered")
-
     os.killpg(server.process.pid, ending)  # a terminal's interrupt reaches master and worker alike
-
     assert server.process.wait(DEADLINE_SECONDS) == 0
     assert server.events("asked to stop")
     assert server.events()[-1].endswith(" stopped")
@@ -317,7 +297,7 @@ def test_a_signal_ends_the_process_cleanly(own_server: Callable[..., HttpServer]
 
 
 def test_a_server_that_drains_goes_on_serving_and_sends_its_clients_away(own_server: Callable[..., HttpServer]) -> None:
-    server = own_server(drain_seconds=5.0)
+    server = own_server(drain_seconds=3.0)
     kept = server.connection()
     assert "close" != exchange(kept, "POST", "/filter", call_for("p", "n1"))[2].get("Connection")
 
@@ -336,8 +316,6 @@ def test_a_server_with_more_than_one_worker_does_not_start() -> None:
     application = ServedApplication(ServerOptions("127.0.0.1", 0), build=lambda: pytest.fail("must not be built"))
     check_one_worker(application.cfg)
     assert application.cfg.control_socket_disable
-
     application.cfg.set("workers", 2)
-
     with pytest.raises(Exception, match="workers"):
         check_one_worker(application.cfg)

@@ -8,22 +8,38 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from controller.process.worker import Group, Part, Worker
 from controller.serving.server import ServerOptions, serve
 from controller.serving.tls import DirectoryFollower, ServerTls
 from tests.unit.extender.http_process import ScriptedProcess
+
+HURRY_SECONDS = 0.1  # between looks at the files
+
+
+class Hurry(Part):
+    """Has the files looked at more often than the product does."""
+
+    def __init__(self, follower: DirectoryFollower) -> None:
+        self._follower = follower
+        self.worker = Worker("hurry", self._round)
+
+    def _round(self) -> float:
+        self._follower.worker.wake()
+        return HURRY_SECONDS
 
 
 class TlsProcess(ScriptedProcess):
     def __init__(self, events: Path, directory: Path, tls: ServerTls) -> None:
         super().__init__(events)
-        self._follower = DirectoryFollower(directory, tls.use)
+        follower = DirectoryFollower(directory, tls.use)
+        self._certificates = Group((follower, Hurry(follower)))
 
     def start(self) -> None:
-        self._follower.start()
+        self._certificates.start()
         super().start()
 
     def stop(self) -> None:
-        self._follower.stop()
+        self._certificates.stop()
         super().stop()
 
 
