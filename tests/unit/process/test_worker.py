@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
@@ -48,6 +48,18 @@ def fails() -> float:
     raise ValueError("odd")
 
 
+class Hang:
+    """A round that goes on until it is let go."""
+
+    def __init__(self) -> None:
+        self.entered, self.goes_on = threading.Event(), threading.Event()
+
+    def __call__(self) -> float:
+        self.entered.set()
+        self.goes_on.wait(10)
+        return 0.0
+
+
 def test_a_round_follows_the_other_after_the_pause_that_it_asks_for() -> None:
     rounds = Rounds(lambda: 0.0, lambda: 0.001)
     with running(Worker("w", rounds)) as worker:
@@ -65,10 +77,12 @@ def test_a_pause_ends_when_it_is_woken(pause: float | None) -> None:
 
 
 def test_being_woken_in_a_round_brings_another_one() -> None:
-    worker: Worker
-    rounds = Rounds(lambda: worker.wake())  # noqa: PLW0108
-    with running(Worker("w", rounds)) as worker:
+    rounds = Rounds()
+    worker = Worker("w", rounds)
+    rounds.script = [worker.wake]
+    with running(worker):
         wait_until(lambda: worker.state().rounds == 2)
+    assert 0 == worker.state().failures
 
 
 def test_a_round_that_fails_is_counted_and_told_and_the_next_one_comes(caplog: pytest.LogCaptureFixture) -> None:
@@ -106,46 +120,38 @@ def test_a_worker_that_was_stopped_can_be_started_again() -> None:
 
 
 def test_a_thread_that_outlives_its_stop_does_not_come_back_to_life(caplog: pytest.LogCaptureFixture) -> None:
-    entered, goes_on = threading.Event(), threading.Event()
-
-    def hang() -> float:
-        entered.set()
-        goes_on.wait(10)
-        return 0.0
-
+    hang = Hang()
     rounds = Rounds(hang)
     worker = Worker("w", rounds)
     worker.start()
-    assert entered.wait(10)
+    assert hang.entered.wait(10)
     (old,) = [thread for thread in threading.enumerate() if thread.name == "w"]
     with caplog.at_level(logging.ERROR):
         assert not worker.stop(timeout=0.01)
     assert "thread w did not end within 0.01 s" in caplog.text
     with running(worker):
         wait_until(lambda: rounds.done == 2)
-        goes_on.set()
+        hang.goes_on.set()
         old.join(10)
         assert not old.is_alive()
         assert 2 == rounds.done
 
 
 def test_a_round_that_outlives_its_stop_is_still_to_end_when_another_one_has_begun() -> None:
-    entered, goes_on = threading.Event(), threading.Event()
-    seen: list[bool] = []
+    hang, seen = Hang(), list[bool]()
     worker: Worker
 
-    def hang() -> float:
-        entered.set()
-        goes_on.wait(10)
+    def late() -> float:
+        hang()
         seen.append(worker.is_stopping and worker.wait(0.0))
         return NEVER
 
-    worker = Worker("w", Rounds(hang))
+    worker = Worker("w", Rounds(late))
     worker.start()
-    assert entered.wait(10)
+    assert hang.entered.wait(10)
     worker.stop(timeout=0.01)
     with running(worker):
-        goes_on.set()
+        hang.goes_on.set()
         wait_until(lambda: seen == [True])
         assert not worker.is_stopping
 
@@ -190,28 +196,23 @@ def test_a_round_that_takes_too_long_is_a_problem() -> None:
 
 @pytest.mark.parametrize("place", ["round", "network", "pause"])
 def test_time_in_the_network_or_in_a_pause_is_not_time_in_a_round(place: str) -> None:
-    entered, goes_on = threading.Event(), threading.Event()
+    hang = Hang()
     worker: Worker
 
-    def hang() -> float:
-        if place == "network":
-            with waiting():
-                entered.set()
-                goes_on.wait(10)
-        elif place == "pause":
-            entered.set()
+    def one() -> float:
+        if place == "pause":
+            hang.entered.set()
             worker.wait(10)
         else:
-            entered.set()
-            goes_on.wait(10)
+            with waiting() if place == "network" else nullcontext():
+                hang()
         return NEVER
 
-    with running(Worker("w", Rounds(hang))) as worker:
-        assert entered.wait(10)
-        if place == "round":
-            wait_until(lambda: worker.state().busy_seconds > 0.01)
-        else:
-            wait_until(lambda: worker.state().busy_seconds == 0)
-        goes_on.set()
+    with running(Worker("w", Rounds(one))) as worker:
+        assert hang.entered.wait(10)
+        wait_until(
+            lambda: (worker.state().busy_seconds > 0.01) if place == "round" else not worker.state().busy_seconds
+        )
+        hang.goes_on.set()
         if place != "pause":
             wait_until(lambda: worker.state().rounds == 1 and worker.state().busy_seconds == 0)
