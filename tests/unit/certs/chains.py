@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 from cryptography.x509 import verification
 
-from certs.authority import LeafSpec
+from certs.authority import LeafSpec, Pair
 from certs.rotation import Chain, RotationPolicy, bring_up_to_date
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,6 +27,16 @@ def up_to_date(chain: Chain, now: datetime, policy: RotationPolicy = POLICY) -> 
 
 def fresh(now: datetime = NOW) -> Chain:
     return up_to_date(Chain(), now)
+
+
+def signer_of(chain: Chain) -> Pair:
+    assert chain.signer is not None
+    return chain.signer
+
+
+def coming_of(chain: Chain) -> Pair:
+    assert chain.coming is not None
+    return chain.coming
 
 
 def trusts(bundle: bytes, leaf: bytes, now: datetime, *, as_client: bool = False, name: str = NAME) -> bool:

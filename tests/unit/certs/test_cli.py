@@ -9,7 +9,7 @@ from certs.cli import EXIT_CLUSTER, EXIT_FINDINGS, EXIT_MISUSE, EXIT_WELL, main
 from certs.secret import data_of
 from controller.errors import ClusterError, ConfigError
 from controller.kube.api import KubeApi
-from controller.kube.resources import SECRETS, SERVICES, Resource
+from controller.kube.resources import SECRETS, SERVICES
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.secrets import publish, spoil_secret
@@ -180,10 +180,7 @@ def test_a_kubeconfig_that_cannot_be_read_is_misuse(capsys: pytest.CaptureFixtur
 
 
 def test_an_api_server_that_refuses_has_a_code_of_its_own(made: Shell, capsys: pytest.CaptureFixture[str]) -> None:
-    def refuse(_verb: str, _resource: Resource) -> None:
-        raise ClusterError("403: secrets is forbidden")
-
-    made.api.fail = refuse
+    made.api.fail_with(ClusterError("403: secrets is forbidden"))
     assert EXIT_CLUSTER == made.run("check")
     assert "forbidden" in capsys.readouterr().err
 

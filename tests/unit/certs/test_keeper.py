@@ -9,7 +9,7 @@ from certs.keeper import CertificateMode, Certificates, extender_leaves, extende
 from certs.rotation import DAY, PINNED, YEAR
 from certs.secret import SecretStore
 from controller.errors import ConfigError, UnavailableError
-from controller.kube.resources import SECRETS, SERVICES, Resource
+from controller.kube.resources import SECRETS, SERVICES
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.secrets import put_leaf
@@ -106,9 +106,7 @@ def test_expiries_count_down_by_name(world: ServiceCluster, leader: CertifiedSer
     assert leader.certificates.expiries()["server"] < 0
 
 
-def test_the_servers_certificate_is_renewed_on_the_leader_and_reaches_the_follower(
-    world: ServiceCluster, leader: CertifiedServer
-) -> None:
+def test_a_renewal_by_the_leader_reaches_the_follower(world: ServiceCluster, leader: CertifiedServer) -> None:
     follower = world.server()
     follower.look()
     world.clock.advance(61 * 86_400)
@@ -202,10 +200,7 @@ def test_clients_of_an_authority_that_others_replace_are_let_in_for_a_day_more(w
 
 
 def test_an_api_server_that_is_away_changes_nothing(world: ServiceCluster, leader: CertifiedServer) -> None:
-    def fail(_verb: str, _resource: Resource) -> None:
-        raise UnavailableError("503")
-
-    world.api.fail = fail
+    world.api.fail_with(UnavailableError("503"))
     with pytest.raises(UnavailableError):
         leader.look()
     assert leader.certificates.is_serving

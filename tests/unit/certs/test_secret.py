@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from certs.authority import Pair, read_authorities
+from certs.authority import read_authorities
 from certs.rotation import Chain
 from certs.secret import ChainKeeper, ChainPlan, Kept, SecretStore, data_of
 from controller.errors import ConflictError, UnavailableError
@@ -15,7 +15,7 @@ from controller.kube.resources import SECRETS, SERVICES, Resource
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.secrets import spoil_secret
-from tests.unit.certs.chains import LEAFS, POLICY, SUBJECT, trusts
+from tests.unit.certs.chains import LEAFS, POLICY, SUBJECT, coming_of, signer_of, trusts
 
 PLAN = ChainPlan("ca", {"server": "tls", "client": "client"}, lambda: LEAFS, POLICY, SUBJECT, ("server",), ("client",))
 HOUR_SECONDS = 3_600
@@ -51,11 +51,6 @@ class StoredChain:
 @pytest.fixture
 def world() -> StoredChain:
     return StoredChain()
-
-
-def signer_of(chain: Chain) -> Pair:
-    assert chain.signer is not None
-    return chain.signer
 
 
 def test_all_secrets_are_made_once_and_then_left_alone(world: StoredChain) -> None:
@@ -140,11 +135,10 @@ def test_an_authority_that_is_lost_while_nobody_remembers_it_is_replaced_with_ov
     between = world.stored()
     assert old.leaves == between.leaves
     assert b"" == signer_of(between).key
-    assert between.coming is not None
 
     world.clock.advance(6 * HOUR_SECONDS)
     world.keep(keeper)
-    assert between.coming.facts == signer_of(world.stored()).facts
+    assert coming_of(between).facts == signer_of(world.stored()).facts
     assert world.server_is_taken(between.bundle)
 
 
@@ -166,11 +160,7 @@ def test_a_conflict_is_decided_anew_on_what_the_other_wrote(world: StoredChain) 
 
 
 def test_conflicts_without_end_are_given_up(world: StoredChain) -> None:
-    def refuse(verb: str, _resource: Resource) -> None:
-        if verb == "create":
-            raise ConflictError("409")
-
-    world.api.fail = refuse
+    world.api.fail_with(ConflictError("409"), "create")
     with pytest.raises(ConflictError):
         world.keep(world.keeper())
 
@@ -196,10 +186,9 @@ def test_a_crash_between_two_writes_is_healed_by_the_next_leader(world: StoredCh
     with pytest.raises(UnavailableError):
         world.keep(world.keeper())
     assert world.server_is_taken(before.bundle)
-    world.api.fail = lambda _verb, _resource: None
+    world.api.work()
     world.keep(world.keeper())
-    assert before.coming is not None
-    assert before.coming.facts == signer_of(world.stored()).facts
+    assert coming_of(before).facts == signer_of(world.stored()).facts
     assert world.server_is_taken(before.bundle)
 
 
@@ -213,15 +202,10 @@ def test_an_unreachable_api_server_is_no_missing_secret(world: StoredChain) -> N
     keeper = world.keeper()
     world.keep(keeper)
     before = world.stored()
-
-    def fail(verb: str, _resource: Resource) -> None:
-        if verb == "get":
-            raise UnavailableError("503")
-
-    world.api.fail = fail
+    world.api.fail_with(UnavailableError("503"), "get")
     with pytest.raises(UnavailableError):
         world.keep(keeper)
-    world.api.fail = lambda _verb, _resource: None
+    world.api.work()
     assert before == world.stored()
 
 

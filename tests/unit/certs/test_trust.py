@@ -46,7 +46,7 @@ def two_sources() -> Trust:
         pytest.param([(10, {"b": [NEW]}), (10_000, {"a": []})], {OLD, NEW}, id="a source that says nothing"),
     ],
 )
-def test_who_is_named_is_trusted_and_who_is_not_any_more_settles_and_leaves(
+def test_who_is_no_longer_named_settles_and_leaves(
     updates: list[tuple[float, dict[str, list[Pair]]]], expected: set[Pair]
 ) -> None:
     trust = two_sources()
@@ -112,7 +112,6 @@ def test_the_leaf_before_is_shown_until_the_next_is_known_or_patience_ends() -> 
     assert before is shown.choose(before, False, 0.0, NOW)  # there is nothing else
     assert before is shown.choose(after, False, 10.0, NOW)
     assert after is shown.choose(after, True, 20.0, NOW)
-
     assert after is shown.choose(before, False, 30.0, NOW)
     assert after is shown.choose(third, False, 129.0, NOW)
     assert third is shown.choose(third, False, 130.0, NOW)
