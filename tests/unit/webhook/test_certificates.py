@@ -56,8 +56,8 @@ class CertifiedWebhook:
             self.clock.advance(600.0)
             self.worker.look()
 
-    def refuse(self, *_: object) -> None:
-        raise UnavailableError("the API server: timeout")
+    def cut_off(self) -> None:
+        self.api.fail_with(UnavailableError("the API server: timeout"))
 
     @property
     def used(self) -> tuple[bool, bool]:
@@ -112,9 +112,7 @@ def test_each_is_used_without_the_other(secrets: tuple[str, ...]) -> None:
     ],
     ids=["empty", "garbage", "empty values"],
 )
-def test_damage_and_loss_leave_what_is_in_use_for_as_long_as_it_takes(
-    world: CertifiedWebhook, name: str, data: dict[str, bytes]
-) -> None:
+def test_damage_and_loss_leave_what_is_in_use(world: CertifiedWebhook, name: str, data: dict[str, bytes]) -> None:
     before = world.worker.client_credentials(), world.tls.context
     put_secret(world.api, SPACE, name, data)
     world.look_for(24)
@@ -139,21 +137,20 @@ def test_another_ones_key_is_not_used(world: CertifiedWebhook) -> None:
 
 
 def test_who_is_cut_off_stops_after_half_a_day_and_goes_on_when_it_is_back(world: CertifiedWebhook) -> None:
-    world.api.fail = world.refuse
+    world.cut_off()
     world.look_for(12)
     assert (True, True) == world.used
     world.look_for(0.5)
     assert (False, False) == world.used
     assert any("not been confirmed" in problem for problem in world.worker.problems)
-
-    world.api.fail = lambda _verb, _resource: None
+    world.api.work()
     world.worker.look()
     assert (True, True) == world.used
 
 
 def test_who_was_suspended_stops_before_it_serves_again(world: CertifiedWebhook) -> None:
     world.clock.advance(30 * HOUR_SECONDS)
-    world.api.fail = world.refuse
+    world.cut_off()
     world.worker.look()
     assert not world.worker.is_serving
 

@@ -83,30 +83,25 @@ def opts_in(raw: Raw, found: Known | None = None, policy: OptInPolicy | None = N
 # What is added
 
 
-def test_one_container_asks_for_the_resource() -> None:
-    raw = pod("ours", containers=[{"name": "a"}, {"name": "b"}])
-    containers = patched(raw, plan(raw))["spec"]["containers"]
-    assert [{"name": "a", "resources": ASKED}, {"name": "b"}] == containers
-
-
-def test_a_container_that_has_limits_is_preferred() -> None:
-    limits = {"limits": {"memory": "1Gi"}}
-    raw = pod("ours", containers=[{"name": "a"}, {"name": "b", "resources": limits}])
-    containers = patched(raw, plan(raw))["spec"]["containers"]
-    assert {"name": "a"} == containers[0]
-    assert {"limits": {"memory": "1Gi", RESOURCE: "1"}, "requests": {RESOURCE: "1"}} == containers[1]["resources"]
+LIMITED: Raw = {"name": "b", "resources": {"limits": {"memory": "1Gi"}}}
 
 
 @pytest.mark.parametrize(
-    "resources",
-    [{}, None, {"limits": None}, {"requests": {}}, {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}, {"claims": []}],
+    ("containers", "chosen"),
+    [
+        pytest.param([{"name": "a"}, {"name": "b"}], 0, id="the first"),
+        pytest.param([{"name": "a"}, LIMITED], 1, id="rather one that has limits"),
+        pytest.param([{"name": "a", "resources": None}], 0, id="null resources"),
+        pytest.param([{"name": "a", "resources": {"limits": None}}], 0, id="null limits"),
+        pytest.param([{"name": "a", "resources": {"requests": {"cpu": "1"}, "claims": []}}], 0, id="with requests"),
+    ],
 )
-def test_what_the_container_has_stays(resources: Raw | None) -> None:
-    raw = pod("ours", containers=[{"name": "a", "resources": resources}])
-    found = patched(raw, plan(raw))["spec"]["containers"][0]["resources"]
-    for part in ("limits", "requests"):
-        assert {**((resources or {}).get(part) or {}), RESOURCE: "1"} == found[part]
-    assert (resources or {}).get("claims") == found.get("claims")
+def test_one_container_asks_for_the_resource_and_keeps_what_it_has(containers: list[Raw], chosen: int) -> None:
+    raw = pod("ours", containers=containers)
+    before = containers[chosen].get("resources") or {}
+    asking = {part: {**(before.get(part) or {}), RESOURCE: "1"} for part in ("limits", "requests")}
+    expected = [*containers[:chosen], {**containers[chosen], "resources": {**before, **asking}}]
+    assert expected + containers[chosen + 1 :] == patched(raw, plan(raw))["spec"]["containers"]
 
 
 def test_a_second_review_adds_nothing() -> None:
@@ -147,40 +142,41 @@ def test_a_bound_claim_is_its_volumes_drivers() -> None:
             assert opted == opts_in(pod("c"), found), (name, class_name)
 
 
-def test_what_is_not_known_yet_may_be_longhorns() -> None:
-    found = Known()
-    assert opts_in(pod("comes-later"), found)
-    found.add_claim("c", storageClassName="comes-later")
-    assert opts_in(pod("c"), found)
-    found.add_claim("c", storageClassName="")  # waits for a volume made by hand
-    assert opts_in(pod("c"), found)
+# Spec, the default class, whether the pod opts in, and what the warning says was not found.
+CLAIMS: dict[str, tuple[Raw | None, str, bool, str]] = {
+    "not there yet": (None, "lh", True, "it was"),
+    "of a class that is not there yet": ({"storageClassName": "gone"}, "lh", True, "StorageClass gone was"),
+    "where no class is the default": ({}, "", True, "a default StorageClass was"),
+    "of a volume that is not there yet": ({"storageClassName": "nfs", "volumeName": "x"}, "lh", True, "its volume was"),
+    "of our default class": ({}, "lh", True, ""),
+    "of another default class": ({}, "nfs", False, ""),
+    "waiting for a volume made by hand": ({"storageClassName": ""}, "lh", True, ""),
+    "of our class": ({"storageClassName": "lh"}, "", True, ""),
+    "of another class": ({"storageClassName": "nfs"}, "lh", False, ""),
+}
 
 
-def test_no_class_is_the_default_class() -> None:
-    found = Known()
-    found.add_claim("c")
-    assert opts_in(pod("c"), found)
-    found.set_default("nfs")
-    assert not opts_in(pod("c"), found)
-    found.set_default("none")
-    assert opts_in(pod("c"), found)
-
-
-@pytest.mark.parametrize(
-    ("template", "opted", "warned"),
-    [
-        ({"storageClassName": "lh"}, True, False),
-        ({"storageClassName": "nfs"}, False, False),
-        ({}, True, False),
-        ({"storageClassName": "gone"}, True, True),
-        ({"storageClassName": ""}, True, False),
-    ],
-)
-def test_ephemeral_volumes_go_by_their_template_until_their_claim_is_there(
-    template: Raw, opted: bool, warned: bool
+@pytest.mark.parametrize(("spec", "default", "opted", "missing"), CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_that_may_be_longhorns_counts_and_a_warning_tells_what_is_not_found(
+    spec: Raw | None, default: str, opted: bool, missing: str
 ) -> None:
-    found, raw = Known(), pod(volumes=[ephemeral(**template)], meta={"name": "p"})
-    assert (opted, warned) == (opts_in(raw, found), bool(plan(raw, found).warnings))
+    """So does an ephemeral volume, by its template until its claim is there."""
+    found, without_claim = Known(), Known()
+    raws = [(pod("p-scratch"), found)]
+    if spec is not None:
+        found.add_claim("p-scratch", **spec)
+        if "volumeName" not in spec:
+            raws.append((pod(volumes=[ephemeral(**spec)], meta={"name": "p"}), without_claim))
+    for raw, known in raws:
+        known.set_default(default)
+        opt_in = plan(raw, known)
+        assert opted == bool(opt_in.operations)
+        wanted = f"claim p-scratch: {missing} not found yet; the pod is opted in"
+        assert [True] * bool(missing) == [wanted in warning for warning in opt_in.warnings]
+
+
+def test_an_ephemeral_volumes_claim_counts_for_more_than_its_template() -> None:
+    found, raw = Known(), pod(volumes=[ephemeral(storageClassName="nfs")], meta={"name": "p"})
     found.add_claim("p-scratch", storageClassName="lh")
     assert opts_in(raw, found)
 
@@ -272,36 +268,6 @@ def test_strict_local_for_several_nodes_is_warned_of() -> None:
         opt_in = plan(pod("shared", "own", "shared"), found)
         assert warned == bool(opt_in.warnings)
         assert len(opt_in.warnings) <= 1
-
-
-@pytest.mark.parametrize(
-    ("claim", "default", "missing"),
-    [
-        ("unknown", "lh", "it was"),
-        ("typo", "lh", "StorageClass typo was"),
-        ("default", "", "a default StorageClass was"),
-        ("lost", "lh", "its volume was"),
-        ("default", "lh", ""),
-        ("static", "lh", ""),
-        ("theirs", "lh", ""),
-    ],
-)
-def test_a_warning_tells_what_is_not_found_and_the_pod_is_opted_in(claim: str, default: str, missing: str) -> None:
-    found = Known()
-    found.set_default(default)
-    found.add_claim("typo", storageClassName="typo")
-    found.add_claim("default")
-    found.add_claim("lost", storageClassName="lh", volumeName="gone")
-    found.add_claim("static", storageClassName="")
-    opt_in = plan(pod(claim), found)
-    assert (claim != "theirs") == bool(opt_in.operations)
-    wanted = f"claim {claim}: {missing} not found yet; the pod is opted in"
-    assert [True] * bool(missing) == [wanted in warning for warning in opt_in.warnings]
-
-
-def test_a_warning_about_an_ephemeral_volume_names_its_claim() -> None:
-    (warning,) = plan(pod(volumes=[ephemeral(storageClassName="typo")], meta={"name": "p"})).warnings
-    assert "claim p-scratch: StorageClass typo was not found yet" in warning
 
 
 @pytest.mark.parametrize(
