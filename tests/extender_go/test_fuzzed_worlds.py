@@ -75,7 +75,6 @@ def test_the_scheduler_understands_what_was_decided(
     twin = Twin(spec)
     for call in data.draw(st.lists(calls(spec), min_size=1, max_size=8), label="calls"):
         check_call(client, wiring(server.url, call["by_name"]), twin, call)
-
     ledger = server.ledger()
     assert twin.ledger() == {name: ledger[name] for name in ("promises", "bound")}
 

@@ -139,9 +139,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("code", "error"), [(code, error) for error, codes in ERRORS.items() for code in codes])
-def test_every_status_becomes_its_error_with_the_servers_message(
-    server: ScriptedServer, code: int, error: type[ClusterError]
-) -> None:
+def test_every_status_becomes_its_error(server: ScriptedServer, code: int, error: type[ClusterError]) -> None:
     server.answer = status(code)
     with pytest.raises(ClusterError, match=f"{code}: because") as caught:
         server.api.get(PODS, "ns", "p")
@@ -153,9 +151,7 @@ def test_every_status_becomes_its_error_with_the_servers_message(
     [(200, body, "/api/v1/namespaces/ns/pods/p") for body in (b"not json", b"[]", b"")]
     + [(502, b"<html>bad gateway", "502: <html>bad gateway")],
 )
-def test_an_answer_that_is_no_object_is_a_failure_of_the_server(
-    server: ScriptedServer, code: int, body: bytes, told: str
-) -> None:
+def test_an_answer_that_is_no_object_is_a_failure(server: ScriptedServer, code: int, body: bytes, told: str) -> None:
     server.answer = lambda handler: handler.reply(code, body)
     with pytest.raises(UnavailableError, match=told):
         server.api.get(PODS, "ns", "p")
@@ -165,7 +161,6 @@ def test_no_connection_and_no_answer_are_unavailable(server: ScriptedServer) -> 
     server.answer = lambda _: server.released.wait(30)
     with pytest.raises(UnavailableError, match="timed out"):
         server.api.get(PODS, "ns", "p", timeout=0.1)
-
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         with pytest.raises(UnavailableError):
@@ -224,37 +219,27 @@ def test_the_servers_time_is_that_of_its_last_answer_until_that_is_old(server: S
 def test_a_page_carries_items_version_and_the_way_on(server: ScriptedServer) -> None:
     answer = {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [{"metadata": {"name": "a"}}]}
     server.answer = lambda handler: handler.reply(200, json.dumps(answer).encode())
-
     page = server.api.list_page(PODS, limit=2, labelSelector="a=b", resourceVersion=None)
-
     assert ([{"metadata": {"name": "a"}}], "7", "next") == (page.items, page.resource_version, page.continue_token)
     assert "/api/v1/pods?limit=2&labelSelector=a%3Db" == server.asked[0][1]
 
 
-def watch(api: ClientKubeApi, read_timeout: float = 20.0) -> Iterator[bytes]:
-    return iter(api.watch(PODS, None, "5", timeout_seconds=30, read_timeout=read_timeout))
+def watch(api: ClientKubeApi, read_timeout: float = 20.0, selector: str | None = None) -> Iterator[bytes]:
+    return iter(api.watch(PODS, None, "5", timeout_seconds=30, read_timeout=read_timeout, field_selector=selector))
 
 
 def test_lines_are_whole_however_they_were_cut(server: ScriptedServer) -> None:
     server.answer = stream(b'{"a"', b":1}\n{", b'"b":2}\n\n{"c":3}\n')
-
     assert [b'{"a":1}', b'{"b":2}', b'{"c":3}'] == list(watch(server.api))
-    assert "/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=5&timeoutSeconds=30" == server.asked[0][1]
-
-
-def test_a_watch_of_one_object_says_which(server: ScriptedServer) -> None:
-    server.answer = stream()
-    selector = "metadata.name=a"
-    assert [] == list(server.api.watch(PODS, "n", "5", timeout_seconds=30, read_timeout=20.0, field_selector=selector))
-    assert server.asked[0][1].endswith("&timeoutSeconds=30&fieldSelector=metadata.name%3Da")
+    list(watch(server.api, selector="metadata.name=a"))
+    path = "/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=5&timeoutSeconds=30"
+    assert [path, f"{path}&fieldSelector=metadata.name%3Da"] == [asked for _, asked, _ in server.asked]
 
 
 @pytest.mark.parametrize(
     "answer", [stream(b'{"a":1}\n{"b"'), stream(b'{"a":1}\n', then="is cut"), SILENT], ids=["half", "cut", "silent"]
 )
-def test_a_watch_that_breaks_is_unavailable_after_its_whole_lines_which_came_while_it_went_on(
-    server: ScriptedServer, answer: Answer
-) -> None:
+def test_a_watch_that_breaks_is_unavailable_after_its_whole_lines(server: ScriptedServer, answer: Answer) -> None:
     server.answer = answer
     lines = watch(server.api, read_timeout=0.5)
     assert b'{"a":1}' == next(lines)
@@ -287,9 +272,7 @@ def test_closing_ends_a_blocking_read_in_another_thread(server: ScriptedServer) 
     with ThreadPoolExecutor(1) as pool:
         reader = pool.submit(lines.extend, stream)
         wait_until(lambda: bool(lines))
-
         stream.close()
-
         reader.result(10)
     assert [b'{"a":1}'] == lines
 
@@ -318,14 +301,11 @@ def kubeconfig(path: Path, server: str, **user: object) -> str:
 
 def test_a_kubeconfig_says_where_and_as_whom(server: ScriptedServer, tmp_path: Path) -> None:
     ClientKubeApi.load(kubeconfig(tmp_path / "config", server.url, token="secret")).get(PODS, "ns", "p")
-
     assert "Bearer secret" == server.headers_seen[0]["authorization"]
 
 
 @pytest.mark.parametrize(("name", "context"), [("config", "other"), ("missing", None)])
-def test_a_kubeconfig_that_does_not_fit_is_a_setting_that_cannot_work(
-    tmp_path: Path, name: str, context: str | None
-) -> None:
+def test_a_kubeconfig_that_does_not_fit_is_a_wrong_setting(tmp_path: Path, name: str, context: str | None) -> None:
     kubeconfig(tmp_path / "config", "http://127.0.0.1:1")
     with pytest.raises(ConfigError, match="kubeconfig"):
         ClientKubeApi.load(str(tmp_path / name), context)

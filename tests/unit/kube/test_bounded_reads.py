@@ -162,7 +162,7 @@ def test_who_asks_the_same_at_the_same_time_shares_one_read(make: Callable[..., 
         (ValueError("a fault"), ["UnavailableError"] * 2 + ["ValueError"]),
     ],
 )
-def test_what_fails_fails_for_all_who_wait_and_is_read_anew(
+def test_what_fails_fails_for_all_who_wait(
     make: Callable[..., HeldReads], error: BaseException, told: list[str]
 ) -> None:
     held = make()

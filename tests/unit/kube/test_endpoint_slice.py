@@ -31,7 +31,6 @@ MEANWHILE = ConflictError("somebody wrote just before")
 
 def test_the_slice_names_its_service_and_this_pod(server: FakeApiServer, slices: EndpointSlices) -> None:
     slices.point_at("svc", "10.0.0.5", {"http": 9504}, node_name="n1", pod_name="p1")
-
     raw = server.get(ENDPOINT_SLICES, "lh", "svc")
     assert "svc" == raw["metadata"]["labels"]["kubernetes.io/service-name"]
     assert [{"name": "http", "port": 9504, "protocol": "TCP"}] == raw["ports"]
@@ -39,14 +38,11 @@ def test_the_slice_names_its_service_and_this_pod(server: FakeApiServer, slices:
              "targetRef": {"kind": "Pod", "namespace": "lh", "name": "p1"}}] == raw["endpoints"]  # fmt: skip
 
 
-def test_a_new_leader_takes_the_slice_over_and_clears_it_also_when_somebody_writes_meanwhile(
-    server: FakeApiServer, slices: EndpointSlices
-) -> None:
+def test_a_slice_is_taken_over_and_cleared_though_others_write(server: FakeApiServer, slices: EndpointSlices) -> None:
     slices.point_at("svc", "10.0.0.5", {"http": 9504})
     server.fail_with(MEANWHILE, "replace", times=2)
     slices.point_at("svc", "10.0.0.6", {"http": 9504})
     assert ["10.0.0.6"] == addresses(server)
-
     server.fail_with(MEANWHILE, "replace", times=2)
     slices.clear("svc", "10.0.0.6")
     assert [] == addresses(server)
@@ -94,8 +90,6 @@ def test_clearing_that_fails_again_and_again_is_told(server: FakeApiServer, slic
 
 def test_an_address_of_the_other_family_gets_a_new_slice(server: FakeApiServer, slices: EndpointSlices) -> None:
     slices.point_at("svc", "10.0.0.5", {"http": 9504})
-
     slices.point_at("svc", "fd00::5", {"http": 9504})
-
     assert ["fd00::5"] == addresses(server)
     assert "IPv6" == server.get(ENDPOINT_SLICES, "lh", "svc")["addressType"]

@@ -64,9 +64,7 @@ def test_a_lease_that_does_not_exist_is_created(server: FakeApiServer, a: Party)
 def test_a_renewal_moves_the_renew_time_alone(server: FakeApiServer, clock: VirtualClock, a: Party) -> None:
     first = a.write(is_new_term=True)
     clock.advance(2.5)
-
     second = a.write()
-
     assert "2026-01-01T00:00:00.000000Z" == spec(server)["acquireTime"]
     assert "2026-01-01T00:00:02.500000Z" == spec(server)["renewTime"] == second.renewed_utc
     assert first.resource_version != second.resource_version
@@ -80,23 +78,18 @@ def test_whoever_wrote_on_an_older_version_is_refused(a: Party, b: Party) -> Non
     a.write()
     with pytest.raises(ConflictError):
         b.write(transitions=1, is_new_term=True)
-
     assert "a" == b.read().holder
     assert "b" == b.write(transitions=1, is_new_term=True).holder
 
 
 def test_letting_go_empties_the_holder_and_keeps_the_count(server: FakeApiServer, a: Party) -> None:
     a.write(transitions=4, is_new_term=True)
-
     a.leases.release("a", 1)
-
     found = spec(server)
     assert ("", 1, 4) == (found["holderIdentity"], found["leaseDurationSeconds"], found["leaseTransitions"])
 
 
-def test_letting_go_leaves_a_foreign_lease_alone_even_one_taken_just_then(
-    server: FakeApiServer, a: Party, b: Party
-) -> None:
+def test_letting_go_leaves_a_lease_that_is_taken_just_then(server: FakeApiServer, a: Party, b: Party) -> None:
     a.write(is_new_term=True)
 
     def fail(verb: str, _: Resource) -> None:
@@ -122,24 +115,18 @@ def test_fields_of_others_in_the_lease_stay(server: FakeApiServer, a: Party) -> 
     server.create(LEASES, "lh", body)
     found = a.read()
     assert ("", 0, 0) == (found.holder, found.transitions, found.duration_seconds)
-
     a.write(is_new_term=True)
-
     raw = server.get(LEASES, "lh", NAME)
     assert {"a": "b"} == raw["metadata"]["labels"]
     assert "OldestEmulationVersion" == raw["spec"]["strategy"]
 
 
 @pytest.mark.parametrize("leaves_nothing", [True, False])
-def test_letting_go_tells_whether_anything_is_left_behind_until_the_next_one_writes(
-    a: Party, b: Party, leaves_nothing: bool
-) -> None:
+def test_letting_go_tells_whether_anything_is_left_behind(a: Party, b: Party, leaves_nothing: bool) -> None:
     a.leaves_nothing = leaves_nothing
     a.write(is_new_term=True)
     assert not b.read().is_settled
     a.leases.release("a", 1)
     assert leaves_nothing is b.read().is_settled
-
     b.write(transitions=1, is_new_term=True)
-
     assert not b.read().is_settled

@@ -62,7 +62,6 @@ def test_an_event_says_about_whom_what_and_who_tells(scene: RecorderBench) -> No
 def test_an_object_of_the_whole_cluster_has_its_events_in_the_default_namespace(scene: RecorderBench) -> None:
     scene.note(target=Target("Node", "", "n1"))
     scene.write_due()
-
     (event,) = scene.events()
     assert "default" == event["metadata"]["namespace"]
     assert {"apiVersion": "v1", "kind": "Node", "name": "n1"} == event["involvedObject"]
@@ -93,7 +92,6 @@ def test_other_words_another_object_and_another_severity_are_events_of_their_own
     scene.note(target=OTHER)
     scene.note(is_warning=True)
     scene.write_due()
-
     assert [1, 1, 1, 1] == scene.counts()
 
 
@@ -114,7 +112,6 @@ def test_a_repetition_may_be_a_new_event(
     scene.clock.advance(seconds)
     scene.note()
     scene.write_due()
-
     assert counts == scene.counts()
 
 
@@ -136,7 +133,6 @@ def test_a_noisy_object_is_quietened_and_others_are_heard(scene: RecorderBench) 
 def test_the_queue_has_a_limit(scene: RecorderBench) -> None:
     for number in range(QUEUE_LIMIT + 7):
         scene.note(target=Target("Pod", "ns", f"p{number}"))
-
     assert 7 == scene.recorder.dropped
     scene.write_due()
     assert QUEUE_LIMIT == len(scene.events())
@@ -166,14 +162,12 @@ def test_a_refusal_is_not_tried_again(scene: RecorderBench) -> None:
     for _ in range(2):
         scene.write_due()
         scene.clock.advance(60)
-
     assert ([], 1) == (scene.events(), scene.recorder.dropped)
 
 
 def test_a_message_is_cut_to_what_the_server_takes(scene: RecorderBench) -> None:
     scene.note("x" * 5_000, Target("Pod", "ns", "n" * 253))
     scene.write_due()
-
     (event,) = scene.events()
     assert 1_000 == len(event["message"])
     assert 253 >= len(event["metadata"]["name"])
