@@ -58,36 +58,27 @@ def made(shell: Shell) -> Shell:
 
 
 def test_renew_makes_all_that_is_missing_and_then_nothing(shell: Shell) -> None:
+    assert EXIT_FINDINGS == shell.run("check")
+    assert "its Secret does not exist" in shell.said
     assert EXIT_WELL == shell.run("renew")
     assert ["make the authority", "sign server", "sign client"] == [line.split(":")[0] for line in shell.lines]
     version = shell.api.version
     assert EXIT_WELL == shell.run("renew")
     assert ["nothing is due"] == shell.lines
     assert version == shell.api.version
+    assert EXIT_WELL == shell.run("check")
+    assert ["all certificates are in order"] == shell.lines
 
 
-def test_show_names_every_certificate_and_no_key(made: Shell) -> None:
+def test_show_names_every_certificate_and_no_key_and_what_cannot_be_read(made: Shell) -> None:
     assert EXIT_WELL == made.run("show")
     assert ["NAME", "ca", "server", "client"] == [line.split()[0] for line in made.lines]
     assert f"{NAME}.{SPACE}.svc.cluster.local" in made.said
     assert "90 d" in made.said
     assert "PRIVATE" not in made.said
-
-
-def test_show_tells_of_what_cannot_be_read(made: Shell) -> None:
     spoil_secret(made.api, SPACE, SERVER, {"tls.key": b"garbage"})
     assert EXIT_WELL == made.run("show")
     assert "problem: server: its key is not" in made.said
-
-
-def test_check_finds_nothing_where_all_is_well(made: Shell) -> None:
-    assert EXIT_WELL == made.run("check")
-    assert ["all certificates are in order"] == made.lines
-
-
-def test_check_before_anything_is_made(shell: Shell) -> None:
-    assert EXIT_FINDINGS == shell.run("check")
-    assert "its Secret does not exist" in shell.said
 
 
 @pytest.mark.parametrize(
@@ -165,13 +156,13 @@ def test_misuse(made: Shell, arguments: tuple[str, ...], capsys: pytest.CaptureF
     assert capsys.readouterr().err
 
 
-def test_options_that_do_not_exist_are_misuse(made: Shell) -> None:
+def test_options_that_do_not_exist_and_a_kubeconfig_that_cannot_be_read_are_misuse(
+    made: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         made.run("renew", "--everything")
     assert EXIT_MISUSE == ended.value.code
 
-
-def test_a_kubeconfig_that_cannot_be_read_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
     def connect(_: str | None) -> KubeApi:
         raise ConfigError("kubeconfig: no such file")
 
@@ -203,7 +194,7 @@ def both(shell: Shell) -> Shell:
     return shell
 
 
-def test_both_chains_are_shown_and_checked(both: Shell) -> None:
+def test_both_chains_are_shown_and_checked_unless_they_are_off(both: Shell) -> None:
     assert EXIT_WELL == both.run("show", "--chain", "all")
     names = [line.split()[0] for line in both.lines[1:]]
     webhooks = ["webhook-ca", "webhook-client", "replica-scheduler-server", "webhook-server"]
@@ -211,6 +202,8 @@ def test_both_chains_are_shown_and_checked(both: Shell) -> None:
     assert f"longhorn-scheduler-webhook.{SPACE}.svc" in both.said
     assert f"longhorn-replica-scheduler.{SPACE}.svc" in both.said
     assert EXIT_WELL == both.run("check", "--chain", "all")
+    both.api.objects.clear()
+    assert EXIT_WELL == both.run("check", "--chain", "all", "--mode", "off", "--webhook-mode", "off")
 
 
 def test_what_is_asked_for_is_asked_of_one_chain(both: Shell, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,7 +238,3 @@ def test_a_next_authority_that_does_not_sign_in_time_is_found_and_is_not_promote
     assert ["nothing is due"] == both.lines
     assert EXIT_WELL == both.run("renew", "--promote", "--chain", "webhook")
     assert EXIT_WELL == both.run("check", "--chain", "webhook")
-
-
-def test_a_chain_that_is_off_is_left_out(shell: Shell) -> None:
-    assert EXIT_WELL == shell.run("check", "--chain", "all", "--mode", "off", "--webhook-mode", "off")

@@ -237,7 +237,7 @@ def test_four_secrets_have_four_names() -> None:
         webhook_plan(LEAFS, ca="a", server="b", client="c", leader="a")
 
 
-def test_an_entry_without_a_bundle_lacks_the_authority(world: ChainLeaders) -> None:
+def test_an_entry_without_a_bundle_lacks_the_authority_and_what_is_gone_is_not_seen(world: ChainLeaders) -> None:
     authority = read_authorities(world.leader.bundle, what="x")[0]
     bundles = PublishedBundles(world.api)
     assert bundles.all_have(authority)
@@ -245,9 +245,4 @@ def test_an_entry_without_a_bundle_lacks_the_authority(world: ChainLeaders) -> N
     for client_config in ({}, {"caBundle": "%%%"}, {"caBundle": ""}):
         world.api.objects[key]["webhooks"][0]["clientConfig"] = client_config
         assert not bundles.all_have(authority)
-
-
-def test_what_has_gone_is_forgotten() -> None:
-    api, clock = FakeApiServer(), VirtualClock()
-    spread = Spread(PublishedBundles(api), clock, 60.0)
-    assert frozenset() == spread(Chain()).used
+    assert frozenset() == world.spread(Chain()).used

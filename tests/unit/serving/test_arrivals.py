@@ -72,19 +72,19 @@ class End:
 
 
 class ArrivalsLoop(Loop):
-    def __init__(self, most: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.taken: list[tuple[bytes, bool]] = []
         self.dropped: list[End] = []
+        self.let_wait(4)
+
+    def let_wait(self, most: int) -> None:
         self.arrivals = Arrivals(
-            self.poller,
-            self.clock,
-            lambda _connection, data, is_whole: self.taken.append((data, is_whole)),
-            self._drop,
-            seconds=10.0,
-            most=most,
-            largest=LARGEST,
+            self.poller, self.clock, self._take, self._drop, seconds=10.0, most=most, largest=LARGEST
         )
+
+    def _take(self, _connection: End, data: bytes, is_whole: bool) -> None:
+        self.taken.append((data, is_whole))
 
     def _drop(self, end: End) -> None:
         end.sock.close()
@@ -100,9 +100,8 @@ class ArrivalsLoop(Loop):
 
 
 @pytest.fixture
-def world(request: pytest.FixtureRequest) -> Iterator[ArrivalsLoop]:
-    """Its parameter, where it has one: how many requests it lets wait."""
-    made = ArrivalsLoop(getattr(request, "param", 4))
+def world() -> Iterator[ArrivalsLoop]:
+    made = ArrivalsLoop()
     yield made
     made.close()
 
@@ -157,8 +156,8 @@ def test_the_oldest_makes_place_when_there_are_too_many(world: ArrivalsLoop) -> 
     assert [(GET, True)] == world.taken
 
 
-@pytest.mark.parametrize("world", [100], indirect=True)
 def test_together_they_take_no_more_than_twice_the_largest(world: ArrivalsLoop) -> None:
+    world.let_wait(100)
     head = f"POST / HTTP/1.1\r\nContent-Length: {LARGEST}\r\n\r\n".encode()
     ends = [world.connect(head + b"x" * (LARGEST - 1))[1] for _ in range(20)]
     held = 2 * (LARGEST + HEAD_BYTES) // (len(head) + LARGEST - 1)
@@ -166,16 +165,14 @@ def test_together_they_take_no_more_than_twice_the_largest(world: ArrivalsLoop) 
     assert ends[: 20 - held] == world.dropped
 
 
-def test_a_body_over_the_limit_is_handed_on_unread_to_be_refused(world: ArrivalsLoop) -> None:
-    head = f"POST / HTTP/1.1\r\nContent-Length: {LARGEST + HEAD_BYTES + 1}\r\n\r\n".encode()
-    world.connect(head)
-    assert [(head, False)] == world.taken
+OVER_THE_LIMIT = f"POST / HTTP/1.1\r\nContent-Length: {LARGEST + HEAD_BYTES + 1}\r\n\r\n".encode()
+CHUNKED = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe"
 
 
-def test_one_whose_end_is_unknown_is_handed_on_with_its_header(world: ArrivalsLoop) -> None:
-    head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-    world.connect(head + b"5\r\nhe")
-    assert [(head + b"5\r\nhe", False)] == world.taken
+@pytest.mark.parametrize("said", [OVER_THE_LIMIT, CHUNKED], ids=["a body over the limit", "one of unknown end"])
+def test_what_is_not_to_be_waited_for_is_handed_on_as_it_is(world: ArrivalsLoop, said: bytes) -> None:
+    world.connect(said)
+    assert [(said, False)] == world.taken
 
 
 def test_a_client_that_leaves_ends_its_request(world: ArrivalsLoop) -> None:
