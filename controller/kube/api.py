@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
-import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -32,6 +31,7 @@ from controller.errors import (
     NotFoundError,
     UnavailableError,
 )
+from controller.kube.line_stream import LineStream
 from controller.kube.resources import Resource
 from controller.process.worker import waiting
 
@@ -40,7 +40,6 @@ PATCH_TYPES: Final = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
     "json": "application/json-patch+json",
-    "apply": "application/apply-patch+yaml",
 }
 CALL_SECONDS: Final = 10.0
 LIST_SECONDS: Final = 60.0
@@ -57,6 +56,18 @@ _ERRORS: Final[Mapping[int, type[ClusterError]]] = {
     410: GoneError,
     429: UnavailableError,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to the API server. `timeout`: seconds for the answer, of a watch between two lines."""
+
+    method: str
+    path: str
+    query: Mapping[str, object] = field(default_factory=dict)  # parameters that are None are left out
+    body: object = None
+    content_type: str = _JSON
+    timeout: float = CALL_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +96,13 @@ class KubeApi:
         raise NotImplementedError
 
     def get(self, resource: Resource, namespace: str | None, name: str, *, timeout: float = CALL_SECONDS) -> Raw:
-        return self._call("GET", resource.path(namespace, name), timeout=timeout)
+        return self._object(Call("GET", resource.path(namespace, name), timeout=timeout))
 
     def list_page(
         self, resource: Resource, namespace: str | None = None, *, timeout: float = LIST_SECONDS, **query: object
     ) -> Page:
         """One page; `query` takes the API's own parameters (limit, continue, resourceVersion, labelSelector, ...)."""
-        raw = self._call("GET", resource.path(namespace), query=query, timeout=timeout)
+        raw = self._object(Call("GET", resource.path(namespace), query, timeout=timeout))
         meta = raw.get("metadata") or {}
         return Page(raw.get("items") or [], str(meta.get("resourceVersion", "")), str(meta.get("continue") or ""))
 
@@ -112,7 +123,7 @@ class KubeApi:
             "timeoutSeconds": timeout_seconds,
             "fieldSelector": field_selector,
         }
-        return self._stream(resource.path(namespace), query, read_timeout)
+        return self._stream(Call("GET", resource.path(namespace), query, timeout=read_timeout))
 
     def create(
         self,
@@ -129,12 +140,12 @@ class KubeApi:
         admission looks at it, and nothing is stored."""
         query = {"dryRun": "All"} if dry_run else {}
         path = resource.path(namespace, name or None, subresource)
-        return self._call("POST", path, query=query, body=body, timeout=timeout)
+        return self._object(Call("POST", path, query, body, timeout=timeout))
 
     def replace(
         self, resource: Resource, namespace: str | None, name: str, body: Raw, *, timeout: float = CALL_SECONDS
     ) -> Raw:
-        return self._call("PUT", resource.path(namespace, name), body=body, timeout=timeout)
+        return self._object(Call("PUT", resource.path(namespace, name), body=body, timeout=timeout))
 
     def patch(
         self,
@@ -153,7 +164,7 @@ class KubeApi:
         query = {"fieldManager": field_manager} if field_manager else {}
         query |= {"dryRun": "All"} if dry_run else {}
         path = resource.path(namespace, name, subresource)
-        return self._call("PATCH", path, query=query, body=body, content_type=PATCH_TYPES[kind], timeout=timeout)
+        return self._object(Call("PATCH", path, query, body, PATCH_TYPES[kind], timeout))
 
     def delete(
         self,
@@ -168,25 +179,16 @@ class KubeApi:
         """ConflictError where the object has another uid or resourceVersion than those that are given."""
         wanted = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
         body = {"preconditions": wanted} if wanted else None
-        self._call("DELETE", resource.path(namespace, name), body=body, timeout=timeout)
+        self._object(Call("DELETE", resource.path(namespace, name), body=body, timeout=timeout))
 
-    # How they are made
+    # The request itself
 
-    def _stream(self, path: str, query: Mapping[str, object], read_timeout: float) -> WatchStream:
-        """The lines of the answer, no more than so many seconds of silence apart."""
+    def _object(self, call: Call) -> Raw:
+        """The object in the answer."""
         raise NotImplementedError
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, object] | None = None,
-        body: object = None,
-        content_type: str = _JSON,
-        timeout: float = CALL_SECONDS,
-    ) -> Raw:
-        """The object in the answer."""
+    def _stream(self, call: Call) -> WatchStream:
+        """The lines of the answer."""
         raise NotImplementedError
 
 
@@ -217,9 +219,8 @@ class ClientKubeApi(KubeApi):
             try:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             except config.ConfigException as error:
-                raise ConfigError(
-                    f"no --kubeconfig is given, and there is no service account of a pod: {error}"
-                ) from error
+                problem = "no --kubeconfig is given, and there is no service account of a pod"
+                raise ConfigError(f"{problem}: {error}") from error
             return cls(configuration)
         try:
             Path(kubeconfig).read_bytes()
@@ -242,121 +243,58 @@ class ClientKubeApi(KubeApi):
         elapsed = self._clock.now() - received
         return date + timedelta(seconds=elapsed) if elapsed <= DATE_SECONDS else None
 
-    def _stream(self, path: str, query: Mapping[str, object], read_timeout: float) -> WatchStream:
-        response = self._request("GET", path, query, None, {}, min(read_timeout, CALL_SECONDS), preload=False)
-        if response.status != 200:
-            raise _error(response.status, _rest_of(response))
-        return _LineStream(response, read_timeout)
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, object] | None = None,
-        body: object = None,
-        content_type: str = _JSON,
-        timeout: float = CALL_SECONDS,
-    ) -> Raw:
-        headers = {"Content-Type": content_type} if body is not None else {}
-        data = msgspec.json.encode(body) if body is not None else None
-        response = self._request(method, path, query or {}, data, headers, timeout, preload=True)
+    def _object(self, call: Call) -> Raw:
+        response = self._response(call, call.timeout, is_streamed=False)
         if response.status >= 300:
             raise _error(response.status, response.data)
         try:
             decoded = msgspec.json.decode(response.data)
         except msgspec.DecodeError as error:
-            raise UnavailableError(f"{method} {path}: the answer is not JSON: {error}") from error
+            raise UnavailableError(f"{call.method} {call.path}: the answer is not JSON: {error}") from error
         if not isinstance(decoded, dict):
-            raise UnavailableError(f"{method} {path}: the answer is not an object")
+            raise UnavailableError(f"{call.method} {call.path}: the answer is not an object")
         return decoded
 
-    def _request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, object],
-        data: bytes | None,
-        headers: dict[str, str],
-        timeout: float,
-        *,
-        preload: bool,
-    ) -> urllib3.BaseHTTPResponse:
-        url = f"{self._host}{path}"
-        if query:
-            url += "?" + urlencode({name: value for name, value in query.items() if value is not None})
-        headers = {"Accept": _JSON, "User-Agent": "longhorn-scheduler-extender", **headers}
-        try:
-            # refreshes a token that is due
-            settings: Mapping[str, Any] = self._configuration.auth_settings() if self._has_token else {}
-        except (config.ConfigException, OSError) as error:
-            raise UnavailableError(f"credentials: {error}") from error
-        for setting in settings.values():
-            if setting.get("in") == "header" and setting.get("value"):
-                headers[str(setting["key"])] = str(setting["value"])
+    def _stream(self, call: Call) -> WatchStream:
+        response = self._response(call, min(call.timeout, CALL_SECONDS), is_streamed=True)
+        if response.status != 200:
+            raise _error(response.status, _rest_of(response))
+        return LineStream(response, call.timeout)
+
+    def _response(self, call: Call, timeout: float, *, is_streamed: bool) -> urllib3.BaseHTTPResponse:
+        url = f"{self._host}{call.path}"
+        if call.query:
+            url += "?" + urlencode({name: value for name, value in call.query.items() if value is not None})
+        headers = {"Accept": _JSON, "User-Agent": "longhorn-scheduler-extender", **self._credentials()}
+        data = None
+        if call.body is not None:
+            headers["Content-Type"], data = call.content_type, msgspec.json.encode(call.body)
         try:
             with waiting():
                 response = self._pool.request(
-                    method,
+                    call.method,
                     url,
                     body=data,
                     headers=headers,
                     timeout=urllib3.Timeout(connect=min(timeout, 5.0), read=timeout),
                     retries=False,
-                    preload_content=preload,
+                    preload_content=not is_streamed,
                 )
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise UnavailableError(f"{method} {path}: {error}") from error
+            raise UnavailableError(f"{call.method} {call.path}: {error}") from error
         with contextlib.suppress(ValueError):
             date = email.utils.parsedate_to_datetime(response.headers.get("Date", ""))
             self._dated = date.replace(tzinfo=UTC), self._clock.now()
         return response
 
-
-class _LineStream:
-    """Lines of a streamed response, no more than `read_timeout` seconds of silence apart.
-
-    `close` shuts the socket, so that a reader in another thread returns at once.
-    """
-
-    def __init__(self, response: urllib3.BaseHTTPResponse, read_timeout: float) -> None:
-        self._response = response
-        self._is_closed = False
-        sock = _socket_of(response)
-        if sock is not None:
-            sock.settimeout(read_timeout)
-
-    def __iter__(self) -> Iterator[bytes]:
-        rest = b""
+    def _credentials(self) -> dict[str, str]:
+        """The headers that say who calls; a token that is due is refreshed first."""
         try:
-            for chunk in self._chunks():
-                *lines, rest = (rest + chunk).split(b"\n")
-                yield from (line for line in lines if line)
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            if not self._is_closed:
-                raise UnavailableError(f"watch: {error}") from error
-        except AttributeError:  # `close` takes the response's file away, and the next read finds none
-            if not self._is_closed:
-                raise
-        if rest.strip() and not self._is_closed:
-            raise UnavailableError("watch: ended in the middle of a line")
-
-    def _chunks(self) -> Iterator[bytes]:
-        chunks = self._response.stream(65_536, decode_content=True)
-        while True:
-            with waiting():
-                chunk = next(chunks, None)
-            if chunk is None:
-                return
-            yield chunk
-
-    def close(self) -> None:
-        self._is_closed = True
-        sock = _socket_of(self._response)
-        if sock is not None:
-            with contextlib.suppress(OSError):  # gone already
-                sock.shutdown(socket.SHUT_RDWR)
-        self._response.close()
+            settings: Mapping[str, Any] = self._configuration.auth_settings() if self._has_token else {}
+        except (config.ConfigException, OSError) as error:
+            raise UnavailableError(f"credentials: {error}") from error
+        found = [one for one in settings.values() if one.get("in") == "header" and one.get("value")]
+        return {str(one["key"]): str(one["value"]) for one in found}
 
 
 def _check_connection(configuration: client.Configuration) -> None:
@@ -369,12 +307,6 @@ def _check_connection(configuration: client.Configuration) -> None:
             context.load_cert_chain(configuration.cert_file, configuration.key_file)
     except ssl.SSLError as error:
         raise ValueError(f"its certificates cannot be used: {error}") from error
-
-
-def _socket_of(response: urllib3.BaseHTTPResponse) -> socket.socket | None:
-    """The socket that the response still reads from; None once it went back to the pool, for others to use."""
-    sock = getattr(getattr(response, "_connection", None), "sock", None)
-    return sock if isinstance(sock, socket.socket) else None
 
 
 def _rest_of(response: urllib3.BaseHTTPResponse) -> bytes:

@@ -1,0 +1,65 @@
+"""The lines of a watch, each as soon as it has arrived whole, until the watch ends, breaks or is closed."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import urllib3
+
+from controller.errors import UnavailableError
+from controller.process.worker import waiting
+
+
+class LineStream:
+    """The whole lines of a streamed response. Reading raises UnavailableError after `read_timeout` seconds of silence,
+    and when the stream breaks or ends in the middle of a line.
+
+    Threads: one reads; any may call `close`, which ends a blocking read at once. Blocks: while it is read.
+    """
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, read_timeout: float) -> None:
+        self._response = response
+        self._is_closed = False
+        sock = _socket_of(response)
+        if sock is not None:
+            sock.settimeout(read_timeout)
+
+    def __iter__(self) -> Iterator[bytes]:
+        rest = b""
+        try:
+            for chunk in self._chunks():
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from (line for line in lines if line)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            if not self._is_closed:
+                raise UnavailableError(f"watch: {error}") from error
+        except AttributeError:  # `close` takes the response's file away, and the next read finds none
+            if not self._is_closed:
+                raise
+        if rest.strip() and not self._is_closed:
+            raise UnavailableError("watch: ended in the middle of a line")
+
+    def _chunks(self) -> Iterator[bytes]:
+        chunks = self._response.stream(65_536, decode_content=True)
+        while True:
+            with waiting():
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            yield chunk
+
+    def close(self) -> None:
+        self._is_closed = True
+        sock = _socket_of(self._response)
+        if sock is not None:
+            with contextlib.suppress(OSError):  # gone already
+                sock.shutdown(socket.SHUT_RDWR)
+        self._response.close()
+
+
+def _socket_of(response: urllib3.BaseHTTPResponse) -> socket.socket | None:
+    """The socket that the response still reads from; None once it went back to the pool, for others to use."""
+    sock = getattr(getattr(response, "_connection", None), "sock", None)
+    return sock if isinstance(sock, socket.socket) else None
