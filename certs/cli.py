@@ -9,14 +9,14 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from certs import webhook
 from certs.authority import CertificateError, CertificateFacts
 from certs.evidence import PublishedBundles
 from certs.keeper import CertificateMode, extender_plan
 from certs.managed import ManagedChain, span
 from certs.secret import SecretStore
+from certs.webhook import webhook_plan
 from controller.clock import Clock, SystemClock
 from controller.errors import ClusterError, ConfigError
 from controller.kube.api import ClientKubeApi, KubeApi
@@ -108,35 +108,14 @@ def _renew(
     return EXIT_WELL
 
 
-def _chains(options: argparse.Namespace, api: KubeApi) -> list[ManagedChain]:
+def _chains(options: Any, api: KubeApi) -> list[ManagedChain]:
+    """The chains that are asked about. `options`: the parsed flags, which are named as the controller's."""
     store, chains = SecretStore(api, options.namespace), []
     if options.chain in (EXTENDER, ALL) and options.mode != OFF:
-        plan = extender_plan(
-            store,
-            options.namespace,
-            options.service,
-            domain=options.cluster_domain,
-            extra_names=options.tls_extra_names,
-            server=options.tls_secret,
-            client=options.tls_client_secret,
-            ca=options.tls_ca_secret,
-        )
-        chains.append(ManagedChain(store, plan, CertificateMode(options.mode)))
+        chains.append(ManagedChain(store, extender_plan(store, options), CertificateMode(options.mode)))
     if options.chain in (WEBHOOK, ALL) and options.webhook_mode != OFF:
-        leaves = webhook.webhook_leaves(
-            options.namespace,
-            service=options.webhook_service,
-            leader_service=options.replica_scheduler_service,
-            domain=options.cluster_domain,
-        )
-        plan = webhook.webhook_plan(
-            leaves,
-            ca=options.webhook_ca_secret,
-            server=options.webhook_tls_secret,
-            client=options.webhook_client_tls_secret,
-            leader=options.replica_scheduler_tls_secret,
-        )
-        chains.append(ManagedChain(store, plan, CertificateMode(options.webhook_mode), PublishedBundles(api)))
+        mode, published = CertificateMode(options.webhook_mode), PublishedBundles(api)
+        chains.append(ManagedChain(store, webhook_plan(options), mode, published))
     return chains
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 from certs.authority import LONGEST_NAME, CertificateFacts, LeafSpec, server_names
 from certs.foreign import ForeignChain, ForeignFollowing
@@ -42,25 +42,35 @@ class CertificateMode(StrEnum):
     PROVIDED = "provided"
 
 
-def extender_plan(
-    store: SecretStore,
-    namespace: str,
-    service: str,
-    *,
-    domain: str,
-    extra_names: str,
-    server: str,
-    client: str,
-    ca: str,
-) -> ChainPlan:
-    """The extender's chain. The server has all names of the Service, its present addresses, and the
-    `extra_names`, separated by commas. The others are names of Secrets; ConfigError unless they are three."""
+class ExtenderFlags(Protocol):
+    """The controller's flags about the extender's chain: its settings, or the parsed flags of `python -m certs`."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def service(self) -> str: ...
+    @property
+    def cluster_domain(self) -> str: ...
+    @property
+    def tls_extra_names(self) -> str: ...
+    @property
+    def tls_secret(self) -> str: ...
+    @property
+    def tls_client_secret(self) -> str: ...
+    @property
+    def tls_ca_secret(self) -> str: ...
+
+
+def extender_plan(store: SecretStore, flags: ExtenderFlags) -> ChainPlan:
+    """The extender's chain. The server has all names of its Service, the Service's present addresses, and
+    `tls_extra_names`. ConfigError unless the three Secrets have three names."""
+    server, client, ca = flags.tls_secret, flags.tls_client_secret, flags.tls_ca_secret
     if len({server, client, ca} - {""}) != 3:
         raise ConfigError(f"Secrets: three are needed, with three names, not {server!r}, {client!r} and {ca!r}")
 
     def leaves() -> dict[str, LeafSpec]:
-        addresses, more = store.service_addresses(service), filter(None, extra_names.split(","))
-        return extender_leaves((*server_names(service, namespace, addresses, domain), *more))
+        addresses, more = store.service_addresses(flags.service), filter(None, flags.tls_extra_names.split(","))
+        return extender_leaves((*server_names(flags.service, flags.namespace, addresses, flags.cluster_domain), *more))
 
     return ChainPlan(ca, {SERVER: server, CLIENT: client}, leaves, PINNED, SUBJECT, (SERVER,), (CLIENT,))
 

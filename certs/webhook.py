@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from certs.authority import LeafSpec, server_names
 from certs.evidence import PublishedBundles
 from certs.foreign import ForeignFollowing
-from certs.rotation import DAY, ROTATING, Leaves, RotationPolicy
+from certs.rotation import DAY, ROTATING, RotationPolicy
 from certs.secret import ChainPlan
 from controller.errors import ConfigError
 
@@ -58,22 +58,44 @@ class Pace:
 DEFAULT_PACE: Final = Pace()
 
 
-def webhook_plan(
-    leaves: Leaves,
-    *,
-    ca: str,
-    server: str,
-    client: str,
-    leader: str,
-    policy: RotationPolicy = ROTATING,
-) -> ChainPlan:
-    """The chain with these leaves in these Secrets; ConfigError unless they are four."""
+class WebhookFlags(Protocol):
+    """The controller's flags about the webhook's chain: its settings, or the parsed flags of `python -m certs`."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def cluster_domain(self) -> str: ...
+    @property
+    def webhook_service(self) -> str: ...
+    @property
+    def webhook_tls_secret(self) -> str: ...
+    @property
+    def webhook_client_tls_secret(self) -> str: ...
+    @property
+    def webhook_ca_secret(self) -> str: ...
+    @property
+    def replica_scheduler_service(self) -> str: ...
+    @property
+    def replica_scheduler_tls_secret(self) -> str: ...
+
+
+def webhook_plan(flags: WebhookFlags, pace: Pace = DEFAULT_PACE) -> ChainPlan:
+    """The webhook's chain, at this pace; ConfigError unless the four Secrets have four names."""
+    ca, server, client = flags.webhook_ca_secret, flags.webhook_tls_secret, flags.webhook_client_tls_secret
+    leader = flags.replica_scheduler_tls_secret
     if len({ca, server, client, leader} - {""}) != 4:
         raise ConfigError(
             f"Secrets: four are needed, with four names, not {ca!r}, {server!r}, {client!r} and {leader!r}"
         )
+    leaves = webhook_leaves(
+        flags.namespace,
+        service=flags.webhook_service,
+        leader_service=flags.replica_scheduler_service,
+        domain=flags.cluster_domain,
+        pace=pace,
+    )
     secrets = {CLIENT: client, LEADER: leader, SERVER: server}
-    return ChainPlan(ca, secrets, lambda: leaves, policy, SUBJECT, (SERVER, LEADER), (CLIENT,), PREFIX)
+    return ChainPlan(ca, secrets, lambda: leaves, pace.policy, SUBJECT, (SERVER, LEADER), (CLIENT,), PREFIX)
 
 
 def webhook_leaves(

@@ -12,13 +12,7 @@ from typing import Any, Final
 from certs import webhook
 from certs.authority import CertificateError, read_authorities, read_pair
 from certs.evidence import PublishedBundles, Spread
-from certs.keeper import (
-    SERVER,
-    CertificateMode,
-    Certificates,
-    NoCertificates,
-    extender_plan,
-)
+from certs.keeper import SERVER, CertificateMode, Certificates, NoCertificates, extender_plan
 from certs.secret import SecretStore
 from controller.clock import Clock
 from controller.kube.api import KubeApi
@@ -97,16 +91,7 @@ def certificate_worker(
     if settings.tls_cert_dir:
         return MountedCertificates(Path(settings.tls_cert_dir), tls, clock)
     store = SecretStore(api, settings.namespace)
-    plan = extender_plan(
-        store,
-        settings.namespace,
-        settings.service,
-        domain=settings.cluster_domain,
-        extra_names=settings.tls_extra_names,
-        server=settings.tls_secret,
-        client=settings.tls_client_secret,
-        ca=settings.tls_ca_secret,
-    )
+    plan = extender_plan(store, settings)
     return Certificates(CertificateMode(settings.tls_mode), store, plan, clock, {SERVER: tls.use}, is_leading)
 
 
@@ -136,27 +121,12 @@ class KeptWebhookChain(Certificates):
         pace: webhook.Pace,
     ) -> None:
         store = SecretStore(api, settings.namespace)
-        leaves = webhook.webhook_leaves(
-            settings.namespace,
-            service=settings.webhook_service,
-            leader_service=settings.replica_scheduler_service,
-            domain=settings.cluster_domain,
-            pace=pace.checked(),
-        )
-        plan = webhook.webhook_plan(
-            leaves,
-            ca=settings.webhook_ca_secret,
-            server=settings.webhook_tls_secret,
-            client=settings.webhook_client_tls_secret,
-            leader=settings.replica_scheduler_tls_secret,
-            policy=pace.policy,
-        )
         self._spread = Spread(PublishedBundles(api), clock, pace.spread_seconds)
         self._material: Material | None = None
         super().__init__(
             CertificateMode(settings.webhook_tls_mode),
             store,
-            plan,
+            webhook.webhook_plan(settings, pace.checked()),
             clock,
             {webhook.LEADER: self._use},
             is_leading,

@@ -10,10 +10,15 @@ from certs.rotation import DAY, PINNED, YEAR
 from certs.secret import SecretStore
 from controller.errors import ConfigError, UnavailableError
 from controller.kube.resources import SECRETS, SERVICES
+from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.secrets import put_leaf
 from tests.waiting import wait_until
+
+SETTINGS = ProcessSettings(
+    service="extender", tls_extra_names="more.example", tls_secret="tls", tls_client_secret="client", tls_ca_secret="ca"
+)
 
 
 class ServiceCluster:
@@ -38,16 +43,7 @@ class CertifiedServer:
         self.world = world
         self.given: list[tuple[bytes, bytes, bytes]] = []
         store = SecretStore(world.api, "longhorn-system")
-        plan = extender_plan(
-            store,
-            "longhorn-system",
-            "extender",
-            domain="cluster.local",
-            extra_names="more.example",
-            server="tls",
-            client="client",
-            ca="ca",
-        )
+        plan = extender_plan(store, SETTINGS)
         self.certificates = Certificates(
             mode, store, plan, world.clock, {"server": self._use}, lambda: world.leader is self
         )

@@ -13,19 +13,21 @@ from certs.evidence import PublishedBundles, Spread
 from certs.keeper import CertificateMode, Certificates
 from certs.rotation import DAY, ROTATING, Chain
 from certs.secret import SecretStore
-from certs.webhook import CLIENT, DEFAULT_PACE, LEADER, SERVER, Pace, webhook_leaves, webhook_plan
+from certs.webhook import CLIENT, DEFAULT_PACE, LEADER, SERVER, Pace, webhook_plan
 from controller.errors import ClusterError, ConfigError
 from controller.kube.resources import MUTATING_WEBHOOKS as MUTATING
 from controller.kube.resources import OUR_CONFIGURATIONS, Resource
 from controller.kube.resources import VALIDATING_WEBHOOKS as VALIDATING
+from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.secrets import publish
 from tests.unit.certs.chains import trusts
 
 SPACE = "longhorn-system"
-LEAFS = webhook_leaves(SPACE, service="webhook", leader_service="replica-scheduler", domain="cluster.local")
-PLAN = webhook_plan(LEAFS, ca="ca", server="server", client="client", leader="leader")
+SETTINGS = ProcessSettings(webhook_service="webhook", webhook_tls_secret="server")
+PLAN = webhook_plan(SETTINGS)
+LEAFS = PLAN.leaves()
 DAY_SECONDS = 86_400.0
 DUE = 275 * DAY_SECONDS  # the authority lives a year and is replaced from 90 days before its end
 
@@ -86,9 +88,8 @@ def test_the_chain_is_made_for_both_services_and_the_client(world: ChainLeaders)
     assert world.held is not None
     _, _, trusted = world.held
     assert trusted == world.leader.bundle
-    names = LEAFS[SERVER].names
-    assert f"webhook.{SPACE}.svc" in names
-    assert f"replica-scheduler.{SPACE}.svc" in LEAFS[LEADER].names
+    assert f"webhook.{SPACE}.svc" in LEAFS[SERVER].names
+    assert f"longhorn-replica-scheduler.{SPACE}.svc" in LEAFS[LEADER].names
     assert LEAFS[CLIENT].is_client
 
 
@@ -234,7 +235,7 @@ def test_the_products_pace_leaves_nobody_behind() -> None:
 
 def test_four_secrets_have_four_names() -> None:
     with pytest.raises(ConfigError, match="four"):
-        webhook_plan(LEAFS, ca="a", server="b", client="c", leader="a")
+        webhook_plan(replace(SETTINGS, webhook_ca_secret="server"))
 
 
 def test_an_entry_without_a_bundle_lacks_the_authority_and_what_is_gone_is_not_seen(world: ChainLeaders) -> None:
