@@ -42,7 +42,7 @@ class CertificateFacts:
 
     @property
     def made_utc(self) -> datetime:
-        """When it was made, if one of ours."""
+        """When it was made; true of our own certificates alone."""
         return self.not_before_utc + BACKDATED
 
     def is_valid(self, now_utc: datetime) -> bool:
@@ -96,7 +96,7 @@ def sign(authority: Pair, spec: LeafSpec, now_utc: datetime) -> Pair:
         raise CertificateError(f"authority {authority.facts.subject}: its key is not available")
     if not authority.facts.is_valid(now_utc):
         raise CertificateError(f"authority {authority.facts.subject}: is not valid at {now_utc.isoformat()}")
-    issuer, issuer_key = _all(authority.certificate, "authority")[0], _private_key(authority.key)
+    issuer, issuer_key = _certificates_in(authority.certificate, "authority")[0], _private_key(authority.key)
     key = ec.generate_private_key(ec.SECP256R1())
     purpose = ExtendedKeyUsageOID.CLIENT_AUTH if spec.is_client else ExtendedKeyUsageOID.SERVER_AUTH
     until = min(now_utc + spec.life, authority.facts.not_after_utc)
@@ -123,18 +123,18 @@ def server_names(service: str, namespace: str, addresses: Iterable[str] = (), do
 
 def is_issued_by(leaf: Pair, authority: Pair) -> bool:
     """Whether the authority's key signed the leaf. Says nothing of time."""
-    return _is_signed_by(_all(leaf.certificate, "leaf")[0], authority)
+    return _is_signed_by(_certificates_in(leaf.certificate, "leaf")[0], authority)
 
 
 def is_rooted_in(chain: bytes, authorities: Iterable[Pair]) -> bool:
     """Whether the key of one of them signed a certificate of this chain, PEM. Says nothing of time."""
-    links = _all(chain, "chain")
+    links = _certificates_in(chain, "chain")
     return any(_is_signed_by(link, authority) for authority in authorities for link in links)
 
 
 def _is_signed_by(certificate: x509.Certificate, authority: Pair) -> bool:
     try:
-        certificate.verify_directly_issued_by(_all(authority.certificate, "authority")[0])
+        certificate.verify_directly_issued_by(_certificates_in(authority.certificate, "authority")[0])
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
@@ -142,7 +142,7 @@ def _is_signed_by(certificate: x509.Certificate, authority: Pair) -> bool:
 
 def read_pair(certificate: bytes, key: bytes, *, what: str) -> Pair:
     """A certificate and its key out of PEM; of a chain the first one counts. CertificateError names `what`."""
-    first = _all(certificate, what)[0]
+    first = _certificates_in(certificate, what)[0]
     try:
         private = serialization.load_pem_private_key(key, password=None)
     except (ValueError, TypeError) as error:
@@ -197,8 +197,8 @@ def facts_of(certificate: x509.Certificate) -> CertificateFacts:
     )
 
 
-def _all(data: bytes, what: str) -> list[x509.Certificate]:
-    """One certificate at least."""
+def _certificates_in(data: bytes, what: str) -> list[x509.Certificate]:
+    """All certificates in this PEM, one at least; CertificateError names `what`."""
     try:
         return x509.load_pem_x509_certificates(data)
     except ValueError as error:

@@ -49,8 +49,8 @@ class Seen:
 
 
 class ForeignChain:
-    """The present chain, for `used`, the leaves that this process shows. The Secrets of these and of the first server
-    must exist; clients may have theirs from elsewhere.
+    """Follows the chain, and chooses what to show of `used`, the leaves that this process shows. The Secrets of these
+    and of the first server must exist; clients may have theirs from elsewhere.
 
     Threads: one at a time. Blocks: for its calls' timeouts. I/O: reads from the API server.
     """

@@ -89,6 +89,8 @@ def _read_signer(data: Data, certificate: str, key: str, what: str) -> Pair:
 
 
 def _adopt(leaves: Mapping[str, Data | None], found: Mapping[str, Pair]) -> Chain:
+    """The chain that the leaves' own bundles tell of, its keys lost: the signer of a leaf that was found, and the
+    others."""
     known: list[Pair] = []
     for data in leaves.values():
         try:

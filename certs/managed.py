@@ -91,7 +91,8 @@ class ManagedChain:
         next_ca: bool = False,
         promote: bool = False,
     ) -> Sequence[Step]:
-        """Does what is due and what is asked for, writes it, and returns what was done. ConfigError when it cannot."""
+        """Does what is due and what is asked for, writes the chain, and returns the steps. ConfigError when one cannot
+        be done."""
         plan, leaves = self._plan, self._plan.leaves()
         if self._mode is not CertificateMode.SELF:
             raise ConfigError(f"mode {self._mode}: its certificates are renewed elsewhere")
@@ -125,7 +126,7 @@ def _authority_steps(chain: Chain, *, next_ca: bool, promote: bool) -> list[Step
 
 
 def span(duration: timedelta) -> str:
-    """Days, or hours below two days."""
+    """The duration for a person: in days, in hours below two days, or "ended"."""
     seconds = duration.total_seconds()
     if seconds < 0:
         return "ended"

@@ -78,7 +78,7 @@ class SecretStore:
         return find(self._api, SECRETS, self._namespace, name, timeout=CALL_SECONDS)
 
     def data(self, name: str) -> Data | None:
-        """Its data alone, decoded."""
+        """The decoded data of a Secret; None if it does not exist."""
         return data_of(self.read(name))
 
     def write(self, name: str, old: Mapping[str, Any] | None, data: Data) -> None:

@@ -128,7 +128,7 @@ def _answered(
     answer: Callable[[], bytes],
     apology: Callable[[str], bytes],
 ) -> Response:
-    """The answer; about a pod that cannot be decided what `apology` makes of the error's text."""
+    """The answer, or, about a pod that cannot be decided, what `apology` makes of the error's text."""
     try:
         reply = answer()
     except PodFailedError as error:

@@ -47,6 +47,6 @@ class WaitBudget:
             return grant
 
     def settle(self, grant: Grant, waited_seconds: float, now: float) -> None:
-        """The wait is over: what was not used may be used by others."""
+        """Ends a wait: from now on, only the time that it took counts."""
         with self._lock:
             grant.seconds, grant.ends_at = max(0.0, waited_seconds), now

@@ -91,8 +91,8 @@ class CoScheduler(Part):
         self.worker = Worker("co-schedule", self.run_once)
 
     def narrow(self, pod: wire.PodRef, candidates: Sequence[str]) -> Narrowed:
-        """Where the pod may run as far as its shared volumes go, for the filter verb and the preempt verb. Costs: a
-        look-up for each of its claims."""
+        """The candidates on which its shared volumes let the pod run, for the verbs filter and preempt. Costs a look-up
+        for each of its claims."""
         served = self._served.of_pod(pod.uid, self._namespace)
         if served is None or not (best := served.best):
             return Narrowed(candidates, {})
@@ -107,7 +107,7 @@ class CoScheduler(Part):
         return Narrowed(left, refused, best)
 
     def _tell_apart(self, pod: wire.PodRef, served: ServedPod) -> None:
-        """Told once, for as long as they are served on these nodes."""
+        """Has an Event say that the volumes are served on several nodes: once, until those nodes change."""
         text = APART_TEXT.format(nodes=", ".join(sorted(served.volumes)))
         with self._lock:
             if self._told.get(pod.uid) == text:
@@ -126,8 +126,8 @@ class CoScheduler(Part):
         return not limit or waited.total_seconds() < limit
 
     def ended(self, pod: wire.PodRef, narrowed: Narrowed, *, passed: bool) -> None:
-        """What became of the call. A pod that got no node, and was refused some for this, is woken when that
-        changes."""
+        """Notes how the call ended. A pod that got no node, and lost some to its shared volumes, is woken once these
+        are served elsewhere."""
         with self._lock:
             old = self._waiting.pop(pod.uid, None)
             if not passed and narrowed.refused and len(self._waiting) < MOST_WAITING:
@@ -135,15 +135,16 @@ class CoScheduler(Part):
                 self._waiting[pod.uid] = _Waiting(pod.namespace, pod.name, narrowed.best, wakes)
 
     def scores(self, pod: wire.PodRef, candidates: Sequence[str]) -> Mapping[str, int] | None:
-        """The best score where the pod should run, none elsewhere; None: the pod goes wherever it likes."""
+        """BEST_SCORE for the nodes where the pod should run, and 0 for the others; None for a pod that may run
+        anywhere."""
         served = self._served.of_pod(pod.uid, self._namespace)
         if served is None or not (best := served.best):
             return None
         return {name: BEST_SCORE if name in best else 0 for name in candidates}
 
     def run_once(self) -> float:
-        """Wake those whose volumes are served elsewhere by now, or nowhere, and those that have waited for long
-        enough."""
+        """Wakes the pods whose volumes are served elsewhere by now, or nowhere, and those whose fall-back time has
+        come; returns the seconds until the next look."""
         with self._lock:
             waiting = dict(self._waiting)
         wakeups = []

@@ -89,22 +89,22 @@ class Preconditions:
             raise NotReadyError(problem)
 
     def check_term(self, term: int) -> None:
-        """Right before the answer leaves: still leading, and in the same term."""
+        """Raises NotReadyError unless this process still leads, in that term. To be called right before the answer."""
         self._gate.check()
         if self._gate.openings != term:
             raise NotReadyError("the term in which this was decided has ended")
 
     def check_fresh(self) -> None:
+        """Raises NotSyncedError, which names the kind, while a store may be too old to decide by."""
         stale = self._stale_kind()
         if stale is not None:
             raise NotSyncedError(f"the data about {stale} is too old")
 
     def know_pod(self, pod: PodRef) -> None:
-        """Our stores show the pod under its uid, pending and of one of our schedulers, after a short wait and one
-        live read.
+        """Returns once our stores show the pod under its uid, pending and of one of our schedulers: at once, after a
+        short wait, or after one live read.
 
-        Raises PodFailedError otherwise, so that no promises can be caused by calls about pods that no scheduler asks
-        about.
+        Raises PodFailedError otherwise: a call about a pod that no scheduler may ask about must promise nothing.
         """
         known = self._allocator.knows_pod(pod.uid, pod.key)
         if known.may_be_old:
@@ -138,7 +138,8 @@ class Preconditions:
         raise PodFailedError("Longhorn: the pod's volumes could not be read in time")
 
     def _read_backup(self, missing: Missing, left: float) -> None:
-        """Without its size the volume counts as large as is requested, so that no pod waits for it."""
+        """Reads the backup if there is time. Without its size, the volume counts as large as the claim requests, so
+        that no pod waits for a backup."""
         is_there = False
         if left > 0:
             try:

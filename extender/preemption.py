@@ -202,9 +202,9 @@ class PreemptionService:
         return reply
 
     def _where_it_may_run(self, pod: wire.PodRef, asked: Sequence[str]) -> tuple[Collection[str], Sequence[str]]:
-        """Where pods may be evicted, and the nodes on which room decided that. After an error kube-scheduler does not
-        ask again by itself, as it does for filter: so a pod that we failed is woken like one that other pods' promises
-        keep out."""
+        """The nodes where pods may be evicted, and those whose room decided that. After an error of this verb,
+        kube-scheduler does not ask again by itself, as it does after one of filter. So a pod that we failed is woken,
+        like one that other pods' promises keep out."""
         checks = self._preconditions
         try:
             checks.check_fresh()

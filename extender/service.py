@@ -66,7 +66,7 @@ class _Attempt:
 
 
 class FilterListener(RefusalListener, Protocol):
-    """The same, and pods that are let through unchecked or get no answer."""
+    """Told of refused pods, as any RefusalListener, and of those that are let through unchecked or get no answer."""
 
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None: ...
     def broken(self, uid: str, namespace: str, name: str) -> None: ...
@@ -140,7 +140,7 @@ class ExtenderService:
     def _hold_there(
         self, pod: wire.PodRef, narrowed: Narrowed, attempt: _Attempt, is_client_gone: Callable[[], bool]
     ) -> FilterOutcome:
-        """Check and hold on the candidates that are left."""
+        """Checks and holds the candidates that are left, and adds the refusals of the others."""
         if narrowed.refused and not narrowed.candidates:
             return FilterOutcome(Decision.REFUSED, (), narrowed.refused, False, 0, 0)
         if is_client_gone():
@@ -158,7 +158,8 @@ class ExtenderService:
     def _hold(
         self, pod: wire.PodRef, candidates: Sequence[str], attempt: _Attempt, is_client_gone: Callable[[], bool]
     ) -> FilterOutcome:
-        """Check and hold; where only other pods' fresh holds are in the way, wait for a change as the budget allows."""
+        """Checks and holds. Where only other pods' fresh holds are in the way, waits for a change as the budget
+        allows."""
 
         def ask() -> FilterOutcome:
             return self._preconditions.ask(lambda: attempt.hold(self._allocator, pod.uid, candidates))
@@ -196,7 +197,7 @@ class ExtenderService:
                 self._allocator.end_holds(pod_uid, attempt.serial)
 
     def _report(self, args: wire.FilterArgs, looked_at: Sequence[str], outcome: FilterOutcome, seconds: float) -> None:
-        """`looked_at`: where its room decided."""
+        """Tells the observer, the listener and the log. `looked_at`: the nodes whose room decided."""
         pod = args.pod
         reasons = _counted(outcome.refused)
         self._observer.decided(outcome.decision, reasons, outcome.is_bounded)

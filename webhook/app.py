@@ -16,7 +16,6 @@ from controller.errors import MalformedRequestError
 from webhook.metrics import WebhookMetrics
 from webhook.review import Review, decode_review
 
-MAX_BODY_BYTES: Final = 8 * 1024**2  # an object is at most 1.5 MiB in etcd; a review may carry it twice, with escapes
 _JSON: Final = "application/json"
 
 log = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ def create_app(
     observer: WebhookMetrics,
     clock: Clock,
     *,
-    max_body_bytes: int = MAX_BODY_BYTES,
+    max_body_bytes: int,
 ) -> Flask:
     """The WSGI application of the webhook, with a route for each reviewer's name; no state of its own.
 

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AskedGrowth:
-    """What is asked for. `what` names it for a person."""
+    """A growth that is asked for. `what` names the claim or volume for a person."""
 
     what: str
     old_bytes: int
@@ -111,7 +111,7 @@ class ExpansionService:
             return Answer(encode_allowed(review.uid), "not-checked")
         if not reply.problems:
             return Answer(encode_allowed(review.uid), "admitted")
-        warning = later(reply)
+        warning = delay_warning(reply)
         log.info("expansion admitted for later %s: %s", growth.what, warning)
         return Answer(encode_allowed(review.uid, warnings=[warning]), "admitted-later")
 
@@ -133,7 +133,8 @@ class ExpansionService:
         return Answer(encode_allowed(review.uid, warnings=[warning]), "allowed-unchecked")
 
     def _growth_of_claim(self, review: Review) -> AskedGrowth | None:
-        """None: no growth, or none of Longhorn's. The API server itself refuses growth of a claim that is not bound."""
+        """The growth that the review asks for; None if it asks for none, or for one of another driver's volume. The API
+        server itself refuses growth of a claim that is not bound."""
         if review.resource != "persistentvolumeclaims" or review.operation != "UPDATE" or review.sub_resource:
             return None
         new, old = _requested(review.object, "object"), _requested(review.old_object, "oldObject")
@@ -160,7 +161,7 @@ class ExpansionService:
 
 
 def growth_of_volume(review: Review) -> AskedGrowth | None:
-    """None: no growth."""
+    """The growth that the review of a Longhorn volume asks for; None if it asks for none."""
     if review.resource != "volumes" or review.operation != "UPDATE" or review.sub_resource:
         return None
     new, old = _size(review.object, "object"), _size(review.old_object, "oldObject")
@@ -195,7 +196,8 @@ def _size(raw: Raw, field: str) -> int:
 
 
 def refusal(growth: AskedGrowth, reply: pb.HoldExpansionReply) -> str:
-    """Names volume, node, disk, what is missing, and the largest size that fits now, in bytes that can be typed."""
+    """The text of a refusal: volume, node, disk, what is missing, and the largest size that fits now, in bytes that
+    can be typed."""
     problems = [_problem(entry) for entry in reply.problems]
     more = len(problems) - MOST_PROBLEMS
     listed = "; ".join(problems[:MOST_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
@@ -206,8 +208,8 @@ def refusal(growth: AskedGrowth, reply: pb.HoldExpansionReply) -> str:
     return f"Longhorn cannot grow {what}: {listed}. {_largest(growth, reply)}"
 
 
-def later(reply: pb.HoldExpansionReply) -> str:
-    """What has to pass before Longhorn grows what was admitted."""
+def delay_warning(reply: pb.HoldExpansionReply) -> str:
+    """The text of a warning: what has to pass before Longhorn grows what was admitted."""
     listed = "; ".join(_problem(entry) for entry in reply.problems[:MOST_PROBLEMS])
     return f"Longhorn scheduler extender: Longhorn cannot grow the volume yet: {listed}. It tries again until it can"
 

@@ -92,7 +92,7 @@ class _Volume:
 
 
 def plan_opt_in(pod: Raw, namespace: str, lookup: RequestLookup, policy: OptInPolicy) -> OptIn:
-    """Raises MalformedRequestError for a malformed pod; the API server has not validated it yet."""
+    """What to add to the pod, or why nothing. Raises MalformedRequestError: the API server has not validated it yet."""
     meta, spec = mapping_at(pod, "", "metadata"), mapping_at(pod, "", "spec")
     entries = list_at(spec, "spec", "volumes")
     skipped = _why_not(meta, spec, entries, namespace, lookup, policy)
@@ -110,6 +110,7 @@ def plan_opt_in(pod: Raw, namespace: str, lookup: RequestLookup, policy: OptInPo
 def _why_not(
     meta: Raw, spec: Raw, entries: Sequence[Any], namespace: str, lookup: RequestLookup, policy: OptInPolicy
 ) -> str:
+    """Why the pod is left alone, by its reason code; "" if its claims decide."""
     if text_at(spec, "spec", "nodeName"):
         return "bound"
     left_alone = policy.leaves_alone(namespace, text_at(spec, "spec", "schedulerName"))
@@ -151,7 +152,8 @@ def _missing_class(name: str | None) -> str:
 
 
 def _ephemeral(entry: Raw, path: str, meta: Raw, namespace: str, lookup: RequestLookup) -> _Volume:
-    """A claim named `<pod>-<volume>`, which is made after the pod, from its template: so the template decides."""
+    """The claim of an ephemeral volume: named `<pod>-<volume>`, and made after the pod from its template, which decides
+    until then."""
     pod_name = text_at(meta, "metadata", "name")  # "" where the API server has not made it up yet
     name = f"{pod_name}-{text_at(entry, path, 'name')}"
     claim = lookup.known_claim(namespace, name) if pod_name else None

@@ -117,7 +117,7 @@ def _term(node: str) -> dict[str, Any]:
 
 
 def _avoided(term: Any) -> list[str]:
-    """The nodes that a preference of Longhorn's speaks against: one that has just lost the pod."""
+    """The nodes that a preferred term of Longhorn's excludes, as one that has just lost the pod."""
     if not isinstance(term, Mapping):
         raise MalformedRequestError(".".join(_PREFERRED), "holds something that is not an object")
     preference = mapping_at(term, ".".join(_PREFERRED), "preference")

@@ -140,8 +140,8 @@ class BoundedReader:
 
 
 class RequestLookup:
-    """The stores for one request. What they lack is read live: at most MOST_READS objects, within `seconds` for all
-    together; what is not read is not there.
+    """What one request may look up: in the stores, and live what they lack, at most MOST_READS objects, within
+    `seconds` for all together. What is not read counts as absent.
 
     Threads: one. Blocks: for `seconds` in all. I/O: a GET for each object that the stores lack.
     """
@@ -157,7 +157,7 @@ class RequestLookup:
         return found or self._live(resources.CLAIMS, namespace, name, workload.claim_facts)
 
     def known_claim(self, namespace: str, name: str) -> Claim | None:
-        """The same, without a look at the cluster where the store has none."""
+        """The claim that the store has; nothing is read live."""
         return self._stores.claims.get(f"{namespace}/{name}")
 
     def pv(self, name: str) -> PersistentVolume | None:
@@ -170,6 +170,7 @@ class RequestLookup:
         return self._stores.classes.get(name) or self._live(resources.STORAGE_CLASSES, "", name, workload.class_facts)
 
     def namespace_mark(self, name: str) -> str:
+        """The namespace's opt-in mark, "" without one."""
         found = self._stores.namespaces.get(name) or self._live(
             resources.NAMESPACES, "", name, workload.namespace_facts
         )

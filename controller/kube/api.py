@@ -330,7 +330,7 @@ def find(
 
 
 def pages(api: KubeApi, resource: Resource, namespace: str | None = None, **query: Any) -> Iterator[Page]:
-    """All objects, as they were at one moment, one page in memory at a time."""
+    """All objects of a kind as they were at one moment, in pages, of which one at a time is in memory."""
     more: dict[str, Any] = {}
     while True:
         page = api.list_page(resource, namespace, limit=PAGE, **query, **more)
@@ -341,7 +341,7 @@ def pages(api: KubeApi, resource: Resource, namespace: str | None = None, **quer
 
 
 def listed(api: KubeApi, resource: Resource, namespace: str | None = None, **query: Any) -> Iterator[Raw]:
-    """The same, object by object."""
+    """All objects one by one, read as `pages` does."""
     for page in pages(api, resource, namespace, **query):
         yield from page.items
 

@@ -32,7 +32,7 @@ class Endpoint(Protocol):
 
 
 def clear_at_end(endpoint: Endpoint) -> None:
-    """Whoever ends goes on to end where that fails."""
+    """Clears it; a failure is logged and does not keep the process from its end."""
     try:
         endpoint.clear()
     except SchedulerError as error:
@@ -48,8 +48,8 @@ class EndpointSlices:
     def point_at(
         self, service: str, address: str, ports: Mapping[str, int], *, node_name: str = "", pod_name: str = ""
     ) -> None:
-        """The Service's only endpoint is `address`, ready. ClusterError when it cannot be written, NotLeaderError when
-        the term has ended meanwhile."""
+        """Makes `address` the Service's only endpoint, ready. ClusterError when it cannot be written, NotLeaderError
+        when the term has ended meanwhile."""
         endpoint: dict[str, Any] = {"addresses": [address], "conditions": {"ready": True}}
         if node_name:
             endpoint["nodeName"] = node_name
@@ -80,11 +80,11 @@ class EndpointSlices:
             else:
                 self._api.replace(ENDPOINT_SLICES, self._namespace, service, body)
 
-        _against_others(write)
+        _retry_conflicts(write)
 
     def clear(self, service: str, address: str) -> None:
-        """No endpoint any more, if it is still ours: a new leader's is left alone. Tried more than once, since whoever
-        ends has no later round for it. ClusterError when it cannot be written."""
+        """Takes all endpoints away if `address` is among them: a new leader's is left alone. Tries more than once,
+        since a process that ends has no later round for it. ClusterError when it cannot be written."""
 
         def write() -> None:
             raw = find(self._api, ENDPOINT_SLICES, self._namespace, service, timeout=_CLEAR_SECONDS)
@@ -94,7 +94,7 @@ class EndpointSlices:
 
         for tries_left in reversed(range(_CLEAR_TRIES)):
             try:
-                _against_others(write)
+                _retry_conflicts(write)
                 return
             except ClusterError:
                 if not tries_left:
@@ -124,8 +124,8 @@ def _addresses(raw: Mapping[str, Any]) -> list[str]:
     return [address for endpoint in raw.get("endpoints") or [] for address in endpoint.get("addresses") or []]
 
 
-def _against_others(write: Callable[[], None]) -> None:
-    """Reads and writes once more if somebody else has written in between."""
+def _retry_conflicts(write: Callable[[], None]) -> None:
+    """Calls `write`, which reads first, again if somebody else has written in between."""
     for attempt in range(_TRIES):
         try:
             write()

@@ -131,7 +131,7 @@ class Informer(Part):
         return version_number(self._resource_version) >= version_number(wanted) > 0
 
     def _round(self) -> float:
-        """List and watch until the watch ends; the seconds until the next time. A fault of ours is raised."""
+        """Lists and watches until the watch ends; returns the seconds until the next time. Raises a fault of ours."""
         try:
             try:
                 self._follow_once()
@@ -148,13 +148,13 @@ class Informer(Part):
         return 0.0
 
     def _follow_once(self) -> None:
-        """List where the position is unknown, then watch until the watch ends."""
+        """Lists if the position is unknown, then watches until the watch ends."""
         if not self._resource_version:
             self._list()
         self._watch()
 
     def _failed(self, *, is_too_old: bool = False) -> float:
-        """The first "too old" is followed by a list at once, everything else by a back-off."""
+        """Counts the failure; returns the seconds until the next try: none after a first "too old", else a back-off."""
         self._failures += 1
         if is_too_old or self._failures % TRIES_BEFORE_LIST == 0:
             self._forget_position()
@@ -166,8 +166,8 @@ class Informer(Part):
         return longest * random.uniform(0.5, 1.0)
 
     def _be_absent(self) -> float:
-        """The kind does not exist (yet): nothing of it exists, which is knowledge too. But where something did a moment
-        ago, and no event told of its end, an API server may only not serve it for a moment."""
+        """Empties the store: the kind does not exist (yet), and so none of its objects. But if there was one a moment
+        ago, and no event told of its end, the API server may only not serve the kind for a moment: the store stays."""
         self._forget_position()
         if len(self.store) and self.age() <= STALE_SECONDS:
             return MOMENT_RETRY_SECONDS
@@ -230,7 +230,7 @@ class Informer(Part):
             self._failures = 0
 
     def _follow(self, stream: WatchStream, *, in_doubt: bool) -> int:
-        """Apply every event to the store; returns how many lines there were.
+        """Applies every event to the store; returns how many lines there were.
 
         In doubt, only a bookmark tells that the store is current: the events before it may be a backlog.
         """

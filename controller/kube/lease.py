@@ -58,7 +58,7 @@ class LeaseClient:
         timeout: float,
         is_settled: bool = False,
     ) -> LeaseRecord:
-        """Write over what was read last; ConflictError when somebody else wrote meanwhile."""
+        """Writes over what was read last; ConflictError when somebody else wrote meanwhile."""
         now = _micro(self._clock.now_utc())
         old = dict((self._raw or {}).get("spec") or {})
         spec = {
@@ -87,7 +87,7 @@ class LeaseClient:
         return _record(self._raw)
 
     def release(self, holder: str, timeout: float) -> None:
-        """Let go, if it is still `holder`'s, so that the next one need not wait."""
+        """Lets go of the Lease if it is still `holder`'s, so that the next one need not wait."""
         record = self.read(timeout)
         if record.holder == holder:
             try:

@@ -107,7 +107,7 @@ class Recorder(Part):
             return self._dropped
 
     def note(self, target: Target, reason: str, message: str, *, is_warning: bool = False) -> None:
-        """Have an Event written at some later time. Never blocks, never raises."""
+        """Has an Event written at some later time. Never blocks, never raises."""
         told = Note(target, reason, message[:MESSAGE_LIMIT], is_warning)
         with self._lock:
             waiting = self._waiting.get(told)
@@ -124,7 +124,7 @@ class Recorder(Part):
         self.worker.stop(timeout)
 
     def run_once(self) -> float | None:
-        """Write one Event that is due, if there is one; seconds until the next falls due, None when none waits."""
+        """Writes one Event if one is due; returns the seconds until the next may be, None when none waits."""
         with self._lock:
             told = min(self._waiting, key=lambda note: self._waiting[note].due_at, default=None)
             if told is None:
@@ -234,6 +234,6 @@ class Recorder(Part):
         return pause
 
     def _drain(self) -> None:
-        """What is due at the end is still written; repetitions and second tries are not worth a slow end."""
+        """Writes what is due at the end; repetitions and second tries are not worth a slow end."""
         while (pause := self.run_once()) is not None and pause <= WRITE_EVERY_SECONDS:
             pass

@@ -39,7 +39,7 @@ class _Subscriber(Generic[Facts]):
         self.owed: list[Change[Facts]] = []
 
     def deliver(self) -> None:
-        """Hand over all that is owed; what the callback raises goes up, and it is owed everything again."""
+        """Hands over all that is owed. If the callback raises, the error goes up, and it is owed everything again."""
         if len(self.owed) > MAX_OWED:
             self.owed = list({change.key: change for change in self.owed}.values())
         if self.owed:
@@ -58,8 +58,8 @@ class Store(Generic[Facts]):
     def __init__(
         self, kind: str, parse: Callable[[Raw], Facts | None], sharing: Callable[[Facts, Facts], Facts] | None = None
     ) -> None:
-        """`sharing`: the second facts, with parts of the first ones, which they take the place of, where those are
-        equal."""
+        """`sharing`, given the old and the new facts of an object, returns the new ones with equal parts taken from the
+        old ones, so that those parts need memory once."""
         self.kind = kind
         self._parse, self._sharing = parse, sharing
         self._lock = threading.Lock()  # guards _items and _bad
@@ -97,7 +97,7 @@ class Store(Generic[Facts]):
         self._subscribers.append(_Subscriber(callback))
 
     def replace(self, raws: Iterable[Raw]) -> list[Change[Facts]]:
-        """A relist: what appeared, changed or vanished while the watch was interrupted."""
+        """Takes a whole list in place of what was known; returns what appeared, changed or vanished."""
         fresh: dict[str, Facts] = {}
         bad: dict[str, str] = {}
         for raw in raws:
@@ -110,7 +110,7 @@ class Store(Generic[Facts]):
         return self._publish([change for change in changes if change.old != change.new])
 
     def apply(self, verb: str, raw: Raw) -> list[Change[Facts]]:
-        """One watch event; nothing is published when no fact has changed."""
+        """Takes one watch event; returns the change, if any fact has changed."""
         bad: dict[str, str] = {}
         key, new = self._parsed(raw, bad) if verb != "DELETED" else (key_of(raw), None)
         with self._lock:

@@ -34,7 +34,7 @@ class Repeated(Part):
         return self._problems
 
     def note(self, problems: Iterable[str]) -> None:
-        """These are what is wrong now."""
+        """Takes what is wrong now; says it, if it is not what was wrong before."""
         found = tuple(problems)
         if found != self._problems:
             for problem in found:
@@ -42,7 +42,7 @@ class Repeated(Part):
         self._problems = found
 
     def run_once(self) -> float:
-        """One look; the seconds until the next one. A fault of ours is noted, and raised again."""
+        """Looks once; returns the seconds until the next look. A fault of ours is noted, and raised again."""
         try:
             self._look()
         except SchedulerError as error:

@@ -82,16 +82,16 @@ class Worker:
         self._thread = thread
 
     def wake(self) -> None:
-        """The next round begins at once, or as soon as the present one is over."""
+        """Has the next round begin at once, or as soon as the present one is over."""
         self._signal.set()
 
     def begin_stop(self) -> None:
-        """No further round. Safe in a signal handler."""
+        """Lets no further round begin. Safe in a signal handler."""
         self._stop.set()
         self._signal.set()
 
     def stop(self, timeout: float = JOIN_SECONDS) -> bool:
-        """No further round; whether the present one ended in time."""
+        """Lets no further round begin; returns whether the present one ended in time."""
         self.begin_stop()
         if self._thread is None:
             return True
@@ -170,7 +170,7 @@ class Worker:
 
 
 class Runs(Protocol):
-    """Something that runs from the start of the process to its end, on followers too."""
+    """A part that runs from the start of the process to its end, on followers too."""
 
     @property
     def workers(self) -> Sequence[Worker]: ...

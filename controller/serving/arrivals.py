@@ -114,7 +114,7 @@ class Arrivals:
         return len(self._waiting)
 
     def begin(self, connection: Arriving) -> None:
-        """Wait for a request on a connection that is not registered anywhere, and has something to say."""
+        """Waits for a request on a connection that is not registered anywhere, and has something to say."""
         while len(self._waiting) >= self._most:
             self._end(next(iter(self._waiting.values())), "too many requests wait to be received")
         sock = connection.sock
@@ -152,7 +152,7 @@ class Arrivals:
         self._end(request, "")
 
     def _is_whole(self, request: _Request, before: int) -> bool:
-        """Whether it has been passed on: all of it, or a part whose end only a parser can find."""
+        """Whether the request has been passed to `take`: all of it, or a part whose end only a parser can find."""
         if request.length is None:
             request.length = length_of(request.data, before)
         length = request.length
@@ -175,7 +175,7 @@ class Arrivals:
             self._end(oldest, "requests being received take too much memory")
 
     def end_overdue(self, within: float | None = None) -> None:
-        """End what waits for too long; `within`: let none wait for longer than so many seconds from now."""
+        """Drops the requests that are late. `within`: none may take longer than so many seconds from now."""
         now = self._clock.now()
         for request in list(self._waiting.values()):
             if within is not None:

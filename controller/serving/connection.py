@@ -32,6 +32,7 @@ class RequestDeadlines(Part):
 
     @contextmanager
     def watching(self, connection: TConn) -> Iterator[None]:
+        """Ends the connection if the block takes longer than a request may."""
         key = id(connection)
         with self._lock:
             self._deadlines[key] = (self._clock.now() + self._seconds, connection)
@@ -62,7 +63,7 @@ class Connection(TConn):
     is_read_by_thread = False
 
     def init(self) -> None:
-        """gunicorn's, which makes the parser; it reads what has arrived already."""
+        """Makes the parser, as gunicorn does, and has it read what has arrived before it reads the socket."""
         super().init()
         reader = self._reader()
         if reader is not None:
@@ -70,13 +71,13 @@ class Connection(TConn):
         self.received = b""
 
     def keep_rest(self) -> None:
-        """What the parser has read and not used belongs to the next request."""
+        """Keeps what the parser has read and not used: it belongs to the next request."""
         reader = self._reader()
         if reader is not None:
             self.beyond = reader.take_buffered() + self.beyond
 
     def _reader(self) -> Any:
-        """What the parser of HTTP/1 reads from; None for another protocol, which is not spoken here."""
+        """The reader of gunicorn's HTTP/1 parser; None for another protocol, which is not spoken here."""
         return getattr(self.parser, "unreader", None)
 
     def close(self, graceful: bool = False) -> None:

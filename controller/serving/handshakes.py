@@ -65,7 +65,7 @@ class Handshakes:
         return len(self._waiting)
 
     def begin(self, sock: socket.socket, then: Callable[[socket.socket | None], None]) -> None:
-        """Begin a handshake on a new connection; `then` gets the encrypted one, or None when it was closed."""
+        """Begins a handshake on a new connection; `then` gets the encrypted one, or None when it was closed."""
         context = self._tls.context
         if context is None:
             sock.close()
@@ -158,7 +158,7 @@ class ClosingSockets:
         return len(self._waiting)
 
     def begin(self, sock: socket.socket) -> None:
-        """Tell the client that nothing more comes, and close once it has closed, or after a while."""
+        """Tells the client that nothing more comes, and closes once the client has closed, or after a while."""
         try:
             sock.setblocking(False)
             if isinstance(sock, ssl.SSLSocket):

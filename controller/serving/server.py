@@ -148,10 +148,10 @@ class ServingWorker(ThreadWorker):
         if self._handshakes is None:
             self._await_request(connection)
         else:
-            self._handshakes.begin(sock, partial(self._shaken, connection))
+            self._handshakes.begin(sock, partial(self._handshake_ended, connection))
 
-    def _shaken(self, connection: Connection, sock: socket.socket | None) -> None:
-        """The handshake has ended: well, or with the connection."""
+    def _handshake_ended(self, connection: Connection, sock: socket.socket | None) -> None:
+        """Goes on with the encrypted connection; None: the handshake failed, and the connection is closed."""
         if sock is None:
             self.nr_conns -= 1
         else:
@@ -159,7 +159,7 @@ class ServingWorker(ThreadWorker):
             self._await_request(connection)
 
     def _await_request(self, connection: Connection) -> None:
-        """Have the connection wait for its first byte without a thread."""
+        """Has the connection wait for its first byte in the loop, without a thread."""
         while len(self.pending_conns) >= SILENT_CONNECTIONS:
             self._drop_silent()
         connection.sock.setblocking(False)
@@ -194,7 +194,7 @@ class ServingWorker(ThreadWorker):
         self._arrivals.begin(connection)
 
     def _arrived(self, connection: Connection, data: bytes, is_whole: bool) -> None:
-        """Give a request a thread. One that is not whole is read by the thread, for a bounded time."""
+        """Gives a request a thread. One that is not whole is read by the thread, within the time of a request."""
         if not is_whole:
             if self._read_by_threads >= max(1, self.cfg.threads // 4):
                 self._drop(connection)
@@ -209,7 +209,7 @@ class ServingWorker(ThreadWorker):
         connection.close()
 
     def murder_pending(self) -> None:
-        """End what waits for too long. gunicorn calls it about once a second, also while the process ends."""
+        """Ends what waits for too long. gunicorn calls it about once a second, also while the process ends."""
         self._closing.end_overdue()
         self._arrivals.end_overdue(None if self.alive else STOPPING_SECONDS)
         if self._handshakes is not None:

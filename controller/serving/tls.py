@@ -112,7 +112,8 @@ class ServerTls:
         return self._context
 
     def use(self, certificate: bytes, key: bytes, client_ca: bytes) -> bool:
-        """Serve connections that begin from now on with these; whether they are new. ConfigError leaves the old."""
+        """Serves connections that begin from now on with these; returns whether they are new. After a ConfigError the
+        old ones stay."""
         material = Material(certificate, key, client_ca)
         with self._lock:
             if material == self._material:
@@ -123,7 +124,7 @@ class ServerTls:
         return True
 
     def forget(self) -> None:
-        """Serve no connection that begins from now on, until `use` is called again."""
+        """Serves no connection that begins from now on, until `use` is called again."""
         with self._lock:
             self._material, self._context = None, None
 
