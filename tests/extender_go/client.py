@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from tests.extender_go.worlds import NAMESPACE, WorldSpec
-from tests.ports import free_port
-from tests.waiting import wait_until
+from tests.ports import HOST
+from tests.unit.extender.http_server import ServerProcess
 
-ROOT = Path(__file__).parents[2]
-START_SECONDS = 60.0
 CALL_SECONDS = 30.0
 Wiring = Mapping[str, Any]
 
@@ -113,56 +108,27 @@ class SchedulerClient:
         return self.ask(wiring, "preempt", pod, nodes=nodes, running=running, victims=victims)
 
 
-class ServedExtender:
-    """The product's server as a process. Threads: any, each with a connection of its own."""
+class ServedExtender(ServerProcess):
+    """The product's server over a world that can be exchanged."""
 
-    def __init__(self, log: Path) -> None:
-        self.port = free_port()
-        self._log = log.open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.extender_go.served", str(self.port)],
-            cwd=ROOT,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,
-        )
-        wait_until(self._is_up, "server that answers", START_SECONDS)
-
-    def _is_up(self) -> bool:
-        assert self.process.poll() is None, "the server did not start"
-        with suppress(OSError):
-            return self.call("GET", "/healthz")[0] == 200
-        return False
+    def __init__(self, folder: Path) -> None:
+        super().__init__("tests.extender_go.served", folder)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=CALL_SECONDS)
-        try:
-            connection.request(method, path, body)
-            response = connection.getresponse()
-            return response.status, response.read()
-        finally:
-            connection.close()
+        return f"http://{HOST}:{self.port}"
 
     def put(self, spec: WorldSpec) -> None:
-        status, answer = self.call("POST", "/test/world", spec.as_json())
-        assert status == 204, answer
+        self._control("POST", "world", spec.as_json())
 
     def choose(self, claim: str, node: str) -> None:
         """Have the world show that the scheduler chose this node."""
-        status, answer = self.call("POST", f"/test/choice/{claim}/{node}")
-        assert status == 204, answer
+        self._control("POST", f"choice/{claim}/{node}")
 
-    def ledger(self) -> dict[str, Any]:
-        status, answer = self.call("GET", "/test/ledger")
-        assert status == 200, answer
-        found: dict[str, Any] = json.loads(answer)
-        return found
+    def ledger(self) -> Any:
+        return self._control("GET", "ledger")
 
-    def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(CALL_SECONDS)
-        self._log.close()
+    def _control(self, method: str, path: str, body: bytes | None = None) -> Any:
+        status, answer, _ = self.call(method, f"/test/{path}", body)
+        assert status in (200, 204), answer
+        return answer

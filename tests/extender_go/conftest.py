@@ -44,6 +44,6 @@ def client(request: pytest.FixtureRequest) -> Iterator[SchedulerClient]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedExtender]:
-    server = ServedExtender(tmp_path_factory.mktemp("extender") / "log")
+    server = ServedExtender(tmp_path_factory.mktemp("extender"))
     yield server
     server.stop()

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedExtender]:
-    server = ServedExtender(tmp_path_factory.mktemp("extender") / "log")
+    server = ServedExtender(tmp_path_factory.mktemp("extender"))
     server.put(WorldSpec({"n1": (400,)}, (POD,)))
     yield server
     server.stop()

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,10 @@ DEADLINE_SECONDS = 30.0
 
 
 class ServerProcess:
-    """One gunicorn master with its worker, in a session of its own; `module` is the program, a `ScriptedProcess`."""
+    """One gunicorn master with its worker, in a session of its own. Threads: any, each with connections of its own.
+
+    `module`: the program, which takes the port, and the file of its events if it writes any.
+    """
 
     def __init__(self, module: str, folder: Path, *arguments: object) -> None:
         self.folder, self.port = folder, free_port()
@@ -34,7 +37,14 @@ class ServerProcess:
             stderr=self._log,
             start_new_session=True,
         )
-        self.wait_for(lambda: self.process.poll() is not None or self.events("started"), "worker that starts")
+        self.wait_for(lambda: self.process.poll() is not None or self.is_up(), "server that is up")
+        assert self.process.poll() is None, "the server did not start"
+
+    def is_up(self) -> bool:
+        """Whether calls may begin: for a server without TLS, that it answers one."""
+        with suppress(OSError):
+            return self.call("GET", "/healthz")[0] == 200
+        return False
 
     @staticmethod
     def wait_for(condition: Callable[[], object], what: str) -> None:

@@ -23,13 +23,6 @@ from tests.waiting import wait_until
 class HttpServer(ServerProcess):
     def __init__(self, folder: Path, request_seconds: float = 20.0, drain_seconds: float = 0.0) -> None:
         super().__init__("tests.unit.extender.http_process", folder, request_seconds, drain_seconds)
-        self.wait_for(self._listens, "port that answers")
-
-    def _listens(self) -> bool:
-        try:
-            return self.call("GET", "/healthz")[0] == 200
-        except OSError:
-            return False
 
 
 @pytest.fixture(scope="module")

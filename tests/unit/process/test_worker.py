@@ -1,4 +1,5 @@
-"""The loop of every thread: it goes on whatever its rounds raise, and tells how it does."""
+"""The loop of every thread: it goes on whatever its rounds raise, and tells how it does. What a repeated look finds
+wrong is said once."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
+from controller.errors import UnavailableError
+from controller.process.repeated import Repeated
 from controller.process.worker import (
     STUCK_SECONDS,
     Worker,
@@ -216,3 +219,41 @@ def test_time_in_the_network_or_in_a_pause_is_not_time_in_a_round(place: str) ->
         hang.goes_on.set()
         if place != "pause":
             wait_until(lambda: worker.state().rounds == 1 and worker.state().busy_seconds == 0)
+
+
+# Looks that are repeated
+
+
+class Looks:
+    """A look that fails as the script says; then it goes on without failing."""
+
+    def __init__(self, *script: Exception | None) -> None:
+        self.script: Iterator[Exception | None] = iter(script)
+        self.said: list[str] = []
+        self.repeated = Repeated(self.look, lambda is_over: 600.0 if is_over else 1.0, self.said.append, thread="look")
+
+    def look(self) -> None:
+        failure = next(self.script, None)
+        if failure is not None:
+            raise failure
+        self.repeated.note(())
+
+
+def test_what_goes_wrong_is_said_once() -> None:
+    away = UnavailableError("away")
+    looks = Looks(away, away, ValueError("odd"), None)
+    assert [1.0, 1.0] == [looks.repeated.run_once(), looks.repeated.run_once()]
+    with pytest.raises(ValueError, match="odd"):
+        looks.repeated.run_once()
+    assert ("ValueError('odd')",) == looks.repeated.problems
+    assert 600.0 == looks.repeated.run_once()
+    assert ["away", "ValueError('odd')"] == looks.said
+    assert not looks.repeated.problems
+
+
+def test_a_problem_that_comes_again_is_said_again() -> None:
+    looks = Looks()
+    for problems in (["a"], ["a"], ["a", "b"], [], ["a"]):
+        looks.repeated.note(problems)
+    assert ["a", "a", "b", "a"] == looks.said
+    assert ("a",) == looks.repeated.problems

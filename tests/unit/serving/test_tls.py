@@ -33,6 +33,9 @@ class TlsServer(ServerProcess):
         arguments = (self.files.path, handshake_seconds, handshakes)
         super().__init__("tests.unit.serving.tls_process", folder, *arguments)
 
+    def is_up(self) -> bool:
+        return bool(self.events("started"))
+
     def serve(self, leaf: Pair, trusted: bytes | None = None) -> None:
         """Have the server take this leaf, and wait until it does."""
         self.files.put(leaf, trusted if trusted is not None else self.ca.certificate)
