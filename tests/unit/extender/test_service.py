@@ -306,16 +306,6 @@ def test_a_client_that_leaves_while_its_call_waits_ends_the_call() -> None:
     assert script.outcomes == [OFFERED]
 
 
-def test_a_call_that_fails_late_does_not_end_what_a_later_call_of_the_pod_holds(bench: VerbBench) -> None:
-    pod = bench.cluster.add_pod("a")
-    late = bench.allocator.hold_pod(pod.uid, ["n1"])
-    bench.filter(pod, "n1")
-    bench.allocator.end_holds(pod.uid, late.serial)
-    assert bench.held == 1
-    bench.allocator.end_holds(pod.uid, late.serial + 1)
-    assert bench.held == 0
-
-
 @pytest.mark.parametrize(("knows_callers", "held"), [(True, 0), (False, 1)])
 def test_a_lost_answer_takes_holds_back_where_callers_are_known(
     bench: VerbBench, knows_callers: bool, held: int

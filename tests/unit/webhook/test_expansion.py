@@ -240,7 +240,7 @@ def test_a_refusal_names_volume_node_disk_missing_bytes_and_the_largest_size_tha
     )
     world.refuse(500, 300 + 1 / 512, problem)
     response = world.grow_claim("10Gi", "500Gi", allowed=False)
-    assert 403 == response["status"]["code"]
+    assert (403, "Forbidden") == (response["status"]["code"], response["status"]["reason"])
     assert response["status"]["message"] == (
         "Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500 GiB (536870912000 bytes): node n1, disk d1 lacks "
         "200 GiB (214748364800 bytes): d1: too much. The largest size that fits now is 300 GiB (322124644352 bytes)."

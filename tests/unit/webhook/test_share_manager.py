@@ -11,7 +11,7 @@ from controller.errors import MalformedRequestError
 from controller.kube.resources import LONGHORN_ATTACHMENTS
 from tests.unit.webhook.stage import NAMESPACE, Raw, WebhookStage
 from tests.waiting import wait_until
-from webhook.share_manager import ATTACHMENT_SECONDS, MOST_NODES, consumer_nodes, plan_affinity, volume_of
+from webhook.share_manager import ATTACHMENT_SECONDS, MOST_NODES, consumer_nodes, plan_affinity
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -53,13 +53,9 @@ def test_the_consumers_are_where_csi_attacher_wants_the_volume() -> None:
     assert () == consumer_nodes({})
 
 
-def test_the_pod_prefers_the_consumers_node() -> None:
-    assert [term("n1")] == preferred(pod(), "n1")
+def test_the_pod_prefers_the_consumers_nodes_besides_what_it_prefers_already() -> None:
     assert [term("n1"), term("n2")] == preferred(pod(), "n1", "n2")
     assert [] == plan_affinity(pod(), ())
-
-
-def test_what_the_pod_prefers_already_stays() -> None:
     other = {"weight": 5, "preference": {"matchExpressions": [{"key": "ssd", "operator": "Exists"}]}}
     assert [other, term("n1")] == preferred(pod(other), "n1")
     required: Raw = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
@@ -94,12 +90,6 @@ def test_of_many_consumers_none_is_preferred() -> None:
     nodes = [f"n{number}" for number in range(MOST_NODES + 1)]
     assert MOST_NODES == len(preferred(pod(), *nodes[:-1]))
     assert [] == plan_affinity(pod(), nodes)
-
-
-def test_other_pods_are_no_share_managers() -> None:
-    assert "pvc-1" == volume_of(pod())
-    assert "" == volume_of({"metadata": {"labels": {"longhorn.io/share-manager": "pvc-1"}}})
-    assert "" == volume_of({})
 
 
 @pytest.mark.parametrize("bad", [{"affinity": 5}, {"affinity": {"nodeAffinity": {PREFERRED: [5]}}}])
@@ -160,12 +150,13 @@ def test_a_slow_read_is_given_up_in_time_and_the_pod_is_let_through(stage: Webho
 
 def test_nobody_is_read_about_who_is_no_share_manager(stage: WebhookStage) -> None:
     plain = pod()
-    plain["metadata"]["labels"] = {"longhorn.io/component": "longhorn-ui"}
-    assert not is_pointed(stage, plain)
+    for labels in ({"longhorn.io/component": "longhorn-ui"}, {"longhorn.io/share-manager": "pvc-1"}, None):
+        plain["metadata"]["labels"] = labels
+        assert not is_pointed(stage, plain)
     assert not is_pointed(stage, namespace="default")
     assert not is_pointed(stage, operation="UPDATE")
     assert not is_pointed(stage, subResource="status")
-    assert (4, []) == (outcomes(stage, "not-asked-for"), stage.api.reads)
+    assert (6, []) == (outcomes(stage, "not-asked-for"), stage.api.reads)
 
 
 def test_it_can_be_switched_off(started: WebhookStage) -> None:
