@@ -210,9 +210,9 @@ class ClientKubeApi(KubeApi):
         self._dated: tuple[datetime, float] | None = None  # the last answer's Date, and when it was received
 
     @classmethod
-    def load(cls, kubeconfig: str | None = None, context: str | None = None) -> ClientKubeApi:
-        """Loads a kubeconfig file, or, without one, the pod's service account. Raises ConfigError if neither works, or
-        if the file is not a kubeconfig."""
+    def load(cls, kubeconfig: str | None = None) -> ClientKubeApi:
+        """The API server of a kubeconfig file, or, without one, of the pod's service account. Raises ConfigError if
+        there is neither, or the file is not a kubeconfig."""
         configuration = client.Configuration()
         configuration.retries = False
         if not kubeconfig:
@@ -225,7 +225,7 @@ class ClientKubeApi(KubeApi):
         try:
             Path(kubeconfig).read_bytes()
             config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=kubeconfig, context=context, client_configuration=configuration, persist_config=False
+                config_file=kubeconfig, client_configuration=configuration, persist_config=False
             )
             _check_connection(configuration)
         except OSError as error:

@@ -17,7 +17,6 @@ from kubernetes import client
 
 from controller.errors import (
     ClusterError,
-    ConfigError,
     ConflictError,
     ForbiddenError,
     GoneError,
@@ -302,15 +301,3 @@ def kubeconfig(path: Path, server: str, **user: object) -> str:
 def test_a_kubeconfig_says_where_and_as_whom(server: ScriptedServer, tmp_path: Path) -> None:
     ClientKubeApi.load(kubeconfig(tmp_path / "config", server.url, token="secret")).get(PODS, "ns", "p")
     assert "Bearer secret" == server.headers_seen[0]["authorization"]
-
-
-@pytest.mark.parametrize(("name", "context"), [("config", "other"), ("missing", None)])
-def test_a_kubeconfig_that_does_not_fit_is_a_wrong_setting(tmp_path: Path, name: str, context: str | None) -> None:
-    kubeconfig(tmp_path / "config", "http://127.0.0.1:1")
-    with pytest.raises(ConfigError, match="kubeconfig"):
-        ClientKubeApi.load(str(tmp_path / name), context)
-
-
-def test_without_kubeconfig_and_service_account_there_is_nothing_to_start_with() -> None:
-    with pytest.raises(ConfigError):
-        ClientKubeApi.load()
