@@ -11,11 +11,11 @@ from typing import Final, Protocol, TypeVar
 
 from flask import Blueprint, Flask, Response, request
 from flask.typing import ResponseReturnValue
-from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotReadyError, SchedulerError
+from controller.serving.request_body import read_body
 from extender import binding, preemption, priorities, wire
 from extender.preconditions import PodFailedError
 from extender.service import ClientGoneError, FilterAnswers
@@ -147,13 +147,7 @@ def _body(size: wire.ClusterSize) -> bytes:
     back."""
     if (request.content_length or 0) > size.most_bytes:
         raise RequestEntityTooLarge(f"larger than {size.most_bytes} bytes; {size.nodes} nodes are known")
-    try:
-        body = request.get_data(cache=False)
-    except (OSError, ParseException) as error:  # malformed chunks
-        raise MalformedRequestError("body", f"cannot be read: {error}") from error
-    limit = request.max_content_length
-    if request.content_length is None and limit is not None and len(body) >= limit:
-        raise RequestEntityTooLarge  # werkzeug silently cuts a chunked body at the limit
+    body = read_body()
     if not body.isascii():
         try:
             body.decode()

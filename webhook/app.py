@@ -8,11 +8,11 @@ from typing import Final, Protocol
 
 from flask import Flask, Response, request
 from flask.typing import ResponseReturnValue
-from gunicorn.http.errors import ParseException
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge, UnsupportedMediaType
+from werkzeug.exceptions import HTTPException, UnsupportedMediaType
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError
+from controller.serving.request_body import read_body
 from webhook.metrics import WebhookMetrics
 from webhook.review import Review, decode_review
 
@@ -102,11 +102,4 @@ def _route() -> str:
 def _review() -> Review:
     if request.mimetype != _JSON:
         raise UnsupportedMediaType("the body must be application/json")
-    try:
-        body = request.get_data(cache=False)
-    except (OSError, ParseException) as error:  # malformed chunks
-        raise MalformedRequestError("body", f"cannot be read: {error}") from error
-    limit = request.max_content_length
-    if request.content_length is None and limit is not None and len(body) >= limit:
-        raise RequestEntityTooLarge  # werkzeug silently cuts a chunked body at the limit
-    return decode_review(body)
+    return decode_review(read_body())
