@@ -78,7 +78,7 @@ def test_every_flag_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert [] == [field.name for field in fields(WebhookSettings) if f"--{field.name.replace('_', '-')}" not in text]
 
 
-def test_a_slow_reading_does_not_undo_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_used_unread_and_a_slow_reading_undoes_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
     config_maps: Store[ConfigMapFacts] = Store("configmap", config_map_named("settings"))
     longhorn: Store[str] = Store("setting", lambda raw: str(raw["value"]))
     reader = LiveSettingsReader(config_maps, longhorn)
