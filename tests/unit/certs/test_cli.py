@@ -139,6 +139,8 @@ def test_an_authority_is_changed_in_two_moves_and_nobody_is_forgotten(made: Shel
     assert EXIT_WELL == made.run("renew", "--promote")
     after = made.data(SERVER)
     assert old["tls.crt"] != after["tls.crt"]
+    made.run("show")
+    assert ["ca", "ca-previous-1", "server", "client"] == [line.split()[0] for line in made.lines[1:]]
     assert set(read_authorities(between["ca.crt"], what="x")) == set(read_authorities(after["ca.crt"], what="x"))
     assert EXIT_WELL == made.run("check")
 

@@ -142,6 +142,7 @@ def test_the_products_policies_leave_none() -> None:
     rotation.PINNED.checked()
     rotation.ROTATING.checked()
     POLICY.checked(LEAFS.values())
+    replace(POLICY, settle=None, overlap=23 * HOUR).checked()
 
 
 def refusals(policy: RotationPolicy, lag: timedelta, seed: int) -> Iterator[str]:

@@ -118,10 +118,11 @@ def test_fields_of_others_in_the_lease_stay(server: FakeApiServer, a: Party) -> 
     server.create(LEASES, "lh", body)
     found = a.read()
     assert ("", 0, 0) == (found.holder, found.transitions, found.duration_seconds)
-    a.write(is_new_term=True)
+    a.write()
     raw = server.get(LEASES, "lh", NAME)
     assert {"a": "b"} == raw["metadata"]["labels"]
     assert "OldestEmulationVersion" == raw["spec"]["strategy"]
+    assert "2026-01-01T00:00:00.000000Z" == raw["spec"]["acquireTime"]  # which it lacked
 
 
 @pytest.mark.parametrize("leaves_nothing", [True, False])
@@ -208,7 +209,11 @@ def test_clearing_is_tried_again_when_a_call_fails(server: FakeApiServer, slices
     assert [] == addresses(server)
 
 
-def test_clearing_that_fails_again_and_again_is_told(server: FakeApiServer, slices: EndpointSlices) -> None:
+def test_what_fails_again_and_again_is_told(server: FakeApiServer, slices: EndpointSlices) -> None:
+    slices.point_at("svc", "10.0.0.5", {"http": 9504})
+    server.fail_with(MEANWHILE, "replace")
+    with pytest.raises(ConflictError, match="just before"):
+        slices.point_at("svc", "10.0.0.6", {"http": 9504})
     server.fail_with(UnavailableError("connection reset"), "get")
     with pytest.raises(UnavailableError, match="connection reset"):
         slices.clear("svc", "10.0.0.5")

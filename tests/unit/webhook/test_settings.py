@@ -18,8 +18,10 @@ from webhook.expansion import POLICY
 from webhook.settings import LiveSettingsReader, WebhookSettings
 
 
-def test_the_defaults_work() -> None:
+def test_the_defaults_and_the_largest_values_work() -> None:
     assert WebhookSettings() == webhook_settings({}, {})
+    largest = {"threads": 256, "live_reads_per_second": 1000, "drain_seconds": 60, "tls_handshakes": 900}
+    assert WebhookSettings(**largest) == webhook_settings(largest, {})
 
 
 def test_flags_come_before_the_environment() -> None:
