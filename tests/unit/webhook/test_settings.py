@@ -11,17 +11,22 @@ import pytest
 from controller.errors import ConfigError
 from controller.kube.store import Store
 from controller.model.workload import ConfigMapFacts, config_map_named, data_of
-from controller.settings import ENABLED, UNREAD, flag_of
+from controller.settings import ENABLED, MEBIBYTE, UNREAD, flag_of
 from tests.waiting import wait_until
 from webhook.cli import EXIT_CONFIG, main, webhook_settings
 from webhook.expansion import POLICY
 from webhook.settings import LiveSettingsReader, WebhookSettings
 
+NUMBERS = ("threads", "live_reads_per_second", "drain_seconds", "tls_handshake_seconds", "tls_handshakes")
 
-def test_the_defaults_and_the_largest_values_work() -> None:
+
+@pytest.mark.parametrize(
+    "numbers", [(1, 1, 0, 1, 1), (256, 1000, 60, 60, 900)], ids=["the smallest numbers", "the largest numbers"]
+)
+def test_what_can_work_is_taken(numbers: tuple[int, ...]) -> None:
     assert WebhookSettings() == webhook_settings({}, {})
-    largest = {"threads": 256, "live_reads_per_second": 1000, "drain_seconds": 60, "tls_handshakes": 900}
-    assert WebhookSettings(**largest) == webhook_settings(largest, {})
+    chosen: dict[str, Any] = {**dict(zip(NUMBERS, numbers, strict=True)), "body_limit_bytes": MEBIBYTE}
+    assert WebhookSettings(**chosen) == webhook_settings(chosen, {})
 
 
 def test_flags_come_before_the_environment() -> None:
