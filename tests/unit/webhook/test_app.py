@@ -3,6 +3,7 @@ when it is ready, and what an outage does."""
 
 from __future__ import annotations
 
+import platform
 from io import BytesIO
 
 import pytest
@@ -11,6 +12,7 @@ from gunicorn.http.errors import InvalidChunkSize
 from controller.errors import UnavailableError
 from controller.kube import resources
 from controller.kube.resources import Resource
+from controller.process.version import product_version
 from controller.settings import MEBIBYTE
 from tests.unit.webhook.stage import CONFIG_MAP, NAMESPACE, Raw, WebhookStage, pod, review
 from tests.waiting import wait_until
@@ -27,6 +29,7 @@ def test_it_is_ready_once_it_knows_the_cluster_and_answers_without_a_call(starte
     assert 1 == started.sample("review_duration_seconds_count", route="mutate-pods")
     assert 1 == started.sample("store_synced", kind="claim")
     assert 0 == started.sample("certificate_problems")
+    assert 1 == started.sample("build_info", version=product_version(), python=platform.python_version())
     assert 0 == started.sample("live_reads_total", kind="persistentvolumeclaims", outcome="found")
 
 
