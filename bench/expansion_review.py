@@ -49,6 +49,7 @@ from webhook.expansion import VOLUME, ExpansionService
 from webhook.leader import LeaderClient
 from webhook.metrics import WebhookMetrics
 from webhook.review import decode_review
+from webhook.settings import WebhookSettings
 from webhook.stores import WebhookStores
 
 if TYPE_CHECKING:
@@ -129,7 +130,9 @@ class ExpansionProcess:
         self._leader = LeaderClient(f"{HOST}:{leader_port}", NAME, lambda: material, clock)
         metrics = WebhookMetrics(CollectorRegistry(), "bench", (VALIDATE_VOLUMES, ALLOW))
         reviewers: dict[str, Reviewer] = {VALIDATE_VOLUMES: expansions(self._leader, metrics), ALLOW: Allow()}
-        self.app: WSGIApplication = create_app(reviewers, lambda: True, metrics, clock).wsgi_app
+        most = WebhookSettings().body_limit_bytes
+        app = create_app(reviewers, lambda: True, metrics, clock, max_body_bytes=most)
+        self.app: WSGIApplication = app.wsgi_app
 
     def start(self) -> None:
         return

@@ -32,10 +32,11 @@ from controller.kube.resources import Resource
 from controller.rules.opt_in import OptInPolicy
 from controller.serving.server import ServerOptions, serve
 from tests.fakes.served import OnlyApplication
-from webhook.app import create_app
+from webhook.app import Reviewer, create_app
 from webhook.metrics import WebhookMetrics
 from webhook.pod_opt_in import PodService
 from webhook.review import Review, encode_allowed
+from webhook.settings import WebhookSettings
 from webhook.stores import WebhookStores
 
 CLAIMS = 10_000
@@ -67,7 +68,9 @@ class ReviewProcess(OnlyApplication):
         stores.claims.replace(claim(number) for number in range(CLAIMS))
         metrics = WebhookMetrics(CollectorRegistry(), "bench", ("mutate-pods", "allow"))
         service = PodService(stores, no_read, clock, OptInPolicy, metrics)
-        app = create_app({"mutate-pods": service, "allow": Allow()}, lambda: True, metrics, clock)
+        reviewers: dict[str, Reviewer] = {"mutate-pods": service, "allow": Allow()}
+        most = WebhookSettings().body_limit_bytes
+        app = create_app(reviewers, lambda: True, metrics, clock, max_body_bytes=most)
         super().__init__(app.wsgi_app)
 
 
