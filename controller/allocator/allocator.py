@@ -16,11 +16,11 @@ from controller.allocator.outcome import (
     Decision,
     Due,
     FilterOutcome,
-    Lack,
     Mode,
     PodKnowledge,
     PromiseView,
     TableView,
+    Unplaceable,
     Wakeup,
 )
 from controller.allocator.plans.beside import Beside
@@ -142,7 +142,7 @@ class Allocator(AllocatorCore):
         room = PodRoom(world, table, Chooser(world), self._clock, self._settler.approvals)
         return account_of(room.fit(pod, demands), table, pod, candidates)
 
-    def lack_of(self, name: str) -> Lack | None:
+    def lack_of(self, name: str) -> Unplaceable | None:
         """Why no disk takes that Replica, as of a moment ago; None if one does, or it needs none any more. For the
         thread that also calls `account_of`. Costs: as that, and a copy of the plans on the nodes that are told of."""
         with self._changed:
@@ -162,7 +162,7 @@ class Allocator(AllocatorCore):
         if found.candidates:
             return None
         reasons, text = account_of_disks(found.refusals, len(world.nodes) - len(names))
-        return Lack(volume, claim, tuple(pods), is_first, reasons, text)
+        return Unplaceable(volume, claim, tuple(pods), is_first, reasons, text)
 
     def _pod_locked(self, uid: str) -> Pod:
         self._is_active_locked()  # or a failure of ours would look like a pod that is gone

@@ -142,7 +142,7 @@ class TurnStep(StrEnum):
     NOTHING = "nothing"  # it is gone, has a node, or is not ours to place
 
 
-class Why(StrEnum):
+class WaitReason(StrEnum):
     """Why a Replica waits; `Wait` has further reasons."""
 
     NEW = "new"  # and not looked at yet
@@ -155,7 +155,7 @@ class Why(StrEnum):
     FAULT = "fault"  # another one of ours: there was no decision
 
 
-class How(StrEnum):
+class TakenBytes(StrEnum):
     """Which bytes of its disk a place takes."""
 
     PLANNED = "planned"
@@ -164,13 +164,13 @@ class How(StrEnum):
     DISPLACED = "plans-displaced"  # planned ones, whatever becomes of the plans
 
 
-REASONS: Final = (*(one.value for one in Why), *(one.value for one in Wait))
+REASONS: Final = (*(one.value for one in WaitReason), *(one.value for one in Wait))
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceWrite:
     """A place that is decided and has to be written. `number` names the decision. `hard_node_affinity` "": it stays as
-    it is. `how`: which bytes the place takes, of `How`."""
+    it is. `how`: which bytes the place takes, of `TakenBytes`."""
 
     number: int
     replica: str
@@ -198,7 +198,7 @@ class ReplicaTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class Unplaceable:
     """Why no disk takes a Replica. `reasons`: the number of nodes and disks by reason; `text`: the same in words.
     `claim`, `pods`: who uses the volume. `is_first`: it has no copy yet."""
 

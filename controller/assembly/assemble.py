@@ -30,9 +30,9 @@ from controller.kube.lease import LeaseClient
 from controller.kube.recorder import Recorder, Target
 from controller.kube.resources import CONFIG_MAPS
 from controller.placement.build import build_placement
-from controller.process.addition import Addition
 from controller.process.common_metrics import PREFIX, store_entries, store_metrics, worker_metrics
 from controller.process.flags import split_names
+from controller.process.named_part import NamedPart
 from controller.process.status_port import StatusServer, create_metrics_app
 from controller.process.version import PACKAGE, product_version
 from controller.process.worker import Worker, health_problem, worker_entries
@@ -198,7 +198,7 @@ class Controller:
         self.webhook_chain.subscribe(admission.reconciler.worker.wake)
         return admission
 
-    def _add(self, api: KubeApi) -> Sequence[Addition]:
+    def _add(self, api: KubeApi) -> Sequence[NamedPart]:
         """Builds the parts besides the extender, in the order in which they start; starts nothing."""
         self.record, record = build_record(
             api,
@@ -241,8 +241,8 @@ class Controller:
         )
         return (
             record,
-            Addition("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
-            Addition("admission", self.admission, self.admission.status),
+            NamedPart("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
+            NamedPart("admission", self.admission, self.admission.status),
             rpc,
             *self.placement.additions,
         )

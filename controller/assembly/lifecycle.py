@@ -31,7 +31,7 @@ from controller.kube.endpoint_slice import Endpoint, clear_at_end
 from controller.model.allocations import Allocation
 from controller.placement.plan_objects import Loaded
 from controller.process.common_metrics import StoreState
-from controller.process.worker import Part, Runs, Worker, waiting
+from controller.process.worker import Part, ProcessPart, Worker, waiting
 from controller.settings import LiveSettings
 
 TICK_SECONDS: Final = 0.5
@@ -47,7 +47,7 @@ SETTING_REASON: Final = "SchedulerExtenderSetting"
 log = logging.getLogger(__name__)
 
 
-class Follower(Runs, Protocol):
+class Follower(ProcessPart, Protocol):
     """One informer with its store."""
 
     def catch_up(self, timeout: float) -> bool: ...
@@ -65,7 +65,7 @@ class TermSteps(Protocol):
     def end(self) -> None: ...
 
 
-class WakesPods(Runs, Protocol):
+class WakesPods(ProcessPart, Protocol):
     def wake(self, wakeups: Iterable[Wakeup]) -> None: ...
 
 
@@ -73,14 +73,14 @@ class WakesPods(Runs, Protocol):
 class Parts:
     """What the lifecycle starts and stops, as `assemble` builds it."""
 
-    elector: Runs  # its stop releases the Lease, when we hold it
-    sweeper: Runs
+    elector: ProcessPart  # its stop releases the Lease, when we hold it
+    sweeper: ProcessPart
     waker: WakesPods
     endpoint: Endpoint
     certificates: CertificateWorker  # of the server that the endpoint leads to
     terms: TermSteps
     load_record: Callable[[], Collection[Allocation]]  # what was given by name, as the API server has it; ClusterError
-    always: Sequence[Runs]  # what runs on followers too: Events, the status page
+    always: Sequence[ProcessPart]  # what runs on followers too: Events, the status page
     tell: Callable[[str, str, bool], None]  # a reason, a text, whether it is a warning: about the settings, for people
     no_pod_opts_in: Callable[[], bool]  # whether the webhook's pod rule is out
 

@@ -24,7 +24,7 @@ from controller.placement.objects import ReplicaObjects
 from controller.placement.placer import Decides, Explains, Placer, TermChecks, status_of
 from controller.placement.plan_objects import Loaded, PlanObjects
 from controller.placement.unplaced import Unplaced
-from controller.process.addition import Addition
+from controller.process.named_part import NamedPart
 from controller.process.version import PACKAGE
 from controller.settings import LiveSettings, ProcessSettings
 
@@ -79,7 +79,7 @@ class PlacementParts:
 
     placer: Placer
     terms: PlacementTerms
-    additions: tuple[Addition, ...]
+    additions: tuple[NamedPart, ...]
 
 
 def build_placement(
@@ -137,9 +137,9 @@ def build_placement(
         placer,
         terms,
         (
-            Addition("placement", placer, lambda: status_of(placer.figures(), explains.reasons_of)),
-            Addition("placement_gate", gate, lambda: asdict(gate.figures())),
-            Addition("plans", plans, lambda: asdict(plans.figures())),
+            NamedPart("placement", placer, lambda: status_of(placer.figures(), explains.reasons_of)),
+            NamedPart("placement_gate", gate, lambda: asdict(gate.figures())),
+            NamedPart("plans", plans, lambda: asdict(plans.figures())),
         ),
     )
 

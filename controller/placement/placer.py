@@ -19,7 +19,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from controller.allocator.outcome import ReplicaTurn, TurnStep, Why
+from controller.allocator.outcome import ReplicaTurn, TurnStep, WaitReason
 from controller.allocator.plans.table import TableChanges
 from controller.clock import Clock
 from controller.errors import NotReadyError
@@ -93,7 +93,7 @@ class Waiting:
     volume: str
     since: float
     next_at: float
-    reason: str = Why.NEW
+    reason: str = WaitReason.NEW
     tries: int = 0
     is_busy: bool = False
 
@@ -232,7 +232,7 @@ class Placer(Part):
         if news.has_room:
             at = max(now, self._rest_until)
             for state in self._states.values():
-                if state.reason in (Why.NO_ROOM, Wait.REUSE, Wait.REPLACEMENT):
+                if state.reason in (WaitReason.NO_ROOM, Wait.REUSE, Wait.REPLACEMENT):
                     state.next_at = min(state.next_at, at)
 
     def _decide_due(self) -> None:
@@ -270,7 +270,7 @@ class Placer(Part):
             turn = self._decides.turn_of(name, self._now_utc())
         except Exception:  # fault barrier: it must not affect other replicas
             self._writes.count(PlacementOutcome.FAILED)
-            state.reason = Why.FAULT
+            state.reason = WaitReason.FAULT
             _log.exception("no decision about replica=%s volume=%s", name, state.volume)
             return
         if turn.step is TurnStep.NOTHING:
@@ -278,10 +278,10 @@ class Placer(Part):
         if turn.fault:
             self._writes.count(PlacementOutcome.FAILED)
             _log.error("no decision about replica=%s volume=%s: %s", name, state.volume, turn.fault)
-        reason = turn.reason if turn.write is None else Why.WRITTEN
+        reason = turn.reason if turn.write is None else WaitReason.WRITTEN
         state.tries = state.tries + 1 if reason == state.reason else 0
         state.reason = reason
-        if reason == Why.NO_ROOM:
+        if reason == WaitReason.NO_ROOM:
             self._explains.unplaced(name)
         is_young = now - state.since < YOUNG_SECONDS
         pause = turn.seconds if is_young else max(turn.seconds, backoff_seconds(state.tries + 1, BACKOFF_SECONDS))
@@ -319,6 +319,6 @@ def status_of(figures: PlacementFigures, reasons_of: Callable[[str], Mapping[str
     """The placer's section of the status document. `reasons_of`: as in `Explains`."""
     found = asdict(figures)
     for one in found["replicas"]:
-        if one["reason"] == Why.NO_ROOM:
+        if one["reason"] == WaitReason.NO_ROOM:
             one["reasons"] = dict(reasons_of(one["replica"]))
     return found

@@ -110,7 +110,7 @@ _holds: Final = msgspec.json.Decoder(_HoldLine)
 
 def encode(entry: Entry) -> str:
     """The entry's line of compact JSON, the same for equal entries. Of a hold it lacks `since`, which is in this
-    process's monotonic seconds, and `until` and `against`, which mean nothing for an answer."""
+    process's monotonic seconds, and `until` and `keeps_out`, which mean nothing for an answer."""
     if isinstance(entry, Hold):
         return _encoder.encode(_hold_line(entry)).decode()
     line = _PlanLine(entry.volume, entry.uid, _tuples(entry.places), entry.pods, entry.since_utc)
@@ -141,7 +141,7 @@ def _hold_line(hold: Hold) -> _HoldLine:
         nodes=None if nodes is None else {node: _by_disk(nodes[node], numbers) for node in sorted(nodes)},
         volumes=tuple(volumes),
         anywhere={volume: _tuples(hold.anywhere[volume]) for volume in sorted(hold.anywhere)},
-        older=tuple(sorted(hold.older)),
+        older=tuple(sorted(hold.named_before)),
         chosen=hold.chosen,
     )
 
@@ -164,7 +164,7 @@ def _hold_of(line: _HoldLine) -> Hold:
         anywhere={volume: _places(tuples) for volume, tuples in line.anywhere.items()},
         since=0.0,
         since_utc=line.since.astimezone(UTC),
-        older=frozenset(line.older),
+        named_before=frozenset(line.older),
         chosen=line.chosen,
     )
 

@@ -169,7 +169,7 @@ class Worker:
             self._busy_since = time.monotonic()
 
 
-class Runs(Protocol):
+class ProcessPart(Protocol):
     """A part that runs from the start of the process to its end, on followers too."""
 
     @property
@@ -204,7 +204,7 @@ def backoff_seconds(failures: int, bounds: tuple[float, float]) -> float:
 class Group:
     """Parts of the process that start and stop together, in their order."""
 
-    def __init__(self, parts: Iterable[Runs]) -> None:
+    def __init__(self, parts: Iterable[ProcessPart]) -> None:
         self._parts = tuple(parts)
 
     @property

@@ -13,7 +13,7 @@ from controller.kube.api import KubeApi
 from controller.kube.store import Change, Store
 from controller.model.allocations import NodeRecord
 from controller.model.longhorn import LonghornNode
-from controller.process.addition import Addition
+from controller.process.named_part import NamedPart
 from controller.record.keeper import RecordKeeper, SeenRecords, WantedRecords
 from controller.record.metrics import RecordMetrics
 from controller.settings import LiveSettings
@@ -36,7 +36,7 @@ def build_record(
     *,
     settings: Callable[[], LiveSettings],
     is_fresh: Callable[[], bool],
-) -> tuple[RecordKeeper, Addition]:
+) -> tuple[RecordKeeper, NamedPart]:
     """The keeper, and the addition that runs it. `stores`: by kind, before their informers start. Starts nothing."""
     keeper = RecordKeeper(
         api,
@@ -52,7 +52,7 @@ def build_record(
     for kind in ("record", "node"):
         stores[kind].subscribe(lambda changes: keeper.changed(_nodes_of(changes)))
     registry.register(RecordMetrics(keeper.figures, lambda: gate.is_open))
-    return keeper, Addition("allocations", keeper, lambda: asdict(keeper.figures()))
+    return keeper, NamedPart("allocations", keeper, lambda: asdict(keeper.figures()))
 
 
 def _nodes_of(changes: Iterable[Change[Any]]) -> set[str]:

@@ -15,8 +15,8 @@ from controller.clock import Clock
 from controller.follow.live import LiveReads
 from controller.kube.api import KubeApi
 from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
-from controller.process.addition import Addition
 from controller.process.flags import split_names
+from controller.process.named_part import NamedPart
 from controller.rpc.allocating import DiskAllocator, Record
 from controller.rpc.calls import BoundedLiveReads, Called, Calls, Checks, Served, seconds_left
 from controller.rpc.credentials import Current
@@ -74,7 +74,7 @@ def build_rpc(
     is_leading: Callable[[], bool],
     credentials: Current,
     record: Callable[[], Record | None] = lambda: None,
-) -> Addition:
+) -> NamedPart:
     """The addition that serves DiskScheduler. `record`: as in `DiskAllocator`. Starts nothing."""
     handler = disk_scheduler(
         allocator,
@@ -97,4 +97,4 @@ def build_rpc(
         clock,
         is_leading=is_leading,
     )
-    return Addition("rpc", server, server.status)
+    return NamedPart("rpc", server, server.status)

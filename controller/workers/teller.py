@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Decision, Lack
+from controller.allocator.outcome import Decision, Unplaceable
 from controller.allocator.plans.journal import ClaimEvent, ClaimEventKind
 from controller.clock import Clock
 from controller.kube.recorder import Recorder, Target
@@ -211,7 +211,7 @@ class Teller(Part):
             for target in self._owners(lack):
                 self._recorder.note(target, NO_PLACE, text, is_warning=True)
 
-    def _owners(self, lack: Lack) -> list[Target]:
+    def _owners(self, lack: Unplaceable) -> list[Target]:
         claim, volume = lack.claim, lack.volume
         if claim is None:
             return [Target("Volume", self._namespace, volume.name, volume.uid, LONGHORN_VOLUMES.api_version)]

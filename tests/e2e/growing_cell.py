@@ -38,7 +38,7 @@ class GrowingCell:
         self.wait(lambda: all(self.replica(name) for name in names), f"{len(names)} placed volumes")
         # For a minute after a leader that was killed, perhaps by an earlier test, its successor puts expansions off.
         refusal = partial(self.grow, names[0], gib + 1, dryRun="All")
-        wait_until(lambda: "try again" not in refusal(), "a leader that admits growth", PUT_OFF_SECONDS)
+        wait_until(lambda: "Try again" not in refusal(), "a leader that admits growth", PUT_OFF_SECONDS)
 
     def ask(self, name: str, gib: int) -> None:
         """A claim, of which nothing has come yet."""

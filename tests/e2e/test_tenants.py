@@ -218,7 +218,7 @@ def test_pods_that_no_scheduler_asks_about_are_promised_nothing_by_the_node_that
 def test_growth_is_reviewed_whatever_the_annotations_say(tenant: Tenant) -> None:
     node = tenant.placed_claim("mine", 1)
     foreign = dict.fromkeys(PROVISIONERS, "nfs.example.org")
-    wait_until(lambda: "try again" not in tenant.change("mine", "2Gi", dryRun="All"), "growth", PUT_OFF_SECONDS)
+    wait_until(lambda: "Try again" not in tenant.change("mine", "2Gi", dryRun="All"), "growth", PUT_OFF_SECONDS)
 
     assert "Longhorn cannot grow claim" in tenant.change("mine", "100Ti", foreign)
     assert not tenant.change("mine", annotations=foreign)

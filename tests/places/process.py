@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Mode, PlaceWrite, ReplicaTurn, TurnStep, Why
+from controller.allocator.outcome import Mode, PlaceWrite, ReplicaTurn, TurnStep, WaitReason
 from controller.allocator.plans.plan import Hold, Plan
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.clock import Clock
@@ -31,7 +31,7 @@ from tests.places.timeline import Timeline
 COMMIT_SECONDS: Final = 0.1
 MEND_SECONDS: Final = 10.0
 _ORDER: Final = ("class", "kube_node", "node", "volume", "replica", "pv", "claim", "pod")
-_NO_ROOM: Final = (Why.NO_ROOM, Wait.REUSE, Wait.REPLACEMENT)
+_NO_ROOM: Final = (WaitReason.NO_ROOM, Wait.REUSE, Wait.REPLACEMENT)
 
 
 @dataclass(frozen=True, slots=True)

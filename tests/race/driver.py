@@ -238,7 +238,7 @@ class Driver:
         table = self._allocator._table
         found = [TakenRow(plan.volume, place, "") for plan in table.plans() for place in plan.places]
         for source in Source:
-            holds = (hold for hold in table.holds(source) if hold.against is None)
+            holds = (hold for hold in table.holds(source) if hold.keeps_out is None)
             found += [TakenRow(volume, place, hold.pod) for hold in holds for volume, place in hold.places()]
         return found
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from controller.allocator.outcome import How, PlaceWrite, ReplicaTurn, TurnStep, Why
+from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TakenBytes, TurnStep, WaitReason
 from controller.model.longhorn import Replica, Volume
 from controller.model.workload import Pod
 from tests.race.told import EVERYWHERE, Yes, is_local, is_short
 from tests.race.world import RaceWorld
 
 FURTHER_SECONDS: Final = 8.0  # that a further copy waits for bytes that nobody has
-_FAULTS: Final = (Why.FAULT, Why.ILLEGAL)
+_FAULTS: Final = (WaitReason.FAULT, WaitReason.ILLEGAL)
 
 
 class Limits:
@@ -35,7 +35,7 @@ class Limits:
             self._known[turn.write.replica] = world.seen_serial()
             self._check_open(turn.write)
             self._check_how(turn.write)
-        elif turn.reason == Why.NO_ROOM:
+        elif turn.reason == WaitReason.NO_ROOM:
             self.check_room(turn.volume, "finds no room")
         if turn.step is TurnStep.HOLD:
             used = [one.name for one in world.replicas_of(turn.volume) if one.is_placed and not one.failed_at]
@@ -52,7 +52,7 @@ class Limits:
     def _check_how(self, write: PlaceWrite) -> None:
         """Checks that planned bytes went to a further copy, after a while, or to one that has lost its place."""
         world = self._world
-        if write.how != How.DISPLACED or world.waiting():
+        if write.how != TakenBytes.DISPLACED or world.waiting():
             return
         waited = world.now - max(world.made_at[write.replica], world.term_at)
         world.check(waited >= FURTHER_SECONDS, f"{write.replica} takes planned bytes after {waited:g} s")

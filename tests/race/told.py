@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from controller.allocator.outcome import How
+from controller.allocator.outcome import TakenBytes
 from controller.model.longhorn import InstanceManager, LonghornNode, Replica, Volume
 from controller.model.workload import Claim, Pod
 from tests.race.driver import RaceAnswer
@@ -229,10 +229,10 @@ class ToldPlaces:
             is_known = more <= 0 or self._world.record is not None
             is_known = is_known or bool(self._world.grants_of(after.volume, after.size_bytes))
         else:
-            is_known = by in tuple(How) or by == "told"
+            is_known = by in tuple(TakenBytes) or by == "told"
         if not is_known:
             self._came.append((self._world.serial, after.disk_uuid, after.name, more))
-        if not is_known or by == How.DISPLACED:
+        if not is_known or by == TakenBytes.DISPLACED:
             self.disturb()
 
     def came(self, disk_uuid: str, since: int) -> Counter[str]:

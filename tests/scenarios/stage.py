@@ -67,7 +67,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from controller.allocator.outcome import Decision, FilterOutcome, How, Mode, ReplicaTurn
+from controller.allocator.outcome import Decision, FilterOutcome, Mode, ReplicaTurn, TakenBytes
 from controller.allocator.plans.ends import GROWTH
 from controller.allocator.verbs.grow import GrowthRequest, GrowthVerdict
 from controller.errors import NotSyncedError, PreconditionError
@@ -155,7 +155,7 @@ class Stage(StageObjects):
         self.turns[name] = turn
         if turn.write is None:
             return f"{turn.step} {turn.reason}".rstrip()
-        plans = f" {turn.write.how}" if turn.write.how in (How.MOVED, How.DISPLACED) else ""
+        plans = f" {turn.write.how}" if turn.write.how in (TakenBytes.MOVED, TakenBytes.DISPLACED) else ""
         return turn.write.place.disk_uuid + plans
 
     def do_fail(self, claim: str, number: str = "1") -> None:

@@ -81,7 +81,7 @@ class NodeSearch:
         return [name for name, judgement in self.refused.items() if judgement is LATE]
 
 
-def look(
+def search_all(
     fit: PodFit, names: Sequence[str], is_enough: Callable[[Collection[str]], bool] = lambda _sure: False
 ) -> NodeSearch:
     """Return a search that is complete."""

@@ -89,7 +89,7 @@ class Answers:
         """Whether an answer was given just now: its choice may show in a moment, and free room on other nodes."""
         return any(now - one.at < YOUNG_SECONDS for one in self._answers.values())
 
-    def come_to_nothing(self, namespace: str, now: float) -> bool:
+    def went_unchosen(self, namespace: str, now: float) -> bool:
         """Whether the last `MOST_UNCHOSEN` answers to pods of that namespace ended without a choice, not long ago."""
         ends = self._unchosen.get(namespace)
         return ends is not None and len(ends) == MOST_UNCHOSEN and now - ends[0] < UNCHOSEN_SECONDS

@@ -23,16 +23,16 @@ class Newcomer:
 
     def yields_to(self, hold: Hold, *, is_local: bool) -> bool:
         """Whether the bytes of that hold are taken for this pod. `is_local`: it has volumes that need a node's room."""
-        against = hold.against
-        if against is None:
+        keeps_out = hold.keeps_out
+        if keeps_out is None:
             return True
-        if hold.pod == self.pod_uid or (against.is_for_local and not is_local):
+        if hold.pod == self.pod_uid or (keeps_out.is_for_local and not is_local):
             return False
         if hold.source is Source.WAKE_PLAN:
             return self.is_planning
-        if against.priority == self.priority:
-            return against.serial < self.serial
-        return against.priority > self.priority
+        if keeps_out.priority == self.priority:
+            return keeps_out.serial < self.serial
+        return keeps_out.priority > self.priority
 
 
 class Beside:

@@ -52,11 +52,11 @@ def choice_of(
     return pod.nominated_node if _is_news(answer, "", pod.nominated_node) else ""
 
 
-def said_before(pod: Pod, claims: Iterable[Claim]) -> frozenset[tuple[str, str]]:
+def nodes_named(pod: Pod, claims: Iterable[Claim]) -> frozenset[tuple[str, str]]:
     """Return the nodes that claims (by UID) and the nomination ("") name already: no news after an answer given now."""
     said = {(claim.uid, claim.selected_node) for claim in claims if claim.selected_node}
     return frozenset(said | ({("", pod.nominated_node)} if pod.nominated_node else set()))
 
 
 def _is_news(answer: Hold, claim_uid: str, node: str) -> bool:
-    return bool(node) and answer.includes(node) and (claim_uid, node) not in answer.older
+    return bool(node) and answer.includes(node) and (claim_uid, node) not in answer.named_before

@@ -60,10 +60,10 @@ class Hold:
     """Places for the volumes of one pod that is not bound yet, by the volumes' names; none once its node is chosen.
 
     `nodes`: the offered nodes, of which one will be chosen, each with the places of volumes that follow the pod; None:
-    any node may be. `anywhere`: places of volumes that are bound to no node. `older`: the nodes that the pod's claims
-    (by UID) and its nomination ("") named before the answer: they are no news. `chosen`: the node, once it is known;
-    the places are plans from then on, and the hold only tells which nodes were offered, until the pod is bound. `since`
-    and `until`: monotonic seconds. `against` None: it keeps out everybody.
+    any node may be. `anywhere`: places of volumes that are bound to no node. `named_before`: the nodes that the pod's
+    claims (by UID) and its nomination ("") named before the answer: they are no news. `chosen`: the node, once it is
+    known; the places are plans from then on, and the hold only tells which nodes were offered, until the pod is bound.
+    `since` and `until`: monotonic seconds. `keeps_out` None: it keeps out everybody.
     """
 
     pod: str
@@ -72,10 +72,10 @@ class Hold:
     anywhere: Mapping[str, tuple[Place, ...]]
     since: float
     since_utc: datetime
-    older: frozenset[tuple[str, str]] = frozenset()
+    named_before: frozenset[tuple[str, str]] = frozenset()
     chosen: str = ""
     until: float | None = None
-    against: KeepsOut | None = None
+    keeps_out: KeepsOut | None = None
 
     def includes(self, node: str) -> bool:
         """Whether that node was offered."""

@@ -123,7 +123,7 @@ class Table:
         former = self.hold(hold.pod, hold.source)
         self._holds.setdefault(hold.pod, {})[hold.source] = hold
         self._limited.pop((hold.pod, hold.source), None)
-        if hold.against is not None:
+        if hold.keeps_out is not None:
             self._limited[hold.pod, hold.source] = hold
         self._exchange(former, hold)
 
@@ -149,7 +149,7 @@ class Table:
             self._link(place, volume, pod)
             self._holding.setdefault(volume, set()).add(pod)
         for volume in {volume for volume, _ in left}:
-            if hold is not None and hold.against is None and hold.has_place_of(volume):
+            if hold is not None and hold.keeps_out is None and hold.has_place_of(volume):
                 continue
             members = self._holding[volume]
             members.discard(pod)
@@ -312,9 +312,9 @@ class Table:
 
 def _places_beside(hold: Hold | None, other: Hold | None) -> list[tuple[str, Place]]:
     """The places of `hold` with their volumes, without the nodes for which `other` has the very same mapping."""
-    if hold is None or hold.against is not None:
+    if hold is None or hold.keeps_out is not None:
         return []
-    if other is None or other.against is not None:
+    if other is None or other.keeps_out is not None:
         return list(hold.places())
     nodes = other.nodes or {}
     here = {node: places for node, places in (hold.nodes or {}).items() if nodes.get(node) is not places}

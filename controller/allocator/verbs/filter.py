@@ -9,10 +9,10 @@ from typing import Final
 
 from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit, needs_disk, suffice
-from controller.allocator.choose.search import LOT, in_order, look
+from controller.allocator.choose.search import LOT, in_order, search_all
 from controller.allocator.choose.verdict import CONTENDED, IN_USE, LATE, Judgement, Verdict
 from controller.allocator.outcome import Decision, FilterOutcome
-from controller.allocator.plans.choice import said_before
+from controller.allocator.plans.choice import nodes_named
 from controller.allocator.plans.growths import Growths
 from controller.allocator.plans.plan import NO_PLACES, Hold, Source
 from controller.allocator.plans.shared_claims import NO_LIMIT, SharedClaims
@@ -106,10 +106,16 @@ class Filtering:
         """Answer the choice again: whatever names another node counts as older than this answer, seen or not yet."""
         hold = self.room.table.hold(pod.uid)
         if hold is not None and not self.adds_up:
-            others = {one for one in said_before(pod, self.room.world.claims_of(pod)) if one[1] != chosen}
+            others = {one for one in nodes_named(pod, self.room.world.claims_of(pod)) if one[1] != chosen}
             since_utc = self.clock.now_utc().replace(microsecond=0)
             self.room.table.put_hold(
-                replace(hold, nodes={chosen: {}}, older=hold.older | others, since=self.now, since_utc=since_utc)
+                replace(
+                    hold,
+                    nodes={chosen: {}},
+                    named_before=hold.named_before | others,
+                    since=self.now,
+                    since_utc=since_utc,
+                )
             )
 
     def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
@@ -172,11 +178,11 @@ class Filtering:
         taken = self.room.taken_by_node()
         unreached = self.refusals.unreached(pod.uid)
         if not is_narrow:
-            search = look(fit, in_order(candidates, fit.local, taken, unreached=unreached))
+            search = search_all(fit, in_order(candidates, fit.local, taken, unreached=unreached))
             return search.sure, search.refused
         answers = self.settler.answers
         most = min(self.live.max_offers or len(candidates), max(1, MOST_PLACES // max(1, len(fit.local))))
-        if answers.come_to_nothing(pod.namespace, self.now):
+        if answers.went_unchosen(pod.namespace, self.now):
             most = 1
         among = sharers(self.room.world, self.room.table, answers, self.refusals)
         size, enough = sum(demand.size_bytes for demand in fit.local), max(most * among, AMPLE_PLACES)
@@ -200,7 +206,7 @@ class Filtering:
                 places = enough if places + rest * count // looked_at >= enough else places
             return count >= most and places >= enough
 
-        search = look(fit, names, is_enough)
+        search = search_all(fit, names, is_enough)
         share = max(1, places // among) if among > 1 else most if places >= AMPLE_PLACES else FEW
         return dict(list(search.sure.items())[: min(most, share)]), search.refused
 
@@ -230,13 +236,15 @@ class Filtering:
         if is_bound:
             nodes = {name: judgement.places if holds else {} for name, judgement in found.sure.items()}
         anywhere = found.anywhere if holds else {}
-        older = said_before(pod, self.room.world.claims_of(pod))
+        earlier = nodes_named(pod, self.room.world.claims_of(pod))
         former, chosen = self._adds_to(pod), ""
         if former is not None:  # a choice stands, if one was seen, until another is
-            older, chosen = former.older, former.chosen
+            earlier, chosen = former.named_before, former.chosen
             nodes = None if nodes is None or former.nodes is None else {**nodes, **former.nodes}
             anywhere = former.anywhere if chosen else {**anywhere, **former.anywhere}
-        return self.room.hold(pod.uid, Source.FILTER, nodes, anywhere, older=older, chosen=chosen, is_bare=not holds)
+        return self.room.hold(
+            pod.uid, Source.FILTER, nodes, anywhere, named_before=earlier, chosen=chosen, is_bare=not holds
+        )
 
     def _passed(
         self,

@@ -27,7 +27,7 @@ from typing import Final
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.legal import legal
 from controller.allocator.choose.wanted import NothingTaken, Plus, Wanted, view_of
-from controller.allocator.outcome import How, PlaceWrite, ReplicaTurn, TurnStep, Why
+from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TakenBytes, TurnStep, WaitReason
 from controller.allocator.plans.beside import Beside
 from controller.allocator.plans.given import OwnWrite
 from controller.allocator.plans.journal import Journal
@@ -175,7 +175,7 @@ class PlaceDecisions:
             if not self._is_on or replica is None:
                 return ReplicaTurn(TurnStep.NOTHING)
             if name in self._writes:
-                return ReplicaTurn(TurnStep.WAIT, replica.volume, replica.uid, Why.WRITTEN, LOOK_SECONDS)
+                return ReplicaTurn(TurnStep.WAIT, replica.volume, replica.uid, WaitReason.WRITTEN, LOOK_SECONDS)
             if replica.node:
                 return ReplicaTurn(TurnStep.NOTHING)
             try:
@@ -183,7 +183,7 @@ class PlaceDecisions:
             except Exception:  # fault barrier: Longhorn places this one
                 if name in self._writes:
                     self._revert(name)
-                turn = self._let_go(replica, Why.FAULT, FAULT_SECONDS)
+                turn = self._let_go(replica, WaitReason.FAULT, FAULT_SECONDS)
                 return replace(turn, fault=traceback.format_exc())
 
     def _turn(self, replica: Replica, now_utc: datetime) -> ReplicaTurn:
@@ -191,21 +191,21 @@ class PlaceDecisions:
         self._since.setdefault(replica.name, now)
         volume = self._world.volume(replica.volume)
         if volume is None:
-            return self._let_go(replica, Why.NO_VOLUME)
+            return self._let_go(replica, WaitReason.NO_VOLUME)
         if replica.is_left:
-            return self._wait(replica, Why.LEFT)
+            return self._wait(replica, WaitReason.LEFT)
         not_yet = self._check_time(volume, replica, now_utc)
         if not_yet is not None and not_yet.wait in (Wait.DELETED, Wait.FAILED, Wait.INACTIVE):
             return self._let_go(replica, not_yet.wait)
         if is_left_to_longhorn(volume):
-            return ReplicaTurn(TurnStep.LEAVE, volume.name, replica.uid, Why.LEFT)
+            return ReplicaTurn(TurnStep.LEAVE, volume.name, replica.uid, WaitReason.LEFT)
         if not_yet is not None and not self._is_early(volume, not_yet):
             return self._not_yet(volume, replica, not_yet)
         found = self._planned(volume, replica, now_utc)
         if found is None and not_yet is not None:
             return self._not_yet(volume, replica, not_yet)
         if found is None and self._may_be_chosen(volume, replica):
-            return self._wait(replica, Why.NOT_CHOSEN, CHOICE_SECONDS)
+            return self._wait(replica, WaitReason.NOT_CHOSEN, CHOICE_SECONDS)
         found = found or self._find_unplanned(volume, replica, now_utc)
         if found is None:
             return self._no_room(volume, replica, now_utc)
@@ -232,7 +232,7 @@ class PlaceDecisions:
             and not has_placed(self._world, volume.name)
         )
 
-    def _planned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
+    def _planned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, TakenBytes] | None:
         """A legal place of the volume's plan, which is made anew once if it has none; None without any."""
         for _ in range(2):
             plan = self._table.plan(volume.name)
@@ -242,7 +242,7 @@ class PlaceDecisions:
                 _, others = split(plan, place.node, place.disk_uuid)
                 wanted = replace(place, size_bytes=self._planner.bytes_at(volume, place, others))
                 if self._check(volume, replica, wanted, others, now_utc) is None:
-                    return wanted, How.PLANNED
+                    return wanted, TakenBytes.PLANNED
             self._planner.settle(volume.name, now_utc)
         return None
 
@@ -255,34 +255,34 @@ class PlaceDecisions:
         bound = replace(replica, hard_node_affinity=affinity) if affinity else replica
         return legal(volume, bound, place, planned, self._world, free, now_utc)
 
-    def _find_unplanned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, How] | None:
+    def _find_unplanned(self, volume: Volume, replica: Replica, now_utc: datetime) -> tuple[Place, TakenBytes] | None:
         """A place for a copy without a plan, on bytes that the module's docstring allows it."""
         planned = self._table.places(volume.name)
         asked, beside = Wanted(volume, replica, planned), Plus(Beside(self._table, (volume.name,)), planned)
         found = self._chooser.choose(asked, beside, now_utc).place
         if found is not None:
-            return found, How.FREE
+            return found, TakenBytes.FREE
         if not (has_placed(self._world, volume.name, or_failed=True) or self._planner.has_lost(volume.name)):
             return None
         found = self._chooser.choose(asked, NothingTaken(), now_utc).place
         if found is None:
             return None
         if self._planner.make_room(found, volume.name, now_utc):
-            return found, How.MOVED
-        return (found, How.DISPLACED) if self._waited(volume, replica) >= BESIDE_SECONDS else None
+            return found, TakenBytes.MOVED
+        return (found, TakenBytes.DISPLACED) if self._waited(volume, replica) >= BESIDE_SECONDS else None
 
     def _waited(self, volume: Volume, replica: Replica) -> float:
         """Seconds since it came under this leader, or since the first copy of its volume was placed."""
         return self._clock.now() - max(self._since[replica.name], self._first_at.get(volume.name, -math.inf))
 
-    def _give(self, volume: Volume, replica: Replica, place: Place, how: How, now_utc: datetime) -> ReplicaTurn:
+    def _give(self, volume: Volume, replica: Replica, place: Place, how: TakenBytes, now_utc: datetime) -> ReplicaTurn:
         plan = self._table.plan(volume.name)
         others = split(plan, place.node, place.disk_uuid)[1] if plan is not None else ()
         disk = self._world.disk(place.node, place.disk_uuid)
         path = disk.path if disk is not None else ""
         if self._check(volume, replica, place, others, now_utc) is not None or not path:
             self._journal.counters["places_illegal"] += 1
-            return self._let_go(replica, Why.ILLEGAL)
+            return self._let_go(replica, WaitReason.ILLEGAL)
         affinity = _affinity(volume, replica, place)
         number = next(self._numbers)
         write = PlaceWrite(
@@ -291,7 +291,7 @@ class PlaceDecisions:
         own = self._writes[replica.name] = OwnWrite(write, replica, self._table.holding(volume.name))
         if not has_placed(self._world, volume.name):
             self._first_at[volume.name] = self._clock.now()
-        if plan is not None and how is How.PLANNED:
+        if plan is not None and how is TakenBytes.PLANNED:
             self._table.lend(replica.name, plan, place)
         self._world.put_replica(replica.name, own.placed())
         self._settle(volume.name)  # who is displaced is planned anew in this step
@@ -307,13 +307,13 @@ class PlaceDecisions:
 
     def _no_room(self, volume: Volume, replica: Replica, now_utc: datetime) -> ReplicaTurn:
         if has_placed(self._world, volume.name, or_failed=True):
-            return self._let_go(replica, Why.NO_ROOM)
+            return self._let_go(replica, WaitReason.NO_ROOM)
         if replica.held and self._early.get(replica.name) == replica.held:  # its time without room begins now
-            return ReplicaTurn(TurnStep.HOLD, replica.volume, replica.uid, Why.NO_ROOM, LOOK_SECONDS)
+            return ReplicaTurn(TurnStep.HOLD, replica.volume, replica.uid, WaitReason.NO_ROOM, LOOK_SECONDS)
         if replica.held and held_seconds(replica, now_utc) >= HOLD_SECONDS:
             self._journal.counters["holds_given_up"] += 1
-            return ReplicaTurn(TurnStep.LEAVE, replica.volume, replica.uid, Why.NO_ROOM)
-        return self._hold(replica, Why.NO_ROOM)
+            return ReplicaTurn(TurnStep.LEAVE, replica.volume, replica.uid, WaitReason.NO_ROOM)
+        return self._hold(replica, WaitReason.NO_ROOM)
 
     def _hold(self, replica: Replica, reason: str) -> ReplicaTurn:
         """The Replica waits, and Longhorn has to wait with it."""

@@ -99,8 +99,8 @@ class Settler:
             for claim in self._world.claims_of(pod)
             if claim.selected_node not in ("", hold.chosen) and self._shared.is_used_by_others(claim, pod)
         }
-        if not said <= hold.older:
-            hold = replace(hold, older=hold.older | said)
+        if not said <= hold.named_before:
+            hold = replace(hold, named_before=hold.named_before | said)
             self._table.put_hold(hold)
         return hold
 
@@ -171,9 +171,9 @@ class Settler:
     def _believe(self, pod: Pod) -> bool:
         """Let a choice that is older than the answer count again; whether there is one."""
         hold = self._table.hold(pod.uid)
-        if hold is None or hold.chosen or not hold.older:
+        if hold is None or hold.chosen or not hold.named_before:
             return False
-        fresh = replace(hold, older=frozenset[tuple[str, str]]())
+        fresh = replace(hold, named_before=frozenset[tuple[str, str]]())
         self._table.put_hold(fresh)
         if not self.claimants.choice(pod):
             self._table.put_hold(hold)
@@ -286,9 +286,11 @@ class Settler:
         demands, _ = demands_of_pod(pod, self._world, self._world.settings)
         found = self._room.find_on(pod, demands, node)
         if found is not None:
-            against = KeepsOut(pod.priority, approval.serial)
+            keeps_out = KeepsOut(pod.priority, approval.serial)
             places, anywhere = found
-            self._room.hold(pod.uid, Source.NOMINATION, {node: places}, anywhere, until=approval.until, against=against)
+            self._room.hold(
+                pod.uid, Source.NOMINATION, {node: places}, anywhere, until=approval.until, keeps_out=keeps_out
+            )
 
     def end_nomination(self, pod_uid: str) -> bool:
         """End a nomination: the pod was offered room, refused on that node, or is gone; whether that frees any room."""

@@ -102,11 +102,11 @@ class PodRoom:
         nodes: Mapping[str, Mapping[str, Place]] | None,
         anywhere: PlacesByVolume,
         *,
-        older: frozenset[tuple[str, str]] = frozenset(),
+        named_before: frozenset[tuple[str, str]] = frozenset(),
         chosen: str = "",
         is_bare: bool = False,
         until: float | None = None,
-        against: KeepsOut | None = None,
+        keeps_out: KeepsOut | None = None,
     ) -> Hold | None:
         """Make the pod hold these; None if there is nothing to hold. `is_bare`: the hold has no places, and only tells
         which nodes were offered."""
@@ -117,10 +117,10 @@ class PodRoom:
             anywhere,
             self._clock.now(),
             self._clock.now_utc().replace(microsecond=0),
-            older,
+            named_before,
             chosen,
             until=until,
-            against=against,
+            keeps_out=keeps_out,
         )
         if not (found.size_bytes or is_bare or chosen):
             return None

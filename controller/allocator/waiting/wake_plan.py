@@ -165,9 +165,9 @@ class WakePlan:
             if not view.is_due_remotely(refusal, demands):
                 return True
         elif is_expected:
-            until, against = view.now + PATIENCE_SECONDS, KeepsOut(pod.priority)
+            until, keeps_out = view.now + PATIENCE_SECONDS, KeepsOut(pod.priority)
             nodes = {found.node: found.places}
-            view.room.hold(pod.uid, Source.WAKE_PLAN, nodes, found.anywhere, until=until, against=against)
+            view.room.hold(pod.uid, Source.WAKE_PLAN, nodes, found.anywhere, until=until, keeps_out=keeps_out)
         if refusal.wake_due_at() <= view.now:
             woken = self._refusals.mark_woken(pod.uid, view.now)
             self._woken.append(Wakeup(pod.uid, pod.namespace, pod.name, woken.wakes))
@@ -237,8 +237,8 @@ class WakePlan:
             node, places = self._seeking.best, self._seeking.places
         if places:
             self._kept[node] = pod.uid
-            until, against = self._kept_until.keep_until(pod.uid, view.now), KeepsOut(pod.priority, is_for_local=True)
-            view.room.hold(pod.uid, Source.KEPT_ROOM, {node: places}, NO_PLACES, until=until, against=against)
+            until, keeps_out = self._kept_until.keep_until(pod.uid, view.now), KeepsOut(pod.priority, is_for_local=True)
+            view.room.hold(pod.uid, Source.KEPT_ROOM, {node: places}, NO_PLACES, until=until, keeps_out=keeps_out)
         elif not self._kept:
             self._never.add(where, demands)
         return True

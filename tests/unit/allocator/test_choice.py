@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from controller.allocator.plans.choice import choice_of, said_before
+from controller.allocator.plans.choice import choice_of, nodes_named
 from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, Hold, Source
 from controller.model.workload import Claim, PersistentVolume, Pod
 from tests.fakes.builders import DRIVER, EPOCH, LATER, LATEST, claim, pod
@@ -72,7 +72,7 @@ def test_a_claim_comes_before_a_nomination() -> None:
 
 def test_what_was_said_before_the_answer_is_no_news() -> None:
     asks, claims = pod("p", nominated_node="n2"), [says("n1"), claim("d")]
-    older = said_before(asks, claims)
+    older = nodes_named(asks, claims)
     assert {("uid-c", "n1"), ("", "n2")} == older
     held = answer("n1", "n2", older=older)
 

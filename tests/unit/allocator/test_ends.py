@@ -85,11 +85,11 @@ def test_a_namespace_whose_last_answers_led_to_no_choice_is_known_for_a_minute()
     answers = answered(a=0, b=0, c=0)
     answers.answered("other", "theirs", 0, 9)
     for number, pod in enumerate(("a", "b", "c", "other")):
-        assert not answers.come_to_nothing("ns", number) or number >= MOST_UNCHOSEN
+        assert not answers.went_unchosen("ns", number) or number >= MOST_UNCHOSEN
         answers.ended(pod, number)
-    assert answers.come_to_nothing("ns", 3)
-    assert not answers.come_to_nothing("theirs", 3)
-    assert [True, False] == [answers.come_to_nothing("ns", UNCHOSEN_SECONDS + more) for more in (-0.1, 0)]
+    assert answers.went_unchosen("ns", 3)
+    assert not answers.went_unchosen("theirs", 3)
+    assert [True, False] == [answers.went_unchosen("ns", UNCHOSEN_SECONDS + more) for more in (-0.1, 0)]
 
 
 def test_an_answer_that_was_acted_on_is_none_of_those() -> None:
@@ -97,7 +97,7 @@ def test_an_answer_that_was_acted_on_is_none_of_those() -> None:
     answers.ended("a", 1)
     answers.ended("b", 1)
     answers.chosen("c", 1)
-    assert not answers.come_to_nothing("ns", 1)
+    assert not answers.went_unchosen("ns", 1)
 
 
 # When they may end
@@ -133,7 +133,7 @@ def test_nothing_is_remembered_by_the_next_term() -> None:
     for pod in ("a", "b", "c"):
         answers.ended(pod, 1)
     answers.clear()
-    assert (0, False, []) == (len(answers), answers.come_to_nothing("ns", 2), due(answers, 500))
+    assert (0, False, []) == (len(answers), answers.went_unchosen("ns", 2), due(answers, 500))
 
 
 # Through the allocator
@@ -295,7 +295,7 @@ def test_what_is_kept_for_a_pod_ends_at_its_time_by_itself(cluster: TestCluster)
     held = table.hold("pod-a")
     assert held is not None
     for source in (Source.NOMINATION, Source.KEPT_ROOM, Source.WAKE_PLAN):
-        table.put_hold(replace(held, source=source, until=cluster.clock.now() + 7, against=KeepsOut(0)))
+        table.put_hold(replace(held, source=source, until=cluster.clock.now() + 7, keeps_out=KeepsOut(0)))
     for seconds, left in ((6.9, 3), (0.1, 0)):
         cluster.clock.advance(seconds)
         version = cluster.allocator.version

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.allocator import Decision
-from controller.allocator.outcome import Lack
+from controller.allocator.outcome import Unplaceable
 from controller.allocator.plans.shared_claims import NodeLimit
 from controller.allocator.verbs.account import MOST_NODES, account_of_limit
 from controller.model.longhorn import DiskNeeds
@@ -20,7 +20,7 @@ from tests.fakes.builders import GIB
 from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy, made_plan
 
 
-def lack_of(site: PlacedCluster, replica: str) -> Lack:
+def lack_of(site: PlacedCluster, replica: str) -> Unplaceable:
     found = site.allocator.lack_of(replica)
     assert found is not None
     return found

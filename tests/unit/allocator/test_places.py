@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep, Why
+from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TurnStep, WaitReason
 from controller.allocator.verbs import place as place_module
 from controller.allocator.verbs.observe import MOVES_AT_ONCE, EventContext
 from controller.allocator.verbs.place import GATE_SECONDS, HOLD_SECONDS
@@ -366,7 +366,7 @@ def test_a_held_copy_for_which_the_two_functions_disagree_is_let_go(monkeypatch:
     site = asked(held="2026-01-01T11:59:00Z")
     monkeypatch.setattr(place_module, "legal", lambda *_: Rejection(Reason.TOO_FULL, "no"))
 
-    assert (TurnStep.RELEASE, Why.ILLEGAL) == (site.turn(FIRST).step, site.turn(FIRST).reason)
+    assert (TurnStep.RELEASE, WaitReason.ILLEGAL) == (site.turn(FIRST).step, site.turn(FIRST).reason)
 
 
 def test_a_held_copy_for_which_deciding_fails_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

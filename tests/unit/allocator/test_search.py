@@ -7,7 +7,7 @@ from dataclasses import replace
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PodFit
-from controller.allocator.choose.search import LOT, NodeSearch, in_order, look, within
+from controller.allocator.choose.search import LOT, NodeSearch, in_order, search_all, within
 from controller.allocator.choose.wanted import NothingTaken, Plus
 from controller.model.longhorn import DiskNeeds
 from controller.model.places import Place
@@ -62,7 +62,7 @@ def test_a_search_goes_on_where_it_stopped() -> None:
 
 
 def test_it_ends_with_the_lot_in_which_enough_is_sure() -> None:
-    search = look(crowded_fit(NAMES[LOT]), NAMES, bool)
+    search = search_all(crowded_fit(NAMES[LOT]), NAMES, bool)
 
     assert [NAMES[LOT]] == list(search.sure)
     assert NAMES[2 * LOT :] == list(search.rest)

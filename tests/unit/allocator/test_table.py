@@ -66,7 +66,7 @@ def test_what_a_hold_comes_to_where_a_node_is_chosen() -> None:
 
 def test_what_keeps_out_some_alone_takes_nothing_from_all() -> None:
     table = Table()
-    kept = replace(hold("p", {"n1": {"v": "n1a"}}), source=Source.KEPT_ROOM, against=KeepsOut(0))
+    kept = replace(hold("p", {"n1": {"v": "n1a"}}), source=Source.KEPT_ROOM, keeps_out=KeepsOut(0))
     table.put_hold(kept)
     assert [0] == taken(table, "n1a")
     assert [kept] == list(table.limited())
@@ -77,7 +77,7 @@ def test_what_keeps_out_some_alone_takes_nothing_from_all() -> None:
 def test_holds_of_one_pod_stand_beside_each_other() -> None:
     table = Table()
     table.put_hold(hold("p", {"n1": {"v": "n1a"}}))
-    table.put_hold(replace(hold("p", {"n2": {"v": "n2a"}}), source=Source.NOMINATION, against=KeepsOut(0)))
+    table.put_hold(replace(hold("p", {"n2": {"v": "n2a"}}), source=Source.NOMINATION, keeps_out=KeepsOut(0)))
     table.end_hold("p")
     assert table.hold("p", Source.NOMINATION) is not None
 

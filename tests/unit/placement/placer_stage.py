@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from controller.allocator.outcome import How, Mode, PlaceWrite, ReplicaTurn, TurnStep, Why
+from controller.allocator.outcome import Mode, PlaceWrite, ReplicaTurn, TakenBytes, TurnStep, WaitReason
 from controller.allocator.plans.plan import Hold, Plan
 from controller.allocator.plans.table import TableChanges
 from controller.errors import SchedulerError
@@ -39,7 +39,9 @@ def volume_of(name: str) -> str:
 
 def place_write(name: str, number: int = 1, *, affinity: str = "", is_held: bool = False) -> PlaceWrite:
     place = Place("n1", "n1-d1", 10 * GIB)
-    return PlaceWrite(number, name, uid_of(name), volume_of(name), place, "/disks/n1", affinity, is_held, How.FREE)
+    return PlaceWrite(
+        number, name, uid_of(name), volume_of(name), place, "/disks/n1", affinity, is_held, TakenBytes.FREE
+    )
 
 
 def placing(name: str) -> ReplicaTurn:
@@ -47,7 +49,7 @@ def placing(name: str) -> ReplicaTurn:
     return ReplicaTurn(TurnStep.PLACE, write.volume, write.uid, write=write)
 
 
-def turn(step: TurnStep, name: str, reason: str = Why.NO_ROOM, seconds: float = 1.0) -> ReplicaTurn:
+def turn(step: TurnStep, name: str, reason: str = WaitReason.NO_ROOM, seconds: float = 1.0) -> ReplicaTurn:
     return ReplicaTurn(step, volume_of(name), uid_of(name), reason, seconds)
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.allocator.outcome import REASONS, Mode, ReplicaTurn, TurnStep, Why
+from controller.allocator.outcome import REASONS, Mode, ReplicaTurn, TurnStep, WaitReason
 from controller.kube.store import Change
 from controller.model.times import rfc3339
 from controller.placement import placer
@@ -118,7 +118,7 @@ def test_a_fault_about_one_keeps_no_other_from_its_place_and_is_asked_about_agai
     stage.add("good-r-1")
     stage.round()
     assert ("n1", {"failed": 3, "placed": 1}) == (stage.node_of("good-r-1"), stage.outcomes)
-    assert {Why.FAULT: 3, Why.WRITTEN: 1} == stage.status["waiting"]
+    assert {WaitReason.FAULT: 3, WaitReason.WRITTEN: 1} == stage.status["waiting"]
     assert "no decision about replica=bad0-r-1" in caplog.text
     assert stage.placer.is_alive()
     del stage.decides.turns[bad[0]]
@@ -202,7 +202,7 @@ def test_room_that_came_is_a_reason_for_those_alone_that_wait_for_some(stage: Pl
     stage.decides.asked.clear()
     stage.placer.unplaced.room_came()
     stage.round()
-    assert (reason in (Why.NO_ROOM, Wait.REUSE, Wait.REPLACEMENT)) is (["v-r-1"] == stage.decides.asked)
+    assert (reason in (WaitReason.NO_ROOM, Wait.REUSE, Wait.REPLACEMENT)) is (["v-r-1"] == stage.decides.asked)
 
 
 def test_repeated_looks_that_take_long_are_followed_by_a_rest_and_a_new_one_does_not_wait_for_it() -> None:

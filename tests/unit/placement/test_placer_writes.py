@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.outcome import ReplicaTurn, TurnStep, Why
+from controller.allocator.outcome import ReplicaTurn, TurnStep, WaitReason
 from controller.allocator.plans.plan import Plan
 from controller.errors import (
     ClusterError,
@@ -261,7 +261,7 @@ def test_what_can_neither_be_placed_nor_let_go_is_no_sign_of_life(stage: PlacerS
 MARKS = [
     (TurnStep.HOLD, "held", {HELD_ANNOTATION: "2026-01-01T00:00:00Z"}),
     (TurnStep.RELEASE, "released", {}),
-    (TurnStep.LEAVE, "left", {LEFT_ANNOTATION: Why.NO_ROOM}),
+    (TurnStep.LEAVE, "left", {LEFT_ANNOTATION: WaitReason.NO_ROOM}),
 ]
 
 
@@ -271,7 +271,7 @@ def test_it_is_marked_as_was_decided(stage: PlacerStage, step: TurnStep, outcome
     stage.round()
     assert {"kept": "yes", **marks} == stage.raw("v-r-1")["metadata"]["annotations"]
     assert ({outcome: 1}, []) == (stage.outcomes, stage.decides.ended)
-    assert {Why.NO_ROOM: 1} == stage.status["waiting"]
+    assert {WaitReason.NO_ROOM: 1} == stage.status["waiting"]
 
 
 @pytest.mark.parametrize("step", [step for step, *_ in MARKS])

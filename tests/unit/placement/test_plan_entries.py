@@ -40,7 +40,7 @@ def holds(draw: st.DrawFn) -> Hold:
         anywhere=draw(st.dictionaries(names, lists, max_size=3)),
         since=draw(st.floats(0, 1e6)),
         since_utc=draw(times),
-        older=frozenset(draw(st.lists(st.tuples(st.just("") | names, st.just("") | names), max_size=3))),
+        named_before=frozenset(draw(st.lists(st.tuples(st.just("") | names, st.just("") | names), max_size=3))),
         chosen=draw(st.just("") | names),
     )
 
@@ -81,7 +81,7 @@ def test_a_line_says_all_that_a_plan_is(one: Plan) -> None:
 
 
 def test_an_offer_takes_little_more_than_its_node_and_disk() -> None:
-    one = replace(hold("pod-1", "n1", "n2", volume="pvc-1"), older=frozenset({("claim-1", "n9"), ("", "n8")}))
+    one = replace(hold("pod-1", "n1", "n2", volume="pvc-1"), named_before=frozenset({("claim-1", "n9"), ("", "n8")}))
     assert encode(one) == (
         '{"pod":"pod-1","since":"2026-01-01T00:00:00Z",'
         '"nodes":{"n1":{"disk-n1":[0]},"n2":{"disk-n2":[0]}},"volumes":[["pvc-1",10737418240]],'
@@ -126,7 +126,7 @@ STORED, ANSWER = plan("v0", "d1", "d2", "d2"), hold("p", "n1", "n2", volume="v0"
         (ANSWER, hold("p", "n1", "n2", "n3", far={"w": ("d1", "d2")}), False),
         (ANSWER, hold("p", "n1", "n2", far={"w": ("d1", "d3")}), False),
         (ANSWER, replace(ANSWER, nodes=None), False),
-        (ANSWER, replace(ANSWER, older=frozenset({("claim", "n1")})), False),
+        (ANSWER, replace(ANSWER, named_before=frozenset({("claim", "n1")})), False),
         (ANSWER, replace(ANSWER, since_utc=ANSWER.since_utc + timedelta(seconds=1)), False),
     ],
     ids=[

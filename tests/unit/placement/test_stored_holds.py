@@ -142,7 +142,7 @@ def test_a_plan_stays_where_it_stands_and_goes_elsewhere_if_its_holds_config_map
     site.pass_time(leader, GATHER_SECONDS)
     before = [name for name in NAMES if "v9" in site.volumes_in(name)]
     site.refuse(refused)
-    leader.put(replace(hold("p1", "n1", volume="v1"), older=frozenset({("claim", "n1")})))
+    leader.put(replace(hold("p1", "n1", volume="v1"), named_before=frozenset({("claim", "n1")})))
     site.pass_time(leader, GATHER_SECONDS)
     leader.put(*chosen("p1", "n1", volume="v1"), replace(plan("v9"), pods=("p1",)))
     site.pass_time(leader, GATHER_SECONDS)

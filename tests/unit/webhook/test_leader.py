@@ -27,6 +27,7 @@ from webhook.leader import (
 )
 
 REQUEST = pb.HoldExpansionRequest(volume_name="v", size_bytes=1)
+PATIENCE = 60  # seconds: on a busy machine an answer takes long
 
 
 @pytest.fixture(scope="module")
@@ -64,16 +65,16 @@ def test_a_leader_that_comes_in_time_answers(chain: Chain, port: int, client: Le
         leader.checks.is_leading = False
         told = threading.Timer(0.3, lambda: setattr(leader.checks, "is_leading", True))
         told.start()
-        assert pb.HoldExpansionReply.NOT_CHECKED == client.hold_expansion(REQUEST, 10).verdict
+        assert pb.HoldExpansionReply.NOT_CHECKED == client.hold_expansion(REQUEST, PATIENCE).verdict
         told.join()
 
 
 def test_a_new_leader_behind_the_same_service_is_reached(chain: Chain, port: int, client: LeaderClient) -> None:
     with Leader(chain, port) as first:
-        client.hold_expansion(REQUEST, 10)
+        client.hold_expansion(REQUEST, PATIENCE)
         assert ["not-checked"] == first.calls.outcomes
     with Leader(chain, port) as second:
-        client.hold_expansion(REQUEST, 10)
+        client.hold_expansion(REQUEST, PATIENCE)
         assert ["not-checked"] == second.calls.outcomes
 
 
@@ -85,7 +86,7 @@ def test_a_fault_of_the_leader_is_no_absence(chain: Chain, port: int, client: Le
 
         leader.cluster.allocator.expansions.missing = broken  # type: ignore[method-assign,assignment]
         with pytest.raises(LeaderFailedError):
-            client.hold_expansion(REQUEST, 10)
+            client.hold_expansion(REQUEST, PATIENCE)
         assert ["internal"] == leader.calls.outcomes
 
 
@@ -97,7 +98,7 @@ def test_a_leader_that_reads_too_much_is_not_asked_again(chain: Chain, port: int
 
         leader.reads.refresh = refuse  # type: ignore[method-assign,assignment]
         with pytest.raises(CrowdedError):
-            client.hold_expansion(REQUEST, 10)
+            client.hold_expansion(REQUEST, PATIENCE)
         assert ["too-many-reads"] == leader.calls.outcomes
 
 
@@ -115,7 +116,7 @@ def test_a_leader_that_hangs_is_left_in_time(chain: Chain, port: int, client: Le
 def test_nothing_is_called_without_a_certificate(port: int) -> None:
     client = LeaderClient(f"{HOST}:{port}", NAME, lambda: None, SystemClock())
     with pytest.raises(LeaderAwayError, match="certificate"):
-        client.hold_expansion(REQUEST, 10)
+        client.hold_expansion(REQUEST, PATIENCE)
 
 
 def test_the_process_that_ends_waits_for_nobody(client: LeaderClient) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from controller.process.worker import Runs
+from controller.process.worker import ProcessPart
 
 
 @dataclass(frozen=True, slots=True)
-class Addition:
+class NamedPart:
     """A part besides the extender, and its section of `/status`, which is quick, takes only its own lock, and fits
     JSON."""
 
     name: str
-    part: Runs
+    part: ProcessPart
     status: Callable[[], Any]
