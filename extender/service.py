@@ -118,7 +118,7 @@ class ExtenderService:
         narrowed = Narrowed(args.candidates, {})
         if checks.mode is Mode.BYPASS or not pod.has_claims:
             decision = Decision.NOTHING_NEEDED if not pod.has_claims else Decision.BYPASS
-            outcome = FilterOutcome(decision, args.candidates, {}, False, 0, 0)
+            outcome = FilterOutcome(decision, args.candidates, version=0)
             reply = wire.encode_filter_result(args, outcome.passed, outcome.refused)
             checks.check_term(term)
         else:
@@ -142,7 +142,7 @@ class ExtenderService:
     ) -> FilterOutcome:
         """Checks and holds the candidates that are left, and adds the refusals of the others."""
         if narrowed.refused and not narrowed.candidates:
-            return FilterOutcome(Decision.REFUSED, (), narrowed.refused, False, 0, 0)
+            return FilterOutcome(Decision.REFUSED, (), version=0, refused=narrowed.refused)
         if is_client_gone():
             raise ClientGoneError("the client went away before its call was handled")
         try:

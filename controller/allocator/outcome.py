@@ -78,9 +78,9 @@ class FilterOutcome:
 
     decision: Decision
     passed: Sequence[str]
+    version: int
     refused: Mapping[str, Reason] = field(default_factory=dict)
     waitable: bool = False
-    version: int = 0
     held_bytes: int = 0
     is_bounded: bool = False
     serial: int = 0  # which call this answers; names the holds that it made

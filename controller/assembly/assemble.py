@@ -105,7 +105,7 @@ class Controller:
             tell=lease_events.tell,
         )
         self.admission = self._make_admission(api, lease_events)
-        self.additions = self._add(api)
+        self.parts = self._add(api)
         self.lifecycle.take_parts(self._make_parts(api))
         self.app: WSGIApplication = create_app(
             self._make_verbs(api),
@@ -244,7 +244,7 @@ class Controller:
             NamedPart("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
             NamedPart("admission", self.admission, self.admission.status),
             rpc,
-            *self.placement.additions,
+            *self.placement.parts,
         )
 
     def _make_parts(self, api: KubeApi) -> Parts:
@@ -272,7 +272,7 @@ class Controller:
                 self.certificates,
                 self._lease_watch,
                 self.prover,
-                *(addition.part for addition in self.additions),
+                *(one.part for one in self.parts),
             ),
             tell=self._tell_settings,
             no_pod_opts_in=self.admission.reconciler.is_pod_rule_out,
@@ -349,7 +349,7 @@ class Controller:
             "longhorn": self.support.current,
             "transport": transport_status(self.settings),
             "wiring": self.proof.status(),
-            **{addition.name: addition.status() for addition in self.additions},
+            **{one.name: one.status() for one in self.parts},
             "workers": worker_entries(self.workers),
             "settings": configured.live if configured else None,
             "longhorn_settings": configured.longhorn if configured else None,

@@ -115,5 +115,5 @@ KINDS: Final[tuple[FollowedKind[Any], ...]] = (
     ),
     FollowedKind("setting", resources.LONGHORN_SETTINGS, setting_value, is_live=True, may_open_disks=True),
 )
-"""One row for each kind; what an object refers to comes after it."""
+"""One row for each kind."""
 FOLLOWED: Final = tuple(kind for kind in KINDS if kind.is_followed)

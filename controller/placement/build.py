@@ -75,11 +75,11 @@ class PlacementTerms:
 
 @dataclass(frozen=True, slots=True)
 class PlacementParts:
-    """What `build_placement` has built. `additions` run the placer, the gate, and the store of plans and holds."""
+    """What `build_placement` has built. `parts` run the placer, the gate, and the store of plans and holds."""
 
     placer: Placer
     terms: PlacementTerms
-    additions: tuple[NamedPart, ...]
+    parts: tuple[NamedPart, ...]
 
 
 def build_placement(

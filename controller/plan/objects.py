@@ -62,7 +62,7 @@ def world_of(objects: Objects, settings: LonghornSettings) -> World:
     promised beyond that is part of the question."""
     world = World()
     world.put_settings(settings)
-    for kind in reversed(KINDS):  # what others refer to comes before them, so that a world takes it once
+    for kind in reversed(KINDS):  # nodes before what lies on them, mostly
         for key, facts in objects.by_kind[kind.name].items():
             kind.observe(_Saved(world), key, facts, None)
     return world

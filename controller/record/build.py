@@ -37,7 +37,7 @@ def build_record(
     settings: Callable[[], LiveSettings],
     is_fresh: Callable[[], bool],
 ) -> tuple[RecordKeeper, NamedPart]:
-    """The keeper, and the addition that runs it. `stores`: by kind, before their informers start. Starts nothing."""
+    """The keeper, and the part that runs it. `stores`: by kind, before their informers start. Starts nothing."""
     keeper = RecordKeeper(
         api,
         namespace,

@@ -75,7 +75,7 @@ def build_rpc(
     credentials: Current,
     record: Callable[[], Record | None] = lambda: None,
 ) -> NamedPart:
-    """The addition that serves DiskScheduler. `record`: as in `DiskAllocator`. Starts nothing."""
+    """The part that serves DiskScheduler. `record`: as in `DiskAllocator`. Starts nothing."""
     handler = disk_scheduler(
         allocator,
         checks,

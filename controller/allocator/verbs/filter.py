@@ -258,7 +258,7 @@ class Filtering:
         if not self.adds_up:
             self.has_freed = self.settler.end_nomination(pod.uid) or self.has_freed
         self.has_freed = self.settler.release(pod.uid, Source.KEPT_ROOM, Source.WAKE_PLAN) or self.has_freed
-        return FilterOutcome(decision, nodes, refused, version=self.version, held_bytes=held_bytes)
+        return FilterOutcome(decision, nodes, self.version, refused, held_bytes=held_bytes)
 
     def _refuse(
         self,

@@ -20,7 +20,8 @@ def _unknown(missing: Iterable[Missing], world: World, now: float) -> Iterator[M
 
 
 def missing_for(claims: Iterable[Claim], world: World, now: float) -> Iterator[Missing]:
-    """The objects that existing claims miss: the volume to which they are bound, or their class."""
+    """The objects that existing claims miss: the volume to which one is bound, or its class. Left out is what a live
+    read found absent just now."""
     found = (demand_of_claim(claim, world, world.settings) for claim in claims)
     return _unknown((entry for entry in found if isinstance(entry, Missing)), world, now)
 

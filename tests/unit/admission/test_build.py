@@ -72,7 +72,7 @@ def test_nothing_is_written_before_longhorns_settings_are_known(world: BuiltAdmi
     world.support.current = RELEASE
     wait_until(lambda: len(world.worker.status()["entries"]) == 5)
     status = world.worker.status()
-    assert (("default-scheduler",), {"mine": "unwired: x"}) == (status["opted_in_schedulers"], status["why_not"])
+    assert (["default-scheduler"], {"mine": "unwired: x"}) == (status["opted_in_schedulers"], status["why_not"])
     raw = world.server.get(MUTATING_WEBHOOKS, None, NAME)
     (names, _) = raw["webhooks"][0]["namespaceSelector"]["matchExpressions"]
     assert ["kube-system", "longhorn-system", "x"] == names["values"]

@@ -164,7 +164,7 @@ def test_a_call_whose_client_has_left_is_not_looked_at_and_an_earlier_answer_sta
 
 
 def contended(waitable: bool = True) -> FilterOutcome:
-    return FilterOutcome(Decision.CONTENDED, (), {"n1": Reason.CONTENDED}, waitable, 7, 0)
+    return FilterOutcome(Decision.CONTENDED, (), 7, {"n1": Reason.CONTENDED}, waitable)
 
 
 URL = "s3://bucket/?backup=backup-1&volume=vol-1"
@@ -213,7 +213,7 @@ def test_while_a_backup_cannot_be_read_the_request_is_held(
     assert (300, True) == (held_gib(bench), "unread_backups=- " in caplog.text)
 
 
-OFFERED = FilterOutcome(Decision.OFFERED, ("n1",), {}, False, 8, 10)
+OFFERED = FilterOutcome(Decision.OFFERED, ("n1",), 8, held_bytes=10)
 
 
 class ScriptedAllocator:

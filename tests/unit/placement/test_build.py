@@ -157,7 +157,7 @@ def test_whatever_else_may_open_a_disk_has_it_looked_at_again(cell: ReplicaCell,
 def test_the_gate_is_renewed_while_the_placer_lives(cell: ReplicaCell) -> None:
     leader = WholeLeader(cell)
     leader.terms.fence(1)
-    (gate,) = (one.part for one in leader.parts.additions if one.name == "placement_gate")
+    (gate,) = (one.part for one in leader.parts.parts if one.name == "placement_gate")
     (worker,) = gate.workers
 
     def renewed(seconds: int) -> str:

@@ -54,7 +54,7 @@ class WholeLeader(InformedLeader):
         return self
 
     def status(self, part: str) -> Any:
-        (found,) = (one.status() for one in self.parts.additions if one.name == part)
+        (found,) = (one.status() for one in self.parts.parts if one.name == part)
         return found
 
     def annotation(self, name: str) -> str:

@@ -319,7 +319,7 @@ class RecordLeader:
         }
         for kind in FOLLOWED:
             kind.feed(self.stores[kind.name], self.allocator)
-        self.keeper, self.addition = build_record(
+        self.keeper, self.part = build_record(
             self.api,
             NAMESPACE,
             self.clock,

@@ -48,13 +48,13 @@ def test_metrics_and_the_status_tell_where_the_record_is_and_how_it_does() -> No
         "failures": 1,
         "last_failure": "n2: the record of n2 cannot be written: 422: no",
     }
-    assert ("allocations", expected) == (leader.addition.name, leader.addition.status())
+    assert ("allocations", expected) == (leader.part.name, leader.part.status())
     shown = {"kept": 1, "entries": 2, "unreadable": 1, "unmatched": 1, "writes_total": 2, "failures_total": 1}
     assert shown == metrics(leader)
     leader.api.work()
     leader.round()
     leader.see()
-    status = leader.addition.status()
+    status = leader.part.status()
     assert ({}, 1, 3) == (status["unreadable"], status["entries"], status["writes"])
 
 
@@ -73,5 +73,5 @@ def test_a_follower_tells_what_its_watch_shows_and_asks_nobody() -> None:
     write(leader.backend, entry("r1"))
     leader.see()
     leader.api.fail_with(ClusterError("nobody is to ask"))
-    status = leader.addition.status()
+    status = leader.part.status()
     assert ("", 1, 1) == (status["place"], status["records"], status["entries"])
