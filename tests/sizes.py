@@ -17,9 +17,9 @@ from tests.fakes.builders import TestCluster
 
 TESTS: Final = Path(__file__).parent
 ROOT: Final = TESTS.parent
-DOCS_WORDS: Final = 30_010
-RULES_WORDS: Final = 6_280  # of docs/rules
-TESTS_LINES: Final = 87_210
+DOCS_WORDS: Final = 30_009
+RULES_WORDS: Final = 6_274  # of docs/rules
+TESTS_LINES: Final = 81_830
 WALK_FUNCTIONS, WALK_FILES, WALK_MOVES = 138, 35, 96
 
 
@@ -80,7 +80,7 @@ def figures() -> Iterable[tuple[str, int, int]]:
         yield f"lines of {package}", rules.lines_within(modules, package), most
     yield "lines of tests", sum(len(path.read_text().splitlines()) for path in TESTS.rglob("*.py")), TESTS_LINES
     folder, files = rules.files_by_folder(modules).most_common(1)[0]
-    yield f"files of the fullest folder, {folder}", files, rules.most_files(folder)
+    yield f"files of the fullest folder, {folder}", files, rules.FOLDER_FILES
     yield "words of docs", words_below("docs"), DOCS_WORDS
     yield "words of docs/rules", words_below("docs/rules"), RULES_WORDS
     walk = filter_walk()

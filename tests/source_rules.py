@@ -19,14 +19,10 @@ PRODUCT = ("controller", "extender", "webhook", "certs")
 BARRIERS = ("# thread top", "# fault barrier")
 LOCALITY_RULES = "controller.rules.locality"
 # What the product has at most. These figures may only fall: whoever makes a part smaller lowers its figure here.
-FILE_LINES = 460
+FILE_LINES = 420
 FUNCTION_LINES = 60
-PACKAGE_LINES = {"controller": 31_180, "controller.allocator": 10_190}
+PACKAGE_LINES = {"controller": 31_090, "controller.allocator": 10_170}
 FOLDER_FILES = 12
-LARGE_FOLDERS = {
-    "controller.model": 13,
-    "controller.rules": 13,
-}
 
 
 @dataclass(frozen=True)
@@ -178,8 +174,8 @@ def check_ratchets(modules: Iterable[Module]) -> list[str]:
         if lines > most:
             findings.append(f"{package}: {lines} lines, more than {most}")
     for folder, files in files_by_folder(modules).items():
-        if files > most_files(folder):
-            findings.append(f"{folder}: {files} files, more than {most_files(folder)}")
+        if files > FOLDER_FILES:
+            findings.append(f"{folder}: {files} files, more than {FOLDER_FILES}")
     return findings
 
 
@@ -190,10 +186,6 @@ def lines_within(modules: Iterable[Module], package: str) -> int:
 def files_by_folder(modules: Iterable[Module]) -> Counter[str]:
     """An `__init__.py` is no file of its folder."""
     return Counter(module.name.rpartition(".")[0] for module in modules if not module.is_package)
-
-
-def most_files(folder: str) -> int:
-    return LARGE_FOLDERS.get(folder, FOLDER_FILES)
 
 
 def _length_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
