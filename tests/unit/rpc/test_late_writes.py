@@ -54,6 +54,20 @@ def test_what_was_freed_without_an_answer_is_free_once_the_record_shows_that(wha
 
 @pytest.mark.parametrize("what", FREES)
 @ARRIVES
+def test_so_it_is_if_its_caller_never_asks_again(what: str, arrives: bool) -> None:
+    cell, leader = wanted(what)
+    assert "n1" == GIVES[what](leader)
+    late = delay(leader.see())
+    with pytest.raises(NotReadyError):
+        FREES[what](leader)
+    if arrives:
+        late[0]()
+    assert ("", "n1") == (leader.see().place("w-r-1"), leader.keep().place("w-r-1"))
+    assert {"w-r-1": "n1"} == cell.on_record()
+
+
+@pytest.mark.parametrize("what", FREES)
+@ARRIVES
 @pytest.mark.parametrize("is_seen", [True, False], ids=["", "the watch lags"])
 def test_what_was_freed_without_an_answer_is_on_record_when_told_again(what: str, arrives: bool, is_seen: bool) -> None:
     cell, leader = wanted(what)
@@ -102,9 +116,13 @@ def test_what_was_refused_goes_elsewhere_and_counts_once_and_others_hear_of_it(w
 
 
 @pytest.mark.parametrize("what", FREES)
-def test_what_was_given_before_and_is_to_become_larger_stays_when_a_write_is_refused(what: str) -> None:
+@pytest.mark.parametrize("is_inherited", [False, True], ids=["", "by the leader before"])
+def test_what_was_given_before_and_is_to_become_larger_stays_when_a_write_is_refused(
+    what: str, is_inherited: bool
+) -> None:
     cell, leader = wanted(what)
     assert "n1" == GIVES[what](leader)
+    leader = next_of(leader) if is_inherited else leader
     cell.put_volume("v", 70)
     put_image(cell, 70)
     mend = refuse(leader.see(), "n1")
