@@ -390,6 +390,15 @@ def test_the_record_of_a_node_that_is_gone_goes(live: LiveSettings) -> None:
     assert ({"r1": 10}, 0) == (leader.node("n1"), leader.failures())
 
 
+def test_one_that_only_the_watch_shows_as_empty_stays() -> None:
+    leader = RecordLeader()
+    write(leader.backend, node="gone")
+    leader.see()
+    write(leader.backend, entry("r1", node="gone"), node="gone")
+    leader.keeper.run_once()
+    assert {"r1": 10} == leader.node("gone")
+
+
 @pytest.mark.parametrize("where", ["own objects", "Longhorn Nodes", "moved there meanwhile"])
 def test_a_place_that_was_given_on_a_node_that_is_gone_ends_when_it_is_freed(where: str) -> None:
     leader = RecordLeader(in_nodes=where == "Longhorn Nodes")
