@@ -69,6 +69,14 @@ def test_a_fence_that_cannot_be_proven_keeps_no_leader_from_its_term(caplog: pyt
     assert "the fence is not proven: 422: a webhook says no" in caplog.text
 
 
+def test_a_refusal_by_somebody_else_does_not_prove_the_fence(caplog: pytest.LogCaptureFixture) -> None:
+    cell = GateCell()
+    cell.write_stamps(term="4-abc")
+    cell.api.fail_with(ForbiddenError("403: a webhook says no"), "patch", about=LONGHORN_REPLICAS)
+    GateLeader(cell).lead("5-abc")
+    assert "was not refused by the fence term=5-abc: unclear" in caplog.text
+
+
 @pytest.mark.parametrize("garbage", ["x" * 200, "a\nb", "\u00e4", " "])
 def test_a_term_that_is_garbage_keeps_no_leader_from_its_own(garbage: str) -> None:
     cell = GateCell()

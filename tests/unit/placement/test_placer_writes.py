@@ -58,6 +58,11 @@ def placed_elsewhere(stage: PlacerStage) -> None:
     stage.place("v-r-1", "n9")
 
 
+def placed_on_another_disk(stage: PlacerStage) -> None:
+    """Of the node that the allocator has placed it on."""
+    stage.api.patch(LONGHORN_REPLICAS, NAMESPACE, "v-r-1", {"spec": {"nodeID": "n1", "diskID": "n1-d2"}})
+
+
 def gone(stage: PlacerStage) -> None:
     stage.api.delete(LONGHORN_REPLICAS, NAMESPACE, "v-r-1")
 
@@ -187,7 +192,15 @@ def test_a_write_without_an_answer_counts_until_it_has_arrived_or_cannot_any_mor
 
 
 @pytest.mark.parametrize(
-    ("others", "node"), [(placed_elsewhere, "n9"), (gone, None), (made_again, ""), (follows, ""), (stops, "")]
+    ("others", "node"),
+    [
+        (placed_elsewhere, "n9"),
+        (placed_on_another_disk, "n1"),
+        (gone, None),
+        (made_again, ""),
+        (follows, ""),
+        (stops, ""),
+    ],
 )
 def test_what_happens_to_the_replica_or_the_process_meanwhile_ends_the_doubt(
     added: PlacerStage, others: Act, node: str | None
