@@ -183,6 +183,15 @@ def test_it_counts_as_soon_as_its_size_is_known() -> None:
     assert 40 == cluster.free_gib("n1")
 
 
+def test_a_given_copy_counts_also_where_its_image_names_the_disk_and_no_size() -> None:
+    cluster = cluster_of(n1=100)
+    image(cluster, 0)
+    cluster.write(cluster.allocator.allocations.place_image("i", 20 * GIB))
+    for gib in (0, 20):
+        image(cluster, gib, "n1", seen_on=["n1"])
+        assert 80 == cluster.free_gib("n1")
+
+
 def test_a_copy_that_is_given_the_disk_of_a_replica_needs_no_further_room() -> None:
     cluster = made_on_image(70, n1=100)
     assert ("n1", "d1") == place(placed_copy(cluster))
