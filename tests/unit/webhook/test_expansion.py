@@ -257,6 +257,22 @@ def test_a_refusal_of_a_volume_that_cannot_grow_says_so_and_names_no_more_than_t
     )
 
 
+@pytest.mark.parametrize("policy", ["allow", "deny"])
+def test_a_growth_that_the_leader_puts_off_is_refused_whatever_the_policy(world: ExpansionReviews, policy: str) -> None:
+    problem = pb.ExpansionProblem(reason="LeaderChanged", message="the leader has changed")
+    verdict, world.policy = pb.HoldExpansionReply.TRY_AGAIN, policy
+    world.reply = pb.HoldExpansionReply(
+        verdict=verdict, volume_name="pvc-1", size_bytes=2 * GIB, largest_bytes=2 * GIB, problems=[problem]
+    )
+    answers = world.grow_claim("1Gi", "2Gi", allowed=False), world.grow_volume(str(GIB), str(2 * GIB), allowed=False)
+    told = "to 2 GiB (2147483648 bytes) yet: the leader has changed. Try again in a minute."
+    assert [
+        f"Longhorn cannot grow claim ns/data-0 (volume pvc-1) {told}",
+        f"Longhorn cannot grow volume pvc-1 {told}",
+    ] == [answer["status"]["message"] for answer in answers]
+    assert [("claim", "try-again"), ("volume", "try-again")] == world.outcomes
+
+
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
