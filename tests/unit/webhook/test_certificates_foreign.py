@@ -52,8 +52,11 @@ class ShownTls(ServerTls):
     """Says which certificate is served."""
 
     def use(self, certificate: bytes, key: bytes, client_ca: bytes) -> bool:
-        self.leaf = certificate
-        return super().use(certificate, key, client_ca)
+        before = self.context
+        is_new = super().use(certificate, key, client_ca)
+        if self.context is not before:
+            self.leaf = certificate
+        return is_new
 
 
 class ForeignCluster:
