@@ -17,14 +17,19 @@ from flask.typing import ResponseReturnValue
 from controller.clock import SystemClock
 from controller.serving.server import ServerOptions, serve
 from extender.app import create_app
+from extender.wire import ANY_SIZE, ClusterSize
 from tests.extender_go.worlds import ExchangeableWorld, WorldSpec
 from tests.fakes.served import OnlyApplication
 
 BODY_LIMIT = 64 * 1024**2
 
 
-def create_stage_app(stage: ExchangeableWorld, *, max_body_bytes: int = BODY_LIMIT) -> Flask:
-    return create_app(stage.verbs, stage.observer, SystemClock(), max_body_bytes=max_body_bytes)
+def create_stage_app(
+    stage: ExchangeableWorld, *, max_body_bytes: int = BODY_LIMIT, size: ClusterSize = ANY_SIZE
+) -> Flask:
+    return create_app(
+        stage.verbs, stage.observer, SystemClock(), max_body_bytes=max_body_bytes, cluster_size=lambda: size
+    )
 
 
 def create_control(stage: ExchangeableWorld) -> Blueprint:

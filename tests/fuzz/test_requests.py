@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from extender.wire import ClusterSize
+from tests.extender_go.served import create_stage_app
 from tests.extender_go.worlds import NAMESPACE, PodSpec, kube_pod
 from tests.fuzz.requests import VERBS, FuzzedRequest, throw_random
 from tests.fuzz.target import BODY_LIMIT, MOST_CHECKS, NODES, PODS, THROWS, Fault, VerbTarget
@@ -63,3 +65,13 @@ def test_a_pod_that_fits_is_held_which_is_what_the_other_tests_look_for(target: 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_body_over_the_limit_is_refused(target: VerbTarget, verb: str) -> None:
     assert 413 == target.throw(FuzzedRequest("POST", f"/{verb}", b" " * (BODY_LIMIT + 1)))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_body_larger_than_the_known_nodes_account_for_is_refused_below_the_limit(
+    target: VerbTarget, verb: str
+) -> None:
+    size = ClusterSize(4)
+    client = create_stage_app(target.stage, max_body_bytes=2 * size.most_bytes, size=size).test_client()
+    largest = b" " * size.most_bytes
+    assert [400, 413] == [client.post(f"/{verb}", data=body).status_code for body in (largest, largest + b" ")]
