@@ -42,7 +42,6 @@ OF_DISKS = (
     pb.ScheduleBackingImageRequest(backing_image_name="i"),
     pb.DeallocateBackingImageRequest(backing_image_name="i", disk_uuid="d"),
 )
-BY_KIND = pytest.mark.parametrize("request_", [HOLD, FIND, REPLICA], ids=lambda one: type(one).__name__)
 LEAFS = webhook_leaves(
     "longhorn-system", service="longhorn-scheduler-webhook", leader_service="longhorn-replica-scheduler", domain=""
 )
@@ -171,15 +170,20 @@ def test_names_in_the_settings_are_those_of_certificates_that_others_make() -> N
 # When they are answered
 
 
-@BY_KIND
-def test_only_the_leader_answers_and_never_on_old_data(leader: Leader, request_: Message) -> None:
+@pytest.mark.parametrize(
+    ("request_", "modes"),
+    [(HOLD, [Mode.UNKNOWN]), (FIND, [Mode.UNKNOWN, Mode.CLOSED]), (REPLICA, [Mode.UNKNOWN, Mode.CLOSED])],
+    ids=["HoldExpansion", "FindDiskCandidates", "ScheduleReplica"],
+)
+def test_only_the_leader_answers_and_never_on_old_data(leader: Leader, request_: Message, modes: list[Mode]) -> None:
     leader.checks.is_fresh = False
     assert "UNAVAILABLE: what is known of claim is too old" == leader.refusal(request_)
-    leader.checks.is_fresh, leader.checks.mode = True, Mode.UNKNOWN
-    assert "UNAVAILABLE: switched off, or not known whether" == leader.refusal(request_)
+    leader.checks.is_fresh = True
+    for leader.checks.mode in modes:
+        assert "UNAVAILABLE: switched off, or not known whether" == leader.refusal(request_)
     leader.checks.is_leading = False
     assert "UNAVAILABLE: this process does not lead" == leader.refusal(request_)
-    assert ["not-ready"] * 3 == leader.calls.outcomes
+    assert ["not-ready"] * (2 + len(modes)) == leader.calls.outcomes
 
 
 @pytest.mark.parametrize("mode", [Mode.BYPASS, Mode.CLOSED])
