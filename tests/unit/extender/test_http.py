@@ -115,6 +115,8 @@ def test_a_process_is_set_up_for_quick_answers(server: HttpServer, state: str) -
     ("verb", "body", "field"),
     [
         ("filter", b"", "body"),
+        ("filter", b"{", "body"),
+        ("filter", b'{"NodeNames":[]}', "Pod"),
         ("filter", b"\x00\xff", "body"),
         ("filter", b'{"Pod":3}', "Pod"),
         # what nobody decodes here would be sent back as it came
