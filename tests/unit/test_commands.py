@@ -51,7 +51,7 @@ def test_every_program_tells_its_version(main: Main, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.strip()
 
 
-@pytest.mark.parametrize(
+CONNECTING = pytest.mark.parametrize(
     ("main", "command"),
     [
         (controller.cli.main, "run --tls-mode=self"),
@@ -60,6 +60,9 @@ def test_every_program_tells_its_version(main: Main, capsys: pytest.CaptureFixtu
         (certs.cli.main, "show"),
     ],
 )
+
+
+@CONNECTING
 def test_a_kubeconfig_that_is_none_is_named_with_its_path(
     main: Main, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,6 +70,12 @@ def test_a_kubeconfig_that_is_none_is_named_with_its_path(
     path.write_text("just text")
     assert 2 == main([*command.split(), "--kubeconfig", str(path)])
     assert f"kubeconfig {path}: it lacks fields of a kubeconfig\n" in capsys.readouterr().err
+
+
+@CONNECTING
+def test_without_a_kubeconfig_and_a_service_account_both_are_told_to_be_missing(
+    main: Main, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert 2 == main(command.split())
     assert "no --kubeconfig is given, and there is no service account of a pod: " in capsys.readouterr().err
 
