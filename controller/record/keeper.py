@@ -45,6 +45,7 @@ class WantedRecords(Protocol):
 
     def of_nodes(self, nodes: Iterable[str]) -> Mapping[str, tuple[Allocation, ...]]: ...
     def take_changed(self) -> Collection[str]: ...  # nodes, since the last call
+    def leaving(self) -> Collection[str]: ...  # nodes with something that was freed, until `written` shows it gone
     def written(self, node: str, there: Collection[Allocation]) -> None: ...
     def waiting(self) -> int: ...  # the number of places that were given by name and that no object shows
 
@@ -269,12 +270,12 @@ class RecordKeeper(Part):
 
     def _write_all(self, writer: RecordWriter, nodes: Sequence[str]) -> bool:
         """Write the records of these nodes as wanted. Returns whether all are; the next round compares the others."""
-        there = {one.node: one for one in self._records()}
+        there, leaving = {one.node: one for one in self._records()}, self._wanted.leaving()
         lacking, differing = dict[str, set[Name]](), dict[str, set[Name]]()  # what to add, what to remove, by node
         for first in range(0, len(nodes), AT_ONCE):
             for node, wanted in self._wanted.of_nodes(nodes[first : first + AT_ONCE]).items():
                 record = there.get(node, NodeRecord(node))
-                if record.allocations != wanted or record.problem:
+                if record.allocations != wanted or record.problem or node in leaving:
                     known, goal = set(record.allocations), set(wanted)
                     differing[node] = _names(known - goal)
                     if goal - known:

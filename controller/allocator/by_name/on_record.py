@@ -72,6 +72,11 @@ class OnRecord:
             self._renewed.clear()
             return found
 
+    def leaving(self) -> set[str]:
+        """Nodes with something that was freed and may be on their records still. Costs: a look at each given place."""
+        with self._lock:
+            return {one.allocation.node for one in self._given.all() if one.is_leaving}
+
     def written(self, node: str, there: Collection[Allocation]) -> None:
         """That is on record of the node. What is leaving, and is not among it, is gone. Costs: a look at each."""
         with self._lock:

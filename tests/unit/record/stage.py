@@ -198,6 +198,7 @@ class Wanted:
         self._nodes: dict[str, frozenset[Allocation]] = {}
         self.changed = set[str]()
         self.told = list[tuple[str, list[Allocation]]]()
+        self.freed_on = set[str]()
         self.asked = list[str]()
 
     def set(self, node: str, *entries: Allocation) -> None:
@@ -219,6 +220,9 @@ class Wanted:
     def take_changed(self) -> Collection[str]:
         changed, self.changed = self.changed, set()
         return changed
+
+    def leaving(self) -> Collection[str]:
+        return self.freed_on
 
     def written(self, node: str, there: Collection[Allocation]) -> None:
         with self._lock:

@@ -126,18 +126,27 @@ def test_what_is_given_by_name_is_told_the_same_by_the_next_leader(in_nodes: boo
     assert {"r1": 10, "i1": 7} == latter.on_record()
 
 
-def test_what_its_caller_could_not_free_is_freed_by_the_keeper_and_then_does_not_count() -> None:
+@pytest.mark.parametrize("lands", [False, True], ids=["not written", "written without an answer"])
+def test_what_its_caller_could_not_free_is_freed_by_the_keeper_and_then_does_not_count(lands: bool) -> None:
     leader = RecordLeader()
     leader.give("r1")
     leader.round(EVERY_SECONDS)
     leader.round(EVERY_SECONDS)  # the keeper has nothing to look at any more
-    leader.api.fail_with(ClusterError("403: no"), "patch")
+    if lands:
+        leader.api.stored = no_answer
+    else:
+        leader.api.fail_with(ClusterError("403: no"), "patch")
     with pytest.raises(RefusedWriteError):
         leader.free("r1")
-    assert ({"r1": 10}, 1) == (leader.on_record(), leader.keeper.figures().unmatched)
+    assert ({} if lands else {"r1": 10}, 1) == (leader.on_record(), leader.keeper.figures().unmatched)
     leader.api.work()
     leader.round(EVERY_SECONDS)
     assert ({}, 0) == (leader.on_record(), leader.keeper.figures().unmatched)
+    assert set() == leader.allocator.record.leaving()
+
+
+def no_answer(_verb: str, _key: object) -> None:
+    raise ClusterError("503: the answer was lost")
 
 
 # Who writes it, and when
