@@ -46,7 +46,7 @@ trial: venv cluster helm ## a cluster on which to install the chart yourself; ru
 	@$(RUN) -m tests.helm.trial
 
 .PHONY: test
-test: venv cluster helm ## unit tests, scenarios, each guarantee end to end; some 12 minutes
+test: venv cluster helm ## unit tests, scenarios, each guarantee end to end; some 11 minutes
 	@$(RUN) -m pytest $(SIDE_BY_SIDE) -m "not long" $(PYTEST_ARGS)
 
 .PHONY: test-unit
