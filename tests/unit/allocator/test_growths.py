@@ -153,13 +153,19 @@ def hold_in_vain(stage: Growing, name: str, gib: float) -> None:
     assert stage.look(f"pvc-uid-{name}")
 
 
-def test_a_hold_is_looked_at_soon_and_ends_a_minute_after_its_review(stage: Growing) -> None:
+def test_a_hold_is_looked_at_soon_and_ends_a_minute_after_its_first_review(stage: Growing) -> None:
     stage.ask("a", 200)
+    assert not stage.look(A)  # it is not due
+    (held,) = stage.growths.held()
+    assert stage.clock.now() + STORE_SECONDS == held.until
     stage.clock.advance(STORE_SECONDS)
+    stage.ask("a", 300)  # whoever asks again, for whatever, changes nothing of that
     assert not stage.look(A)
     (held,) = stage.growths.held()
-    assert held.since + HOLD_SECONDS == held.until
-    stage.clock.advance(HOLD_SECONDS - STORE_SECONDS)
+    assert (held.since + HOLD_SECONDS, 300 * GIB) == (held.until, held.size_bytes)
+    stage.clock.advance(HOLD_SECONDS - STORE_SECONDS - 1)
+    assert not stage.look(A)
+    stage.clock.advance(1)
     assert stage.look(A)
 
 
