@@ -126,7 +126,7 @@ class AdmissionWorker(Group):
         decision = self.reconciler.decision
         return {
             "entries": [name for found in (pod_rule, growth_rule) if found is not None for name in found.names],
-            "opted_in_schedulers": split_names(",".join(pod_rule.schedulers)) if pod_rule is not None else [],
+            "opted_in_schedulers": split_names(pod_rule.annotation) if pod_rule is not None else [],
             "why_not": decision.why_not if decision is not None else {},
             "problems": self.reconciler.problems,
             "repairs": self.reconciler.repairs,

@@ -63,12 +63,16 @@ class Contents:
 
     webhooks: Sequence[Mapping[str, Any]]
     labels: Mapping[str, str]
-    schedulers: tuple[str, ...] = ()  # whose pods opt in; the annotation has them with commas
+    annotation: str = ""  # the schedulers whose pods opt in, with commas
     created_utc: str = field(default="", compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(str(entry.get("name", "")) for entry in self.webhooks)
+
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        return tuple(self.annotation.split(",")) if self.annotation else ()
 
 
 @dataclass(slots=True)
@@ -88,11 +92,10 @@ class _Track:
 def contents_of(raw: Mapping[str, Any]) -> Contents:
     meta = raw.get("metadata") or {}
     labels = meta.get("labels") or {}
-    schedulers = str((meta.get("annotations") or {}).get(SCHEDULERS_ANNOTATION, ""))
     return Contents(
         tuple(raw.get("webhooks") or ()),
         {name: labels[name] for name in LABELS if name in labels},
-        tuple(schedulers.split(",")) if schedulers else (),
+        str((meta.get("annotations") or {}).get(SCHEDULERS_ANNOTATION, "")),
         str(meta.get("creationTimestamp") or ""),
     )
 
@@ -247,7 +250,7 @@ class Reconciler(Part):
         old = [entry for each in (present, *former) if each is not None for entry in each.webhooks]
         entries = with_authorities(build(decision.wanted, self._place), self._authorities(), old)
         has_pods = any(entry["name"] == PODS for entry in entries)
-        return Contents(tuple(entries), LABELS, decision.wanted.schedulers if has_pods else ())
+        return Contents(tuple(entries), LABELS, ",".join(decision.wanted.schedulers) if has_pods else "")
 
     def _is_as_wanted(self, present: Contents | None, wanted: Contents) -> bool:
         """An absent configuration is as good as an empty one."""
@@ -258,8 +261,7 @@ class Reconciler(Part):
             raise ConflictError("the term has ended")
         meta: Raw = {**raw["metadata"]}
         meta["labels"] = {**(meta.get("labels") or {}), **LABELS}
-        schedulers = ",".join(wanted.schedulers)
-        annotations = {**(meta.get("annotations") or {}), SCHEDULERS_ANNOTATION: schedulers}
+        annotations = {**(meta.get("annotations") or {}), SCHEDULERS_ANNOTATION: wanted.annotation}
         meta["annotations"] = {
             key: value for key, value in annotations.items() if value or key != SCHEDULERS_ANNOTATION
         }
@@ -276,7 +278,7 @@ class Reconciler(Part):
             "webhook configuration written kind=%s entries=%s schedulers=%s",
             resource.kind,
             ",".join(wanted.names),
-            schedulers,
+            wanted.annotation,
         )
 
     def _repair_from(self, track: _Track, now: float) -> float:

@@ -37,7 +37,7 @@ class FollowedKind(Generic[F]):
     resource: Resource
     parse: Callable[[Raw], F | None]
     observe: Callable[[Events, str, F | None, F | None], None] = _kept_apart
-    is_live: bool = False  # often read live where the store lacks it, by a right to get it; others are listed by name
+    is_live: bool = False  # read live by name, by a right to get it; others are listed by name
     is_followed: bool = True  # else it is read live alone, by name
     may_open_disks: bool = False  # any change of an object may open a disk to a replica that found none
     sharing: Callable[[F, F], F] | None = None  # as a store's

@@ -62,9 +62,10 @@ def world_of(objects: Objects, settings: LonghornSettings) -> World:
     promised beyond that is part of the question."""
     world = World()
     world.put_settings(settings)
+    saved = _Saved(world)
     for kind in reversed(KINDS):  # nodes before what lies on them, mostly
         for key, facts in objects.by_kind[kind.name].items():
-            kind.observe(_Saved(world), key, facts, None)
+            kind.observe(saved, key, facts, None)
     return world
 
 

@@ -127,7 +127,7 @@ def test_missed_is_who_would_opt_in_and_does_not_ask(rig: Rig, pod: Raw, expecte
 def test_nobody_is_missed_while_no_pod_opts_in_or_namespaces_are_not_known(rig: Rig) -> None:
     rig.add("p")
     assert 0 == rig.look(None)
-    assert 0 == rig.look(Contents((), {}, (), created_utc=RULE.created_utc))
+    assert 0 == rig.look(Contents((), {}, created_utc=RULE.created_utc))
     rig.known["namespace"].synced.clear()
     assert 0 == rig.look()
     rig.known["namespace"].synced.set()
