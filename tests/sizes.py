@@ -19,7 +19,7 @@ TESTS: Final = Path(__file__).parent
 ROOT: Final = TESTS.parent
 DOCS_WORDS: Final = 30_009
 RULES_WORDS: Final = 6_274  # of docs/rules
-TESTS_LINES: Final = 82_000
+TESTS_LINES: Final = 81_934
 WALK_FUNCTIONS, WALK_FILES, WALK_MOVES = 138, 35, 96
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.conftest import build_failure, progress_of
 from tests.e2e import client_of_webhooks, longhorn_cell
 from tests.e2e.harness import Cell, Scene, cells
 from tests.e2e.late_volumes import PlansSeen
+from tests.e2e.programs import QUICK_LEASE, Controller
 from tests.e2e.scheduling import ASKING, Config
 from tests.e2e.view import View
 from tests.longhorn.longhorn import Longhorn
@@ -103,6 +105,12 @@ def late_scene(shared_scene: Scene) -> Scene:
 
 
 @pytest.fixture
+def leader(late_scene: Scene) -> Controller:
+    """The copy in charge of the late scene: that of an earlier test, if it still leads; with a short Lease."""
+    return late_scene.lead(*QUICK_LEASE)
+
+
+@pytest.fixture
 def start_scheduler(shared_scene: Scene) -> Iterator[Callable[..., str]]:
     """A function that starts one more kube-scheduler, wired as the documents say; the name of its profile.
 
@@ -130,6 +138,12 @@ def make_cell(shared_scene: Scene) -> Iterator[Callable[..., Cell]]:
     """A function that makes a cell; all of it goes after the test, whatever the test left behind."""
     with cells(shared_scene, "cell") as make:
         yield make
+
+
+@pytest.fixture
+def make_bare_cell(make_cell: Callable[..., Cell]) -> Callable[..., Cell]:
+    """The same without pods that fill nodes."""
+    return partial(make_cell, fillers=0)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ counts is read from the API server: who wrote a Replica's node, and what lies on
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 import pytest
@@ -24,20 +23,10 @@ def scene(late_scene: Scene) -> Scene:
     return late_scene
 
 
-@pytest.fixture
-def leader(scene: Scene) -> Controller:
-    return scene.lead(*QUICK_LEASE)
-
-
-@pytest.fixture
-def make_cell(make_cell: Callable[..., Cell]) -> Callable[..., Cell]:
-    return partial(make_cell, fillers=0)
-
-
 def test_placing_goes_on_while_longhorn_stands_still_and_nothing_is_placed_twice(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+    scene: Scene, leader: Controller, make_bare_cell: Callable[..., Cell]
 ) -> None:
-    cell = make_cell(disks_gib=(400,))
+    cell = make_bare_cell(disks_gib=(400,))
     cell.stateful_set(replicas=8, gib=100)
     wait_until(lambda: len(replicas(scene)) >= 2, "the first copies", WAIT_SECONDS)
 
@@ -50,9 +39,9 @@ def test_placing_goes_on_while_longhorn_stands_still_and_nothing_is_placed_twice
 
 
 def test_longhorn_that_is_killed_in_a_burst_goes_on_from_the_places_that_it_finds(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+    scene: Scene, leader: Controller, make_bare_cell: Callable[..., Cell]
 ) -> None:
-    cell = make_cell(disks_gib=(400,))
+    cell = make_bare_cell(disks_gib=(400,))
     cell.stateful_set(replicas=16, gib=100)
     wait_until(lambda: placers(scene)["leader"] >= 4, "the first places", WAIT_SECONDS)
 
@@ -62,9 +51,9 @@ def test_longhorn_that_is_killed_in_a_burst_goes_on_from_the_places_that_it_find
     assert_full(scene, cell)
 
 
-def fill(scene: Scene, make_cell: Callable[..., Cell], first: int) -> tuple[Cell, Controller]:
+def fill(scene: Scene, make_bare_cell: Callable[..., Cell], first: int) -> tuple[Cell, Controller]:
     """Sixteen volumes that fill four disks, and a second copy of the product; once so many of them have a place."""
-    cell = make_cell(disks_gib=(400,))
+    cell = make_bare_cell(disks_gib=(400,))
     other = scene.launch_controller(flags=QUICK_LEASE)
     wait_until(other.answers_ready, "a second copy that is ready", WAIT_SECONDS)
     cell.stateful_set(replicas=16, gib=100)
@@ -80,9 +69,9 @@ def assert_full(scene: Scene, cell: Cell) -> None:
 
 
 def test_a_leader_that_is_killed_is_followed_by_one_that_places_on(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+    scene: Scene, leader: Controller, make_bare_cell: Callable[..., Cell]
 ) -> None:
-    cell, _ = fill(scene, make_cell, 4)
+    cell, _ = fill(scene, make_bare_cell, 4)
 
     scene.kill(leader)
 
@@ -90,9 +79,9 @@ def test_a_leader_that_is_killed_is_followed_by_one_that_places_on(
 
 
 def test_a_leader_that_was_suspended_places_nothing_of_its_former_term(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+    scene: Scene, leader: Controller, make_bare_cell: Callable[..., Cell]
 ) -> None:
-    cell, other = fill(scene, make_cell, 2)
+    cell, other = fill(scene, make_bare_cell, 2)
 
     leader.freeze()
     wait_until(lambda: bool(other.status()["is_leading"]), "another leader", WAIT_SECONDS)
@@ -102,9 +91,9 @@ def test_a_leader_that_was_suspended_places_nothing_of_its_former_term(
 
 
 def test_longhorn_goes_on_alone_once_everything_of_ours_is_gone_for_good(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+    scene: Scene, leader: Controller, make_bare_cell: Callable[..., Cell]
 ) -> None:
-    cell = make_cell(disks_gib=(400,))
+    cell = make_bare_cell(disks_gib=(400,))
     cell.stateful_set("asked", replicas=4, gib=40)
     cell.stateful_set("free", replicas=4, gib=40, opted_in=False, scheduler=STOCK_SCHEDULER)
     cell.wait_bound(4, WAIT_SECONDS)
@@ -118,9 +107,9 @@ def test_longhorn_goes_on_alone_once_everything_of_ours_is_gone_for_good(
 
 
 def test_the_gates_binding_is_made_again_and_its_stamps_too(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+    scene: Scene, leader: Controller, make_bare_cell: Callable[..., Cell]
 ) -> None:
-    cell = make_cell(disks_gib=(400,))
+    cell = make_bare_cell(disks_gib=(400,))
     cell.stateful_set(replicas=1, gib=40)
     cell.wait_ready(1, WAIT_SECONDS)
     wait_until(lambda: gate_state(leader) == "enforced", "a gate that is proven", WAIT_SECONDS)

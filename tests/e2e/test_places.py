@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from tests.e2e.placed import (
     is_placed_by_leader,
     placers,
 )
-from tests.e2e.programs import QUICK_LEASE, Controller
+from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
 from tests.e2e.webhooks import VALIDATING
 from tests.longhorn import paths
@@ -45,20 +44,10 @@ def scene(late_scene: Scene) -> Scene:
     return late_scene
 
 
-@pytest.fixture
-def leader(scene: Scene) -> Controller:
-    return scene.lead(*QUICK_LEASE)
-
-
-@pytest.fixture
-def make_cell(make_cell: Callable[..., Cell]) -> Callable[..., Cell]:
-    return partial(make_cell, fillers=0)
-
-
 def test_the_leader_places_all_kinds_of_volumes_whether_or_not_their_pods_asked(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+    scene: Scene, leader: Controller, make_bare_cell: Callable[..., Cell]
 ) -> None:
-    cell = make_cell(disks_gib=(400, 400))
+    cell = make_bare_cell(disks_gib=(400, 400))
     kinds = ("disabled", 3), ("best-effort", 2), ("strict-local", 1)
     classes = [cell.add_class(locality=locality, replicas=copies) for locality, copies in kinds]
     for number, class_name in enumerate((cell.class_name, *classes)):
@@ -88,9 +77,9 @@ def waiting_copy(scene: Scene, cell: Cell, name: str, gib: int) -> str:
     return wait_unplaced(scene, cell.claim(name, gib, f"{cell.class_name}-now"))
 
 
-def full_node(scene: Scene, make_cell: Callable[..., Cell]) -> Cell:
+def full_node(scene: Scene, make_bare_cell: Callable[..., Cell]) -> Cell:
     """One node of 100 GiB, of which a claim "first" has 80."""
-    cell = make_cell(nodes=1, disks_gib=(100,))
+    cell = make_bare_cell(nodes=1, disks_gib=(100,))
     cell.claim("first", 80, add_class_of_now(cell))
     wait_until(lambda: 80 in fills(scene).values(), "the first copy", 60.0)
     return cell
@@ -113,9 +102,9 @@ def replica(scene: Scene, name: str) -> dict[str, Any]:
 
 
 def test_a_copy_without_room_is_nobodys_until_room_comes_and_its_claim_and_pod_say_why(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+    scene: Scene, leader: Controller, make_bare_cell: Callable[..., Cell]
 ) -> None:
-    cell = full_node(scene, make_cell)
+    cell = full_node(scene, make_bare_cell)
     cell.pod("user", "second", opted_in=False)
     name = waiting_copy(scene, cell, "second", 80)
 
@@ -137,9 +126,9 @@ def test_a_copy_without_room_is_nobodys_until_room_comes_and_its_claim_and_pod_s
 
 
 def test_a_copy_without_room_that_is_deleted_leaves_nothing_behind(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell]
+    scene: Scene, leader: Controller, make_bare_cell: Callable[..., Cell]
 ) -> None:
-    cell = full_node(scene, make_cell)
+    cell = full_node(scene, make_bare_cell)
     name = waiting_copy(scene, cell, "second", 80)
 
     cell.delete("persistentvolumeclaims", "second")
@@ -168,10 +157,10 @@ def replica_webhook_away(scene: Scene, folder: Path) -> Iterator[None]:
 
 
 def test_while_longhorns_webhook_is_away_nobody_places_and_afterwards_every_disk_is_filled_exactly(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell], tmp_path: Path
+    scene: Scene, leader: Controller, make_bare_cell: Callable[..., Cell], tmp_path: Path
 ) -> None:
     """Eight of twelve fit."""
-    cell = make_cell(disks_gib=(250,))
+    cell = make_bare_cell(disks_gib=(250,))
     now = add_class_of_now(cell)
 
     def told() -> dict[str, Any]:
@@ -206,11 +195,11 @@ def add_image(cell: Cell, gib: int) -> tuple[str, str]:
 
 @pytest.mark.parametrize(("image_gib", "on_each"), [(50, 2), (60, 1)])
 def test_volumes_on_a_backing_image_fill_exactly_what_its_copies_leave(
-    scene: Scene, leader: Controller, make_cell: Callable[..., Cell], image_gib: int, on_each: int
+    scene: Scene, leader: Controller, make_bare_cell: Callable[..., Cell], image_gib: int, on_each: int
 ) -> None:
     """Twelve at once on disks of 250 GiB, half of them for pods that ask. Each disk gets one copy, and pays for it
     once."""
-    cell = make_cell(disks_gib=(250,))
+    cell = make_bare_cell(disks_gib=(250,))
     image, now = add_image(cell, image_gib)
     pods = workloads.stateful_set("asked", image, replicas=6, selector=cell.selector)
     with ThreadPoolExecutor(7) as pool:

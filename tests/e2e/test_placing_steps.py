@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -107,11 +106,6 @@ def copies(scene: Scene, all_copies: Copies) -> Copies:
     return all_copies
 
 
-@pytest.fixture
-def make_cell(make_cell: Callable[..., Cell]) -> Callable[..., Cell]:
-    return partial(make_cell, fillers=0)
-
-
 def add_spare_volume(scene: Scene, name: str) -> str:
     """A volume that has one copy, for the spare node. Whoever places gives it its place at once; the copy's name."""
     spec = {"size": str(GIB), "numberOfReplicas": 1, "dataLocality": "disabled", "nodeSelector": [SPARE]}
@@ -179,10 +173,10 @@ def take_over(scene: Scene, copies: Copies, leader: Controller, died_at: float =
 
 
 def test_pods_that_were_let_through_keep_their_room_though_no_plan_of_theirs_was_stored(
-    scene: Scene, copies: Copies, make_cell: Callable[..., Cell]
+    scene: Scene, copies: Copies, make_bare_cell: Callable[..., Cell]
 ) -> None:
     """Others ask the next leader for that room before any volume is made."""
-    cell, leader = make_cell(nodes=1, disks_gib=(200,)), copies.leader
+    cell, leader = make_bare_cell(nodes=1, disks_gib=(200,)), copies.leader
     scene.longhorn.pause()
     copies.steps(leader).stop_at(PlacingStep.COMMIT)
     cell.ask(*"ab", gib=50)
@@ -203,11 +197,11 @@ def test_pods_that_were_let_through_keep_their_room_though_no_plan_of_theirs_was
 
 @pytest.mark.parametrize("step", [None, PlacingStep.PLACE, PlacingStep.PLACED], ids=["planned", "decided", "stored"])
 def test_plans_of_a_leader_that_dies_hold(
-    scene: Scene, copies: Copies, make_cell: Callable[..., Cell], step: PlacingStep | None
+    scene: Scene, copies: Copies, make_bare_cell: Callable[..., Cell], step: PlacingStep | None
 ) -> None:
     """Two volumes are planned on one disk while the larger one is closed. Whoever plans them anew prefers that one, and
     a third volume needs all of it. Until it leads, the next leader's watch shows no Replica: it has to look."""
-    cell, leader = make_cell(nodes=1, disks_gib=(100, 200)), copies.leader
+    cell, leader = make_bare_cell(nodes=1, disks_gib=(100, 200)), copies.leader
     allow_disk(cell, "disk2", allowed=False)
     scene.longhorn.pause()
     cell.ask(*"ab", gib=50)
@@ -248,11 +242,11 @@ def chosen_node(cell: Cell, claim: str) -> str:
 
 
 def test_late_places_of_a_leader_that_was_suspended_are_refused(
-    scene: Scene, copies: Copies, make_cell: Callable[..., Cell]
+    scene: Scene, copies: Copies, make_bare_cell: Callable[..., Cell]
 ) -> None:
     """Two are on their way. The next leader has given one of the copies its place by then, and finds none for the other
     one, since its node is closed by now."""
-    cell, leader = make_cell(nodes=2, disks_gib=(100,)), copies.leader
+    cell, leader = make_bare_cell(nodes=2, disks_gib=(100,)), copies.leader
     steps, log = copies.steps(leader), leader.log
     steps.stop_at(PlacingStep.PLACE)
     cell.ask(*"ab", gib=100)
@@ -312,11 +306,11 @@ def wait_enforced(leader: Controller) -> None:
 
 
 def test_a_burst_under_a_leader_that_hears_five_seconds_late_fills_the_disks_exactly(
-    scene: Scene, copies: Copies, make_cell: Callable[..., Cell]
+    scene: Scene, copies: Copies, make_bare_cell: Callable[..., Cell]
 ) -> None:
     """It loses time, and nothing else. Volumes that nobody asked about come while the first places are stored and not
     heard of; half of them find room."""
-    cell, leader = make_cell(nodes=2, disks_gib=(400,)), copies.leader
+    cell, leader = make_bare_cell(nodes=2, disks_gib=(400,)), copies.leader
     now = add_class_of_now(cell)
     wait_enforced(leader)
     copies.steps(leader).hear_late(LATE_SECONDS)
@@ -336,10 +330,10 @@ def test_a_burst_under_a_leader_that_hears_five_seconds_late_fills_the_disks_exa
 @pytest.mark.long
 @pytest.mark.parametrize("state", ["enforced", "missing"])
 def test_a_leader_that_never_hears_of_a_place_it_gave_tells_that_the_gate_is_not_renewed(
-    scene: Scene, copies: Copies, make_cell: Callable[..., Cell], state: str
+    scene: Scene, copies: Copies, make_bare_cell: Callable[..., Cell], state: str
 ) -> None:
     """In words after ten seconds; after 45 the gate is open, and its state says so."""
-    cell, leader = make_cell(nodes=1, disks_gib=(100,)), copies.leader
+    cell, leader = make_bare_cell(nodes=1, disks_gib=(100,)), copies.leader
     steps = copies.steps(leader)
     wait_enforced(leader)
     steps.stop_at(PlacingStep.PLACE)
@@ -363,10 +357,10 @@ def test_a_leader_that_never_hears_of_a_place_it_gave_tells_that_the_gate_is_not
 
 
 def test_plans_that_are_deleted_or_spoilt_during_a_burst_are_written_anew(
-    scene: Scene, copies: Copies, make_cell: Callable[..., Cell]
+    scene: Scene, copies: Copies, make_bare_cell: Callable[..., Cell]
 ) -> None:
     """Their volumes are not made yet; more pods ask meanwhile."""
-    cell, leader = make_cell(nodes=2, disks_gib=(400,)), copies.leader
+    cell, leader = make_bare_cell(nodes=2, disks_gib=(400,)), copies.leader
     overwritten = leader.counted("plans_overwritten_total")
     scene.longhorn.pause()
     cell.ask(*"abcdef", gib=100)

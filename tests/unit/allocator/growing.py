@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.plans.growths import Growth, Growths
@@ -23,6 +23,7 @@ from tests.fakes.clock import VirtualClock
 from tests.fakes.rooms import OPEN
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+A: Final = "pvc-uid-a"  # the volume of claim `a`
 
 
 class Growing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,18 +20,9 @@ from controller.rules.reasons import Reason
 from tests.fakes.builders import GIB, disk, node
 from tests.fakes.clock import TickingClock
 from tests.fakes.rooms import OPEN
-from tests.unit.allocator.growing import NOW, Growing
+from tests.unit.allocator.growing import NOW, A, Growing
 
 ADMITTED, REFUSED = GrowthVerdict.ADMITTED, GrowthVerdict.REFUSED
-A: Final = "pvc-uid-a"
-
-
-@pytest.fixture
-def stage() -> Growing:
-    """A copy of the volume `A`, of 100 GiB, lies on n1, the only node, with a disk of 400 GiB; its claim is `a`."""
-    stage = Growing()
-    stage.add("a", 100)
-    return stage
 
 
 def to_come(gib: float = 100, disks: dict[str, Any] | None = None, **facts: Any) -> Growing:

@@ -16,18 +16,9 @@ from controller.allocator.plans.journal import ClaimEventKind
 from controller.allocator.verbs.grow import GrowthVerdict
 from controller.model.longhorn import DiskNeeds
 from tests.fakes.builders import GIB, disk, node
-from tests.unit.allocator.growing import Growing, more_bytes
+from tests.unit.allocator.growing import A, Growing, more_bytes
 
-A: Final = "pvc-uid-a"
 BACKUP: Final = "s3://b@r/?backup=one&volume=v"
-
-
-@pytest.fixture
-def stage() -> Growing:
-    """A copy of the volume `A`, of 100 GiB, lies on n1, the only node, with a disk of 400 GiB; its claim is `a`."""
-    stage = Growing()
-    stage.add("a", 100)
-    return stage
 
 
 def add_copy(stage: Growing, gib: float = 100) -> None:
