@@ -17,9 +17,9 @@ from tests.fakes.builders import TestCluster
 
 TESTS: Final = Path(__file__).parent
 ROOT: Final = TESTS.parent
-DOCS_WORDS: Final = 30_009
-RULES_WORDS: Final = 6_274  # of docs/rules
-TESTS_LINES: Final = 81_934
+DOCS_WORDS: Final = 33_500
+RULES_WORDS: Final = 6_700  # of docs/rules
+TESTS_LINES: Final = 86_500
 WALK_FUNCTIONS, WALK_FILES, WALK_MOVES = 138, 35, 96
 
 
