@@ -18,14 +18,7 @@ from controller.kube.resources import CRDS, LONGHORN_NODES, NODE_DISK_ALLOCATION
 from controller.model.allocations import Allocation, NodeRecord
 from controller.model.names import LONGHORN_VERSION, WRITTEN_OVER_ANNOTATION
 from controller.model.reader import mapping_at
-from controller.model.records import (
-    FIELD,
-    changes_between,
-    encode_allocations,
-    node_record,
-    others_disks,
-    own_record,
-)
+from controller.model.records import FIELD, OURS, changes_between, encode_allocations, node_record, own_record
 
 Raw = dict[str, Any]
 NODE_CRD: Final = "nodes.longhorn.io"
@@ -48,6 +41,7 @@ class RecordBackend:
 
     name = ""
     _kind: Resource
+    _prefix = ""  # of the keys that are ours
 
     def __init__(self, api: KubeApi, namespace: str) -> None:
         self._api, self._namespace = api, namespace
@@ -74,9 +68,12 @@ class RecordBackend:
         if the object is not as `stored` any more. A record with a problem needs its `raw`."""
         record, body = stored.record, copy.deepcopy(stored.raw)
         if record.problem and body is not None:
-            body["spec"] = {**body.get("spec", {}), FIELD: {**self._others(body), **encode_allocations(allocations)}}
+            there = body.get("spec", {}).get(FIELD)
+            others = [key for key in there if not key.startswith(self._prefix)] if isinstance(there, Mapping) else ()
+            field = {**{key: there[key] for key in others}, **encode_allocations(allocations, self._prefix)}
+            body["spec"] = {**body.get("spec", {}), FIELD: field}
             return self._stored(self._api.replace(self._kind, self._namespace, record.node, body, timeout=timeout))
-        changes = changes_between(record.allocations, allocations)
+        changes = changes_between(record.allocations, allocations, self._prefix)
         metadata: Raw = {"resourceVersion": record.version}
         if not changes:  # else the API server keeps the version
             metadata["annotations"] = {WRITTEN_OVER_ANNOTATION: record.version}
@@ -86,25 +83,17 @@ class RecordBackend:
     def _stored(self, raw: Raw) -> StoredRecord:
         raise NotImplementedError
 
-    def _others(self, raw: Raw) -> Raw:
-        """The parts of the record that are not ours, by name."""
-        del raw
-        return {}
-
 
 class LonghornNodeBackend(RecordBackend):
-    """Records in `spec.diskAllocations` of Longhorn's Nodes. What is there under disks' names, not UUIDs, stays."""
+    """Records in `spec.diskAllocations` of Longhorn's Nodes. What is there under keys that are not ours stays."""
 
     name = "longhorn-node"
     _kind = LONGHORN_NODES
+    _prefix = OURS
 
     def _stored(self, raw: Raw) -> StoredRecord:
         name, version = str(raw["metadata"]["name"]), str(raw["metadata"].get("resourceVersion", ""))
         return StoredRecord(node_record(raw) or NodeRecord(name, version=version), raw)
-
-    def _others(self, raw: Raw) -> Raw:
-        there = raw.get("spec", {}).get(FIELD)
-        return {disk: there[disk] for disk in others_disks(raw) & there.keys()} if isinstance(there, Mapping) else {}
 
 
 class NodeDiskAllocationBackend(RecordBackend):

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from controller.allocator.plans import given as given_places
+from controller.model.records import OURS as OURS_IN_NODES
 from tests.cluster.client import ApiError, Object
 from tests.cluster.cluster import Cluster
 from tests.e2e import hurried
@@ -31,6 +32,11 @@ AUTHORITY: Final = f"{PREFIX}-authority"
 LONGHORN: Final = "longhorn"
 OURS: Final = "disk-scheduler"
 MANY: Final = 40
+SIZES: Final = {"type": "object", "additionalProperties": {"type": "integer", "format": "int64"}}
+FIELD_OF_NODES: Final = {  # as Longhorn's proposal prints it
+    "type": "object",
+    "additionalProperties": {"type": "object", "properties": {"replicas": SIZES, "backingImages": SIZES}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +263,7 @@ def knowing_nodes(site: Site, leader: Controller) -> Iterator[Controller]:
     changed = copy.deepcopy(before)
     for version in changed["spec"]["versions"]:
         fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-        fields["diskAllocations"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        fields["diskAllocations"] = FIELD_OF_NODES
     rights = site.api.get(ROLE)  # to which the chart adds this by allocationRecord.inLonghornNodes
     more = {"apiGroups": ["longhorn.io"], "resources": ["nodes"], "verbs": ["get", "update", "patch"]}
     site.api.patch(ROLE, {"rules": [*rights["rules"], more]})
@@ -281,12 +287,16 @@ def in_nodes(site: Site) -> dict[tuple[str, str, str], int]:
     """What is ours there."""
     disks = disks_of(site.api)
     return {
-        (name, node, disks[uuid][1]): size
+        (name, node, disks[key.removeprefix(OURS_IN_NODES)][1]): size
         for node in NODES
-        for uuid, lists in spec_field(site, node).items()
-        if uuid in disks
+        for key, lists in spec_field(site, node).items()
+        if key.startswith(OURS_IN_NODES)
         for name, size in lists["replicas"].items()
     }
+
+
+def foreign_in(site: Site, node: str) -> Object:
+    return {key: one for key, one in spec_field(site, node).items() if not key.startswith(OURS_IN_NODES)}
 
 
 def wait_in_nodes(site: Site, expected: dict[tuple[str, str, str], int]) -> None:
@@ -300,7 +310,10 @@ def test_a_record_moves_to_longhorns_nodes_where_foreign_entries_are_left_alone(
     (replica,) = site.add_volume("noted", 10)
     given = asked(site, "noted", replica)
     ((_, node, _),) = given
-    foreign = {"d1": {"replicas": {"theirs": 70 * GIB}}}  # by the disk's name, as Longhorn's proposal has it
+    foreign = {  # by the disks' names, as Longhorn's proposal has it; a name may be a UUID, and its disk may be gone
+        name: {"replicas": {"theirs": 70 * GIB}, "backingImages": {"image": GIB}}
+        for name in ("d1", "gone", disk_uuid(node, "d1"))
+    }
 
     def writes_foreign() -> bool:
         site.api.patch(paths.longhorn("nodes", NAMESPACE, node), {"spec": {"diskAllocations": foreign}})
@@ -310,11 +323,11 @@ def test_a_record_moves_to_longhorns_nodes_where_foreign_entries_are_left_alone(
     wait_in_nodes(site, {**shown(site), **given})
     assert "longhorn-node" == status(site)["place"]
     wait_until(lambda: not site.api.list(RECORDS)["items"], "no record of our own kind", WAIT_SECONDS)
-    assert foreign["d1"] == spec_field(site, node)["d1"]
+    assert foreign == foreign_in(site, node)
     (more,) = site.add_volume("beside", 30)
     site.place(more, node)
     wait_in_nodes(site, {**shown(site), **given})
-    assert foreign["d1"] == spec_field(site, node)["d1"]
+    assert foreign == foreign_in(site, node)
 
     set_disk(site.api, NAMESPACE, node, "d1", DiskOptions(maximum_bytes=DISK_GIB * GIB))  # a manager drops the field
     wait_in_nodes(site, {**shown(site), **given})
@@ -323,9 +336,12 @@ def test_a_record_moves_to_longhorns_nodes_where_foreign_entries_are_left_alone(
     site.leaders.clear()
     start_leader(site).wait_leading()
     assert given == asked(site, "noted", replica)
+    configure(site, LONGHORN)
+    assert writes_foreign()
     for name in (replica, more):
         site.api.delete(paths.longhorn("replicas", NAMESPACE, name))
     wait_in_nodes(site, shown(site))
+    assert foreign == foreign_in(site, node)
 
 
 @pytest.mark.long

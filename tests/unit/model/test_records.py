@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 
 from controller.kube.resources import NODE_DISK_ALLOCATIONS
 from controller.model.allocations import Allocation, NodeRecord, Purpose, largest
+from controller.model.reader import Raw
 from controller.model.records import (
     FIELD,
+    OURS,
     changes_between,
     encode_allocations,
     node_record,
-    others_disks,
     own_record,
     sharing,
 )
@@ -36,18 +38,27 @@ def replica(name: str, size: int = 10) -> Allocation:
     return Allocation(Purpose.REPLICA, name, "n1", "d1", size)
 
 
-def raw(entries: list[Allocation]) -> dict[str, Any]:
-    return {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {FIELD: encode_allocations(entries)}}
+def raw(entries: list[Allocation], prefix: str = "") -> dict[str, Any]:
+    return {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {FIELD: encode_allocations(entries, prefix)}}
 
 
-@given(RECORDS, RECORDS)
-def test_a_merge_patch_makes_the_record_that_was_wanted(before: list[Allocation], after: list[Allocation]) -> None:
+@pytest.mark.parametrize(("prefix", "read"), [("", own_record), (OURS, node_record)], ids=["own", "in nodes"])
+@given(before=RECORDS, after=RECORDS)
+def test_a_merge_patch_makes_the_record_that_was_wanted(
+    prefix: str,
+    read: Callable[[Raw], NodeRecord | None],
+    before: list[Allocation],
+    after: list[Allocation],
+) -> None:
     api = FakeApiServer()
-    api.put(NODE_DISK_ALLOCATIONS, "ns", raw(before))
-    changes = changes_between(before, after)
-    found = api.patch(NODE_DISK_ALLOCATIONS, "ns", "n1", {"spec": {FIELD: changes}})
-    assert tuple(sorted(after)) == own_record(found).allocations
-    assert {one.disk_uuid for one in after} == found["spec"][FIELD].keys()  # nothing stays of a disk without entries
+    api.put(NODE_DISK_ALLOCATIONS, "ns", raw(before, prefix))
+    changes = changes_between(before, after, prefix)
+    patched = api.patch(NODE_DISK_ALLOCATIONS, "ns", "n1", {"spec": {FIELD: changes}})
+    found = read(patched)
+    assert found is not None
+    assert tuple(sorted(after)) == found.allocations
+    # Nothing stays of a disk without entries.
+    assert {prefix + one.disk_uuid for one in after} == patched["spec"][FIELD].keys()
     assert len(set(before) ^ set(after)) >= len(changes)
 
 
@@ -62,7 +73,7 @@ def test_only_what_differs_is_sent() -> None:
 
 @given(RECORDS)
 def test_what_is_written_is_read_back_with_the_version_of_its_object(entries: list[Allocation]) -> None:
-    assert NodeRecord("n1", tuple(sorted(entries)), "7") == own_record(raw(entries)) == node_record(raw(entries))
+    assert NodeRecord("n1", tuple(sorted(entries)), "7") == own_record(raw(entries))
 
 
 @given(RECORDS, RECORDS)
@@ -78,13 +89,12 @@ def test_a_longhorn_node_without_the_field_has_no_record() -> None:
     assert NodeRecord("n1") == node_record({"metadata": {"name": "n1"}, "spec": {FIELD: {}}})
 
 
-def test_whatever_a_longhorn_node_has_under_disks_names_is_not_ours() -> None:
-    node = raw([replica("r1")])
-    node["spec"][FIELD].update({"disk-1": {"replicas": {"theirs": 9}}, "disk-2": "garbage"})
-    node["spec"]["disks"] = {"disk-1": {}, "disk-2": {}, "d1": {}}
-    node["status"] = {"diskStatus": {"d1": {"diskUUID": "d1"}, "disk-1": {"diskUUID": "x"}}}
-    assert {"disk-1", "disk-2"} == others_disks(node)
+def test_in_a_longhorn_node_only_our_own_keys_are_ours() -> None:
+    node = raw([replica("r1")], OURS)
+    node["spec"][FIELD].update({"disk-1": {"replicas": {"theirs": 9}}, "disk-2": "garbage", "d1": {"replicas": {}}})
     assert NodeRecord("n1", (replica("r1"),), "7") == node_record(node)
+    node["spec"][FIELD][f"{OURS}d1"] = "garbage"
+    assert NodeRecord("n1", (), "7", f"spec.{FIELD}.{OURS}d1: is not an object") == node_record(node)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from controller.kube.store import Store
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.model.longhorn import LonghornSettings
 from controller.model.records import FIELD, node_record, own_record
+from controller.model.records import OURS as OURS_IN_NODES
 from controller.record.backends import LonghornNodeBackend, NodeDiskAllocationBackend, RecordBackend
 from controller.record.build import build_record
 from controller.record.writer import RecordWriter
@@ -156,10 +157,16 @@ def touch_node(api: FakeApiServer, name: str) -> None:
 
 
 def set_field(api: FakeApiServer, backend: RecordBackend, node: str, value: object) -> None:
-    """By hand, whatever it is."""
-    kind = kind_of(backend)
+    """By hand, whatever it is. Keys of a mapping are UUIDs of disks."""
+    kind, value = kind_of(backend), keyed(backend, value) if isinstance(value, dict) else value
     raw = api.objects.get((kind.path(), NAMESPACE, node)) or {"metadata": {"name": node}, "spec": {}}
     api.put(kind, NAMESPACE, {**raw, "spec": {**raw["spec"], FIELD: value}})
+
+
+def keyed(backend: RecordBackend, disks: dict[str, Any]) -> dict[str, Any]:
+    """By the keys that a backend gives to disks of these UUIDs."""
+    prefix = OURS_IN_NODES if isinstance(backend, LonghornNodeBackend) else ""
+    return {prefix + uuid: value for uuid, value in disks.items()}
 
 
 def kind_of(backend: RecordBackend) -> Resource:

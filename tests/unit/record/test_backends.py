@@ -23,6 +23,7 @@ from tests.unit.record.stage import (
     RecordApi,
     entry,
     image_entry,
+    keyed,
     kind_of,
     longhorn,
     nodes_crd,
@@ -91,20 +92,26 @@ def test_the_rest_of_the_node_stays(api: RecordApi) -> None:
     assert before["status"] == after["status"]
 
 
-THEIRS = {"d1": {"replicas": {"theirs": 99}}, "d2": "as they like"}
-DAMAGED = {"n1-d1": {"replicas": {"r1": -1}}}
+THEIRS = {
+    "d1": {"replicas": {"theirs": 99}},
+    "d2": "as they like",
+    "gone": {"replicas": {"theirs": -1}},  # a disk that the node had
+    "n1-d2": {"backingImages": {"theirs": 5}},  # a disk's name may be a UUID, also that of another disk
+}
+OUR_DISK = "scheduling.longhorn.io/n1-d1"
+DAMAGED = {OUR_DISK: {"replicas": {"r1": -1}}}
 
 
 @pytest.mark.parametrize("ours", [{}, DAMAGED], ids=["whole", "damaged"])
-def test_what_is_under_the_name_of_a_disk_is_neither_counted_nor_touched(api: RecordApi, ours: dict[str, Any]) -> None:
+def test_what_has_not_our_own_key_is_neither_counted_nor_touched(api: RecordApi, ours: dict[str, Any]) -> None:
     backend = LonghornNodeBackend(api, NAMESPACE)
-    set_field(api, backend, "n1", {**THEIRS, **ours})
+    api.patch(LONGHORN_NODES, NAMESPACE, "n1", {"spec": {FIELD: {**THEIRS, **ours}}})
     there = backend.read("n1")
     assert ((), bool(ours)) == (there.record.allocations, bool(there.record.problem))
     there = backend.write(there, [entry("r1")])
     assert (entry("r1"),) == there.record.allocations
     field = api.get(LONGHORN_NODES, NAMESPACE, "n1")["spec"][FIELD]
-    assert {**THEIRS, "n1-d1": {"replicas": {"r1": 10}}} == field
+    assert {**THEIRS, OUR_DISK: {"replicas": {"r1": 10}}} == field
     backend.write(there, ())
     assert THEIRS == api.get(LONGHORN_NODES, NAMESPACE, "n1")["spec"][FIELD]
 
@@ -133,7 +140,8 @@ def test_what_is_damaged_is_read_around_and_written_anew(backend: RecordBackend,
     assert ((entry("r2", 5, disk="d2"),) if is_a_part else ()) == there.record.allocations
     backend.write(there, [entry("r3", 3)])
     assert {"r3": 3} == on_record(backend)
-    assert {"n1-d1": {"replicas": {"r3": 3}}} == api.get(kind_of(backend), NAMESPACE, "n1")["spec"][FIELD]
+    found = api.get(kind_of(backend), NAMESPACE, "n1")["spec"][FIELD]
+    assert keyed(backend, {"n1-d1": {"replicas": {"r3": 3}}}) == found
 
 
 def test_a_longhorn_that_keeps_the_field_gets_the_record(api: RecordApi) -> None:
