@@ -39,6 +39,7 @@ from controller.model.reader import (
 )
 
 _SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+DEFAULT_FORM: Final = ("Filesystem", "")
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 # The message of kube-scheduler's plugin NodeResourcesFit about a resource that no node offers: the resource itself, not
 # one with a longer name.
@@ -206,6 +207,9 @@ class Claim:
     owner_pod_uid: str  # the pod that owns a generic ephemeral claim, "" otherwise
     data_source: str  # "<kind>/<name>" of spec.dataSourceRef or spec.dataSource, "" without
     version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
+    modes: frozenset[str] = frozenset()  # spec.accessModes
+    form: tuple[str, str] = DEFAULT_FORM
+    has_selector: bool = False  # an empty one, too
 
     @property
     def key(self) -> str:
@@ -218,6 +222,7 @@ def claim_facts(raw: Raw) -> Claim:
     annotations = mapping_at(meta, "metadata", "annotations")
     requests = mapping_at(spec, "spec", "resources", "requests")
     size = requests.get("storage", 0)
+    modes = frozenset(texts_at(spec, "spec", "accessModes"))
     return Claim(
         uid=text_at(meta, "metadata", "uid"),
         namespace=text_at(meta, "metadata", "namespace"),
@@ -226,11 +231,14 @@ def claim_facts(raw: Raw) -> Claim:
         volume_name=text_at(spec, "spec", "volumeName"),
         requested_bytes=max(0, quantity_bytes(size, "spec.resources.requests.storage")),
         selected_node=text_at(annotations, "metadata.annotations", SELECTED_NODE_ANNOTATION),
-        is_shared=bool(_SHARED_MODES.intersection(texts_at(spec, "spec", "accessModes"))),
+        is_shared=not _SHARED_MODES.isdisjoint(modes),
         is_deleting=meta.get("deletionTimestamp") is not None,
         owner_pod_uid=_owner_pod(meta),
         data_source=_data_source(spec),
         version=version_of(meta),
+        modes=modes,
+        form=_form(spec),
+        has_selector=spec.get("selector") is not None,
     )
 
 
@@ -239,6 +247,11 @@ def _class_name(spec: Raw, annotations: Raw) -> str | None:
     if isinstance(old_form, str):
         return old_form
     return text_at(spec, "spec", "storageClassName") if spec.get("storageClassName") is not None else None
+
+
+def _form(spec: Raw) -> tuple[str, str]:
+    """The volume mode and the VolumeAttributesClass, in which a claim and its volume have to agree."""
+    return text_at(spec, "spec", "volumeMode") or "Filesystem", text_at(spec, "spec", "volumeAttributesClassName")
 
 
 def _owner_pod(meta: Raw) -> str:
@@ -264,6 +277,10 @@ class PersistentVolume:
     capacity_bytes: int
     created_utc: str
     version: int = field(default=0, compare=False)  # resourceVersion; a heartbeat is no change
+    class_name: str = ""
+    modes: frozenset[str] = frozenset()  # spec.accessModes
+    form: tuple[str, str] = DEFAULT_FORM
+    is_spare: bool = False  # Available: a claim may be bound to it, or is just being bound
 
 
 def pv_facts(raw: Raw) -> PersistentVolume:
@@ -271,6 +288,7 @@ def pv_facts(raw: Raw) -> PersistentVolume:
     spec = mapping_at(raw, "", "spec")
     csi = mapping_at(spec, "spec", "csi")
     ref = mapping_at(spec, "spec", "claimRef")
+    status = mapping_at(raw, "", "status")
     capacity = mapping_at(spec, "spec", "capacity").get("storage", 0)
     return PersistentVolume(
         name=text_at(meta, "metadata", "name"),
@@ -283,6 +301,10 @@ def pv_facts(raw: Raw) -> PersistentVolume:
         capacity_bytes=max(0, quantity_bytes(capacity, "spec.capacity.storage")),
         created_utc=text_at(meta, "metadata", "creationTimestamp"),
         version=version_of(meta),
+        class_name=_class_name(spec, mapping_at(meta, "metadata", "annotations")) or "",
+        modes=frozenset(texts_at(spec, "spec", "accessModes")),
+        form=_form(spec),
+        is_spare=status.get("phase") == "Available" and meta.get("deletionTimestamp") is None,
     )
 
 

@@ -33,6 +33,7 @@ from controller.rules.provisioning import (
     CLAIM_SOURCE,
     SNAPSHOT_SOURCE,
     Lookup,
+    finds_volume,
     follows_topology,
     image_needs,
     new_volume,
@@ -111,8 +112,11 @@ def demand_of_claim(claim: Claim, lookup: Lookup, settings: LonghornSettings) ->
     """Return what the claim's volume needs; None if it is not Longhorn's, or not this claim's any more."""
     if claim.volume_name:
         return _demand_of_bound(claim, lookup, settings)
-    if claim.class_name == "":
-        return None  # bound by hand to a volume that exists, never provisioned
+    if claim.class_name == "" or claim.has_selector:
+        return None  # bound to a volume that exists, never provisioned
+    spare = lookup.spare_pvs.get(claim.class_name or "")
+    if spare is not None and not claim.selected_node and finds_volume(claim, spare, lookup.unbound_claims()):
+        return None  # kube-scheduler binds it to a volume that exists
     storage_class = lookup.storage_class(claim.class_name)
     if storage_class is None:
         return Missing("class", "", claim.class_name) if claim.class_name else None

@@ -8,7 +8,7 @@ never comes: `why_never` says so. It is predicted all the same, as if what canno
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from controller.errors import MalformedRequestError
@@ -51,7 +51,13 @@ SNAPSHOT_SOURCE: Final = "VolumeSnapshot/"
 class Lookup(Protocol):
     """Where the facts for demands are found: `World` of controller.allocator, which must not be imported here."""
 
+    @property
+    def spare_pvs(self) -> Mapping[str, tuple[PersistentVolume, ...]]:
+        """PersistentVolumes to which claims may be bound, by class."""
+        ...
+
     def claim(self, namespace: str, name: str) -> Claim | None: ...
+    def unbound_claims(self) -> Iterable[Claim]: ...
     def pv(self, name: str) -> PersistentVolume | None: ...
     def storage_class(self, name: str | None) -> StorageClass | None: ...
     def volume(self, name: str) -> Volume | None: ...
@@ -59,6 +65,28 @@ class Lookup(Protocol):
     def backing_image(self, name: str) -> BackingImage | None: ...
     def backup(self, name: str) -> Backup | None: ...
     def default_engine_image(self) -> str: ...
+
+
+def finds_volume(claim: Claim, spare: Iterable[PersistentVolume], unbound: Iterable[Claim]) -> bool:
+    """Return whether kube-scheduler surely binds the claim to one of the `spare` volumes, all of its class, so that no
+    other is made: one is kept for it by name, or more of those that suit it are there than other `unbound` claims could
+    take. (Kubernetes' `FindMatchingVolume`, component-helpers `storage/volume/pv_helpers.go`.)"""
+    suited = [volume for volume in spare if _suits(volume, claim)]
+    if any(volume.claim_key for volume in suited):
+        return True
+    rivals = (one for one in unbound if one.uid != claim.uid and one.class_name == claim.class_name)
+    waiting = (one for one in rivals if not (one.selected_node or one.is_deleting))
+    return len(suited) > sum(any(_suits(volume, one) for volume in suited) for one in waiting)
+
+
+def _suits(volume: PersistentVolume, claim: Claim) -> bool:
+    return (
+        volume.claim_key in ("", claim.key)
+        and volume.claim_uid in ("", claim.uid)
+        and volume.capacity_bytes >= claim.requested_bytes
+        and volume.form == claim.form
+        and claim.modes <= volume.modes
+    )
 
 
 def provisioned_name(claim: Claim) -> str:

@@ -5,7 +5,7 @@ Threads: none of its own; the allocator's lock guards it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -31,6 +31,8 @@ class Facts:
         self.waiting: set[str] = set()  # uids of opted-in pods without a node
         self.claims: dict[str, Claim] = {}  # by namespace/name
         self.pvs: dict[str, PersistentVolume] = {}
+        self.spare_pvs: dict[str, tuple[PersistentVolume, ...]] = {}  # by class
+        self._unbound: set[str] = set()  # keys of claims
         self.classes: dict[str, StorageClass] = {}
         self.volumes: dict[str, Volume] = {}
         self.nodes: dict[str, LonghornNode] = {}
@@ -54,6 +56,9 @@ class Facts:
 
     def claim(self, namespace: str, name: str) -> Claim | None:
         return self.claims.get(f"{namespace}/{name}")
+
+    def unbound_claims(self) -> Iterable[Claim]:
+        return (self.claims[key] for key in self._unbound)
 
     def pv(self, name: str) -> PersistentVolume | None:
         return self.pvs.get(name)

@@ -53,8 +53,8 @@ class World(Facts):
         """The facts of this moment, for questions that nobody holds the lock for. Facts are immutable, so this costs
         one copied mapping for each kind: a millisecond or two for 10,000 volumes."""
         other = World(granted)
-        kinds = "pods claims pvs classes volumes nodes kube_nodes backing_images absent reused"
-        indices = "backups _claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
+        kinds = "pods claims pvs spare_pvs classes volumes nodes kube_nodes backing_images absent reused"
+        indices = "_unbound backups _claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
         for name in (*kinds.split(), *indices.split()):
             setattr(other, name, getattr(self, name).copy())
         other.settings, other.replicas = self.settings, self.replicas.copy()
@@ -95,9 +95,12 @@ class World(Facts):
         old = self.claims.pop(key, None)
         if old is not None:
             self._claim_by_uid.pop(old.uid, None)
+        self._unbound.discard(key)
         if claim is not None:
             self.claims[key] = claim
             self._claim_by_uid[claim.uid] = key
+            if not claim.volume_name:
+                self._unbound.add(key)
         self.absent.pop(Missing("claim", *key.split("/", 1)), None)
         for entry in (old, claim):
             if entry is not None:
@@ -112,6 +115,11 @@ class World(Facts):
         touched = {entry.claim_key for entry in (old, pv) if entry is not None and entry.claim_key}
         if old is not None and self._claim_key_by_volume.get(old.handle) == old.claim_key:
             del self._claim_key_by_volume[old.handle]
+        if old is not None and old.is_spare:
+            left = tuple(one for one in self.spare_pvs.pop(old.class_name) if one.name != name)
+            self.spare_pvs |= {old.class_name: left} if left else {}
+        if pv is not None and pv.is_spare:
+            self.spare_pvs[pv.class_name] = (*self.spare_pvs.get(pv.class_name, ()), pv)
         if pv is not None:
             self.pvs[name] = pv
             if pv.claim_key and pv.handle:
