@@ -19,6 +19,7 @@ from controller.allocator.outcome import (
     Mode,
     PodKnowledge,
     PromiseView,
+    SharedDisk,
     TableView,
     Unplaceable,
     Wakeup,
@@ -277,9 +278,14 @@ class Allocator(AllocatorCore):
             plans, holds, growths = self._table.plans(), self._table.all_holds(), self._growths.all()
             mode, version, refused_count = self._mode, self._version, len(self._refusals)
             quarantined, counters = list(self._quarantine.keys()), dict(self._journal.counters)
-            over = self._world.overdrawn()
+            over, shared = self._world.overdrawn(), self._world.shared_disks()
         rows = rows_of(plans, holds, growths, names, now, now_utc)
-        return snapshot_of(rows, mode, version, refused_count, quarantined, counters, over)
+        return snapshot_of(rows, mode, version, refused_count, quarantined, counters, over, shared)
+
+    def shared_disks(self) -> tuple[SharedDisk, ...]:
+        """UUIDs that several disks have. Costs: a look at the nodes of each."""
+        with self._changed:
+            return self._world.shared_disks()
 
     def drain_records(self) -> tuple[tuple[str, float, bool], ...]:
         """Durations since the last call: (name, seconds, success). Costs: a copy of them."""

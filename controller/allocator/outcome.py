@@ -114,6 +114,14 @@ class DiskOver:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedDisk:
+    """A UUID that several disks have, as of nodes that were cloned; each with its node."""
+
+    uuid: str
+    disks: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TableView:
     """The table at one moment. A volume counts once on a node for each kind, whatever the number of claimants."""
 
@@ -129,6 +137,7 @@ class TableView:
     quarantined: tuple[str, ...]
     counters: Mapping[str, int]
     disks_over: tuple[DiskOver, ...]
+    shared_disks: tuple[SharedDisk, ...] = ()
 
 
 class TurnStep(StrEnum):

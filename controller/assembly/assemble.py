@@ -319,6 +319,7 @@ class Controller:
     def _after_sweep(self) -> None:
         self.metrics.drain()
         self.teller.tell_of_claims()
+        self.teller.tell_of_disks(self._tell_settings)
 
     def _tell_pod(self, pod: PodRef, reason: str, text: str) -> None:
         target = Target("Pod", pod.namespace, pod.name, pod.uid)
@@ -364,6 +365,7 @@ class Controller:
             "quarantined": snapshot.quarantined,
             "promises": snapshot.promises,
             "disks_over": snapshot.disks_over,
+            "shared_disks": snapshot.shared_disks,
             "counters": snapshot.counters,
             "stores": store_entries(self.stores.states(), lambda kind: self.stores.by_kind[kind].bad),
         }

@@ -237,6 +237,7 @@ def of_snapshot(snapshot: TableView) -> Iterator[Metric]:
     yield _one("disks_over", "Disks that hold more than their limit.", len(snapshot.disks_over))
     over_bytes = sum(one.over_bytes for one in snapshot.disks_over)
     yield _one("disks_over_bytes", "Bytes by which disks exceed their limits.", over_bytes)
+    yield _one("shared_disk_uuids", "UUIDs that several disks have.", len(snapshot.shared_disks))
     yield _one(
         "quarantined", "Pods and claims in quarantine, which are answered by an error.", len(snapshot.quarantined)
     )

@@ -6,7 +6,8 @@ docs/how-it-decides.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -61,7 +62,10 @@ DEFAULT_NEEDS: Final = DiskNeeds()
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """One disk of a Longhorn node that stands in its spec and in its status; the UUID identifies it in the cluster."""
+    """One disk of a Longhorn node that stands in its spec and in its status; the UUID identifies it on its node.
+
+    Nodes that were cloned have disks of one UUID. What Longhorn sums up by the UUID alone, replicas as well as backing
+    images, counts on each of them."""
 
     name: str
     uuid: str
@@ -108,14 +112,13 @@ class LonghornNode:
     record: NodeRecord | None = None  # what is allocated there, where the Node itself carries that
 
 
-def shared_disk_uuids(nodes: Iterable[LonghornNode]) -> frozenset[str]:
-    """UUIDs that more than one disk claims; a disk without a UUID shares none."""
-    seen: set[str] = set()
-    shared: set[str] = set()
-    for node in nodes:
-        for disk in node.disks:
-            (shared if disk.uuid in seen else seen).add(disk.uuid)
-    return frozenset(shared - {""})
+def repeated_disk_uuids(node: LonghornNode) -> frozenset[str]:
+    """UUIDs that more than one disk of the node has: which of them holds a replica, nobody can tell. Longhorn looks a
+    disk up by its UUID within the replica's node, so that nodes may share one. A disk without a UUID repeats none."""
+    if len(node.disks) < 2:
+        return frozenset()
+    counts = Counter(disk.uuid for disk in node.disks if disk.uuid)
+    return frozenset(uuid for uuid, count in counts.items() if count > 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def decode_objects(given: object, notes: Notes) -> Objects:
     found = Objects()
     for where, raw in _flat(given):
         _add(found, where, raw, notes)
-    _check_disks(found)
+    _check_disks(found, notes)
     return found
 
 
@@ -174,17 +174,13 @@ def _named(where: str, raw: Mapping[str, Any]) -> str:
     return f"{raw['kind']} {namespace}/{meta['name']}" if namespace else f"{raw['kind']} {meta['name']}"
 
 
-def _check_disks(found: Objects) -> None:
-    """A UUID is one disk's, in the whole cluster."""
-    seen: dict[str, str] = {}
+def _check_disks(found: Objects, notes: Notes) -> None:
+    """A UUID that several disks have, as of nodes that were cloned, is worth a remark."""
+    seen: dict[str, list[str]] = {}
     nodes: Mapping[str, LonghornNode] = found.by_kind["node"]
     for name, node in nodes.items():
         for disk in node.disks:
-            if disk.uuid in seen:
-                raise InputError(
-                    found.names["node", name],
-                    f"status.diskStatus.{disk.name}.diskUUID",
-                    f"{disk.uuid} is that of {seen[disk.uuid]} as well",
-                )
-            if disk.uuid:
-                seen[disk.uuid] = f"disk {disk.name} of node {name}"
+            seen.setdefault(disk.uuid, []).append(f"{disk.name} of {name}")
+    for uuid, disks in seen.items():
+        if uuid and len(disks) > 1:
+            notes.remark(f"disks have the same UUID {uuid}, so that what lies on one counts on all: {', '.join(disks)}")

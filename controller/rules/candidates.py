@@ -19,7 +19,7 @@ from controller.model.longhorn import (
     LonghornSettings,
     Replica,
     Volume,
-    shared_disk_uuids,
+    repeated_disk_uuids,
 )
 from controller.model.versions import Behaviour
 from controller.model.workload import KubeNode
@@ -198,7 +198,6 @@ class CandidateSearch:
         self._clones, self._reusable = clones, reusable
         self._space = view.settings.space
         self._affinity = Affinity.of(volume, view.settings)
-        self._shared = shared_disk_uuids(view.nodes.values())
         is_back = reusable is not None
         self._holding = disks_with_replicas(view.replicas, ignore_failed=is_back)
         self._usage = Usage.of(volume, view.replicas, nodes, view.settings, view.now_utc, ignore_failed=is_back)
@@ -231,8 +230,9 @@ class CandidateSearch:
             self.refusals.pop((node.name, ""), None)  # reached after all
             if not node.disks:
                 self.refusals[node.name, ""] = Rejection(Reason.DISK_NOT_FOUND, f"{node.name}: has no disk")
+            repeated = repeated_disk_uuids(node)
             for disk in node.disks:
-                rejection = self._check_disk(node, disk)
+                rejection = self._check_disk(node, disk, is_repeated=disk.uuid in repeated)
                 if rejection is None:
                     found.append(Candidate(node.name, disk.name, disk.uuid))
                 else:
@@ -247,8 +247,8 @@ class CandidateSearch:
                 )
         return free
 
-    def _check_disk(self, node: LonghornNode, disk: Disk) -> Rejection | None:
-        rejection = check_disk_open(disk, is_shared=disk.uuid in self._shared, sources=self._clones)
+    def _check_disk(self, node: LonghornNode, disk: Disk, *, is_repeated: bool) -> Rejection | None:
+        rejection = check_disk_open(disk, is_repeated=is_repeated, sources=self._clones)
         if rejection is not None:
             return rejection
         if self._reusable is not None:

@@ -259,14 +259,19 @@ def check_disk_state(disk: Disk, *, must_be_ready: bool = False, has_space: bool
     return Rejection(Reason.DISK_UNSCHEDULABLE, f"{disk.name}: {problem}")
 
 
-def check_disk_open(disk: Disk, *, is_shared: bool, sources: Collection[str] | None) -> Rejection | None:
-    """Return why no replica may lie on the disk, whatever its state; or None. `is_shared`: another disk has its UUID.
-    `sources`: the disks of a linked clone's healthy sources, None for any other volume."""
-    if is_shared:
-        return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID {disk.uuid}")
+def check_disk_open(disk: Disk, *, is_repeated: bool, sources: Collection[str] | None) -> Rejection | None:
+    """Return why no replica may lie on the disk, whatever its state; or None. `is_repeated`: another disk of its node
+    has its UUID. `sources`: the disks of a linked clone's healthy sources, None for any other volume."""
+    if is_repeated:
+        return repeated(disk)
     if sources is not None and disk.uuid not in sources:
         return Rejection(Reason.LINKED_CLONE, f"{disk.name}: has no healthy source replica")
     return None
+
+
+def repeated(disk: Disk) -> Rejection:
+    """Return the rejection of a disk whose UUID another one of its node has."""
+    return Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk of the node has the same UUID {disk.uuid}")
 
 
 def disk_type_of(data_engine: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from controller.model.longhorn import Disk, LonghornNode, Replica, SpacePolicy, Volume, shared_disk_uuids
+from controller.model.longhorn import Disk, LonghornNode, Replica, SpacePolicy, Volume, repeated_disk_uuids
 from controller.model.quantity import bytes_text
 from controller.model.versions import NEWEST, Behaviour
 from controller.rules.eligibility import (
@@ -102,11 +102,12 @@ def plan_expansion(
     own = tuple(replicas)
     is_growth = new_bytes > volume.size_bytes
     counts = Counter((one.node, one.disk_uuid) for one in own if one.node)  # failed ones included
-    shared = shared_disk_uuids(nodes.values())
     disks, found = [], []
     room: int | None = None  # what each replica may grow by
-    for (node, uuid), count in sorted(counts.items()):
-        disk = None if uuid in shared else _disk_of(nodes, node, uuid)
+    for (node, uuid), here in sorted(counts.items()):
+        disk = _disk_of(nodes, node, uuid)
+        # Of nodes that share the UUID Longhorn adds up the copies.
+        count = here if disk is None else sum(more for (_, other), more in counts.items() if other == uuid)
         growth = count * (new_bytes - volume.size_bytes)
         if disk is None:
             gone = Rejection(Reason.DISK_NOT_FOUND, f"{node}: has no single disk with the UUID {uuid!r}")
@@ -195,5 +196,6 @@ def _largest(present_bytes: int, room_bytes: int | None) -> int:
 
 
 def _disk_of(nodes: Mapping[str, LonghornNode], node: str, uuid: str) -> Disk | None:
-    disks = nodes[node].disks if uuid and node in nodes else ()
-    return next((disk for disk in disks if disk.uuid == uuid), None)
+    if not uuid or node not in nodes or uuid in repeated_disk_uuids(nodes[node]):
+        return None
+    return next((disk for disk in nodes[node].disks if disk.uuid == uuid), None)

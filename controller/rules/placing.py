@@ -183,7 +183,7 @@ def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: Lon
         return Rejection(Reason.DISK_TAGS, f"{disk.name}: tags {sorted(disk.tags)} do not match")
     sources = sources_of(view, volume, replica)
     disks = None if sources is None else {source.disk_uuid for source in sources}
-    return check_disk_open(disk, is_shared=False, sources=disks)
+    return check_disk_open(disk, is_repeated=False, sources=disks)
 
 
 def _check_disk_takes_back(disk: Disk, space: SpacePolicy) -> Rejection | None:

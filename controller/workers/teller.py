@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Decision, Unplaceable
+from controller.allocator.outcome import Decision, SharedDisk, Unplaceable
 from controller.allocator.plans.journal import ClaimEvent, ClaimEventKind
 from controller.clock import Clock
 from controller.kube.recorder import Recorder, Target
@@ -60,6 +60,12 @@ NEVER_TEXT: Final = (
     "The claim requests {asked}, but Longhorn cannot grow its volume beyond {most} ({where}), and no room is held for "
     "it"
 )
+SHARED: Final = "DisksShareUUID"
+SHARED_TEXT: Final = (
+    "Disks have the same UUID {uuid}, as of nodes that were cloned: {disks}. Longhorn counts what lies on one of them "
+    "on all, and may move replicas between them. Give each disk a UUID of its own"
+)
+MOST_DISKS: Final = 10  # that an Event names
 NO_PLACE: Final = "LonghornNoPlace"
 NO_PLACE_TEXT: Final = (
     "No disk takes the first replica of volume {volume} of {asked} now: {why}. It is placed as soon as one does; after "
@@ -105,6 +111,7 @@ class Teller(Part):
         self._unplaced: OrderedDict[str, None] = OrderedDict()  # replicas to inquire about
         self._lacks: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # results of the last inquiries, by replica
         self._rest_until = -math.inf  # the worker thread's own
+        self._shared: tuple[SharedDisk, ...] = ()  # told last; of the thread that calls `tell_of_disks`
         self.worker = Worker("teller", self.tell_next)
 
     def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
@@ -130,6 +137,18 @@ class Teller(Part):
         for event in self._allocator.drain_claim_events():
             if self._is_due(f"{event.uid} {event.kind}"):
                 self._recorder.note(*_of_claim(event), is_warning=True)
+
+    def tell_of_disks(self, tell: Callable[[str, str, bool], None]) -> None:
+        """Report UUIDs that several disks have, each once until other disks have it. The leader calls it now and
+        then."""
+        shared, told = self._allocator.shared_disks(), self._shared
+        self._shared = shared
+        for one in shared:
+            if one not in told:
+                names = [f"{disk} of {node}" for node, disk in one.disks]
+                more = len(names) - MOST_DISKS
+                text = ", ".join(names[:MOST_DISKS]) + (f" and {more} more" if more > 0 else "")
+                tell(SHARED, SHARED_TEXT.format(uuid=one.uuid, disks=text), True)
 
     def unplaced(self, replica: str) -> None:
         """Inquire why no disk takes that replica, at most once a minute."""

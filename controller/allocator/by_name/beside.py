@@ -23,7 +23,7 @@ from controller.model.places import MOST_BYTES, Place
 from controller.model.quantity import bytes_text
 from controller.rules.affinity import Affinity, Try, Usage
 from controller.rules.candidates import Candidate, PlacementView, check_search, needs_of, reached_nodes
-from controller.rules.eligibility import check_disk_kind, check_disk_state, check_node_for
+from controller.rules.eligibility import check_disk_kind, check_disk_state, check_node_for, repeated
 from controller.rules.preference import narrows_to_attach_node
 from controller.rules.reasons import Reason, Refusal, Rejection
 
@@ -227,5 +227,4 @@ def _found(one: Candidate, known: DiskFigures) -> FoundDisk:
 
 def why_without_room(disk: Disk) -> Rejection:
     """Why nothing is known of that disk's room."""
-    shared = Rejection(Reason.DISK_NOT_FOUND, f"{disk.name}: another disk has the same UUID")
-    return check_disk_state(disk) or shared
+    return check_disk_state(disk) or repeated(disk)

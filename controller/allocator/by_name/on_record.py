@@ -61,7 +61,7 @@ class OnRecord:
             for one in self._world.counted_on(uuid):
                 if name == (one.node if one.node in holders else holders[-1]):
                     yield Allocation(Purpose.REPLICA, one.name, name, uuid, one.size_bytes)
-            for image in images if name == holders[-1] else ():
+            for image in images:  # Longhorn names disks by UUID alone: it counts on each that has it
                 if image.names_disk(uuid):
                     yield Allocation(Purpose.BACKING_IMAGE, image.name, name, uuid, image.real_size_bytes)
 

@@ -130,7 +130,7 @@ class _GrowthCheck:
         self._world, self._chooser, self._growths, self._now_utc = world, chooser, growths, now_utc
         self._asked, self._volume = asked, world.volumes[asked.name]
         self._replicas = world.replicas_of(asked.name).values()
-        self._placed = Counter((one.node, one.disk_uuid) for one in self._replicas if one.node)
+        self._placed = {(one.node, one.disk_uuid) for one in self._replicas if one.node}
         # What the disks have scheduled of this volume: their figures and the replicas, before they grow.
         shown = (one.size_bytes for one in self._replicas if one.node and one.size_bytes > 0)
         self._base_bytes = min((self._volume.size_bytes, *shown))
@@ -193,10 +193,8 @@ class _GrowthCheck:
         return replace(rejection, message=text)
 
     def _without_growth(self, node: LonghornNode) -> LonghornNode:
-        """The node with the granted growths of other volumes added to its disks' figures, and without this volume's. A
-        disk that shares its UUID is left out."""
-        disks = (self._figure_of(disk) for disk in node.disks if not self._world.is_shared_disk(disk.uuid))
-        return replace(node, disks=tuple(disks))
+        """The node with the granted growths of other volumes added to its disks' figures, and without this volume's."""
+        return replace(node, disks=tuple(map(self._figure_of, node.disks)))
 
     def _figure_of(self, disk: Disk) -> Disk:
         replicas, name = self._world.counted_on(disk.uuid), self._asked.name
@@ -212,15 +210,18 @@ class _GrowthCheck:
 
     def _own_disks(self) -> Iterator[_OwnDisk]:
         """The disks that hold copies of the volume or will. One that takes nothing now is left out: plans leave it."""
-        world, planned = self._world, Counter((place.node, place.disk_uuid) for place in self._asked.planned)
+        world = self._world
+        places = {*self._placed, *((place.node, place.disk_uuid) for place in self._asked.planned)}
+        placed = Counter(one.disk_uuid for one in self._replicas if one.node)  # by UUID, as they are summed up
+        planned = Counter(place.disk_uuid for place in self._asked.planned)
         engine, image = self._volume.needs.data_engine, world.backing_image(self._volume.backing_image)
-        for node, uuid in sorted(self._placed.keys() | planned.keys()):
+        for node, uuid in sorted(places):
             disk, figure = world.disk_room(node, uuid), self._figures.get((node, uuid))
             if disk is None:
                 continue
             free = disk.free_bytes if figure is None else disk.limit_bytes - figure.scheduled_bytes
             taken, more = self._asked.taken.taken_bytes(node, uuid), image_bytes(world, image, (), uuid)
-            counts, limit = (self._placed[node, uuid], planned[node, uuid]), file_system_limit(engine, disk.filesystem)
+            counts, limit = (placed[uuid], planned[uuid]), file_system_limit(engine, disk.filesystem)
             yield _OwnDisk(node, disk.name, *counts, free, taken, more, limit)
 
     def _in_the_way(self, new_bytes: int) -> Iterator[Obstacle]:

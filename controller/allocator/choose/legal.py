@@ -42,7 +42,7 @@ def legal(
 
     Costs: a look at the place, and at the volume's copies."""
     node, disk = world.nodes.get(place.node), world.disk(place.node, place.disk_uuid)
-    if node is None or disk is None or world.is_shared_disk(place.disk_uuid):
+    if node is None or disk is None or world.is_repeated_disk(place.node, place.disk_uuid):
         reason: Reason | None = Reason.NO_LONGHORN_NODE if node is None else Reason.DISK_NOT_FOUND
     else:
         image = world.backing_image(volume.backing_image)

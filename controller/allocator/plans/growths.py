@@ -178,11 +178,9 @@ class Growths:
         if size_bytes > volume.size_bytes and self._is_barred(volume, size_bytes):
             return False
         was_admitted = _was_admitted(old, size_bytes)
-        by_disk: dict[tuple[str, str], list[int]] = {}
-        for entry in self.world.replicas_of(volume.name).values():
-            if entry.node:
-                by_disk.setdefault((entry.node, entry.disk_uuid), []).append(entry.size_bytes)
-        for (node, uuid), sizes in by_disk.items():
+        placed = [entry for entry in self.world.replicas_of(volume.name).values() if entry.node]
+        for node, uuid in dict.fromkeys((entry.node, entry.disk_uuid) for entry in placed):
+            sizes = [entry.size_bytes for entry in placed if entry.disk_uuid == uuid]
             disk = self.world.disk(node, uuid)
             limit = most_if_empty(disk, self.world.settings.space) if disk is not None else None
             if disk is None or limit is None:

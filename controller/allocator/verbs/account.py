@@ -18,7 +18,7 @@ from controller.allocator.plans.plan import Source
 from controller.allocator.plans.shared_claims import NodeLimit
 from controller.allocator.plans.table import Table
 from controller.allocator.world.world import World
-from controller.model.longhorn import Disk
+from controller.model.longhorn import Disk, LonghornNode
 from controller.model.quantity import bytes_text
 from controller.model.workload import Pod
 from controller.rules.demand import VolumeDemand
@@ -237,13 +237,14 @@ def _by_rules(fit: PodFit, name: str, demands: Sequence[VolumeDemand]) -> Iterat
         if not node.disks:
             yield _of_node(name, Reason.NO_USABLE_DISK, f"{demand.volume}: the node has no disk")
         for disk in node.disks:
-            rejected = _check_disk(world, disk, demand)
+            rejected = _check_disk(world, node, disk, demand)
             if rejected is not None:
                 yield Refusal(name, disk.name, _for_volume(demand, rejected))
 
 
-def _check_disk(world: World, disk: Disk, demand: VolumeDemand) -> Rejection | None:
-    rejection = check_disk_open(disk, is_shared=world.is_shared_disk(disk.uuid), sources=demand.clone_disks)
+def _check_disk(world: World, node: LonghornNode, disk: Disk, demand: VolumeDemand) -> Rejection | None:
+    is_repeated = world.is_repeated_disk(node.name, disk.uuid)
+    rejection = check_disk_open(disk, is_repeated=is_repeated, sources=demand.clone_disks)
     if rejection is not None:
         return rejection
     if bars_copy(world, disk.uuid, demand):

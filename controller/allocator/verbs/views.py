@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
-from controller.allocator.outcome import DiskOver, Mode, PromiseView, TableView
+from controller.allocator.outcome import DiskOver, Mode, PromiseView, SharedDisk, TableView
 from controller.allocator.plans.growths import Growth
 from controller.allocator.plans.plan import Hold, Plan, Source
 
@@ -86,6 +86,7 @@ def snapshot_of(
     quarantined: Iterable[str],
     counters: Mapping[str, int],
     over: Iterable[tuple[str, str, int]],
+    shared_disks: tuple[SharedDisk, ...] = (),
 ) -> TableView:
     """The view with its sums. `over`: node, disk and bytes of disks that hold more than their limit."""
     held = [row for row in rows if row.state == HELD]
@@ -104,4 +105,5 @@ def snapshot_of(
         quarantined=tuple(sorted(quarantined)),
         counters=dict(counters),
         disks_over=tuple(sorted(itertools.starmap(DiskOver, over), key=lambda one: (one.node, one.disk))),
+        shared_disks=shared_disks,
     )

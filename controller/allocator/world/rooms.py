@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, Replica, SpacePolicy
+from controller.model.longhorn import DEFAULT_NEEDS, LonghornNode, Replica, SpacePolicy, repeated_disk_uuids
 from controller.rules.eligibility import NodeRoom, check_disk_state, check_node, disk_takes, room_of_disk
 from controller.rules.reasons import Reason, Rejection
 
@@ -18,17 +18,17 @@ from controller.rules.reasons import Reason, Rejection
 def make_room(
     node: LonghornNode,
     replicas_on: Callable[[str], Iterable[Replica]],
-    is_shared: Callable[[str], bool],
     space: SpacePolicy,
     images_on: Callable[[str], Mapping[str, int]],
 ) -> NodeRoom:
-    """What `node` can take. `replicas_on` has the replicas by disk UUID; disks whose UUID is shared take nothing.
+    """What `node` can take. `replicas_on` has the replicas by disk UUID; two disks of one UUID take nothing.
     `images_on`: the bytes of backing images there, by name."""
     disks, over, whole = [], list[tuple[str, int]](), 0
     selectors = space.allow_empty_node_selector, space.allow_empty_disk_selector
     kind = (node.tags, node.zone, node.region, *selectors)
+    repeated = repeated_disk_uuids(node)
     for disk in node.disks:
-        if is_shared(disk.uuid):
+        if disk.uuid in repeated:
             continue
         room = room_of_disk(disk, replicas_on(disk.uuid), space, kind, images_on(disk.uuid))
         if room.free_bytes < 0 < disk.maximum_bytes:  # the figures of a disk that is not ready are zero

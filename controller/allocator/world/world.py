@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
+from controller.allocator.outcome import SharedDisk
 from controller.allocator.world.backups import claims_restored_from
 from controller.allocator.world.facts import Facts
 from controller.allocator.world.replicas import Granted
@@ -45,6 +46,7 @@ class World(Facts):
         self._copies_to_come: dict[str, tuple[str, int]] = {}  # by volume: the engine's node, and bytes
         self.bytes_to_come: Counter[str] = Counter()  # of those, by node
         self._nodes_of_disk: dict[str, tuple[str, ...]] = {}  # disk uuid -> its nodes, a node once for each such disk
+        self._shared_uuids: set[str] = set()  # of several disks
         self._rooms = Rooms(self._make_room, self.has_node)
         self._changed_volumes: set[str] = set()
         self._changed_candidates: set[str] = set()
@@ -212,25 +214,26 @@ class World(Facts):
 
     def put_node(self, name: str, node: LonghornNode | None) -> None:
         old = self.nodes.pop(name, None)
-        touched = {name}
         for disk in old.disks if old is not None else ():
             holders = self._nodes_of_disk.pop(disk.uuid)
             place = holders.index(name)
             left = (*holders[:place], *holders[place + 1 :])
-            touched.update(left)
             if left:
                 self._nodes_of_disk[disk.uuid] = left
+            if len(left) < 2:
+                self._shared_uuids.discard(disk.uuid)
         if node is not None:
             self.nodes[name] = node
             for disk in node.disks:
                 holders = self._nodes_of_disk.get(disk.uuid, ())
-                touched.update(holders)
                 self._nodes_of_disk[disk.uuid] = (*holders, name)
+                if holders and disk.uuid:
+                    self._shared_uuids.add(disk.uuid)
         if (old is None) is not (node is None):
             self._engines.forget()
         if candidacy(old) != candidacy(node):
             self._changed_candidates.add(name)
-        self._rooms.touch(touched)
+        self._rooms.touch((name,))
 
     def put_kube_node(self, name: str, node: KubeNode | None) -> None:
         had_any = bool(self.kube_nodes)
@@ -293,7 +296,7 @@ class World(Facts):
         return self._rooms.get(name)
 
     def disk_room(self, name: str, disk_uuid: str) -> DiskRoom | None:
-        """The same of one disk; None where it takes no replicas, or another disk has its UUID."""
+        """The same of one disk; None where it takes no replicas, or another disk there has its UUID."""
         room = self.room(name)
         return next((one for one in room.disks if one.uuid == disk_uuid), None) if room is not None else None
 
@@ -319,15 +322,25 @@ class World(Facts):
         node = self.nodes.get(name)
         if node is None:
             return None
-        return make_room(node, self.counted_on, self.is_shared_disk, self.settings.space, self.images_on)
+        return make_room(node, self.counted_on, self.settings.space, self.images_on)
 
     def nodes_of_disk(self, uuid: str) -> tuple[str, ...]:
         """The nodes with a disk of that UUID."""
         return self._nodes_of_disk.get(uuid, ())
 
-    def is_shared_disk(self, uuid: str) -> bool:
-        """Whether several disks claim that UUID, so that nobody can tell where a replica lies."""
-        return bool(uuid) and len(self._nodes_of_disk.get(uuid, ())) > 1
+    def is_repeated_disk(self, node: str, uuid: str) -> bool:
+        """Whether several disks of that node have that UUID, so that nobody can tell where a replica lies."""
+        return bool(uuid) and self._nodes_of_disk.get(uuid, ()).count(node) > 1
+
+    def shared_disks(self) -> tuple[SharedDisk, ...]:
+        """The UUIDs that several disks have, sorted. Costs: mostly nothing."""
+        found = []
+        for uuid in sorted(self._shared_uuids):
+            nodes = (self.nodes[name] for name in sorted(set(self._nodes_of_disk[uuid])))
+            found.append(
+                SharedDisk(uuid, tuple((of.name, one.name) for of in nodes for one in of.disks if one.uuid == uuid))
+            )
+        return tuple(found)
 
     @property
     def engines(self) -> Engines:

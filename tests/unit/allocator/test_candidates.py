@@ -88,12 +88,15 @@ def test_a_node_without_disks_is_refused() -> None:
     assert {"n1/": Reason.DISK_NOT_FOUND} == reasons(search(view(bare)))
 
 
-def test_disks_that_share_a_uuid_take_nothing() -> None:
-    twin = node("n2")
-    twin = replace(twin, disks=(replace(twin.disks[0], uuid="n1-d1"),))
-    found = search(view(node("n1"), twin, node("n3")))
-    assert ["n3/d1"] == names(found)
-    assert {"n1/d1": Reason.DISK_NOT_FOUND, "n2/d1": Reason.DISK_NOT_FOUND} == reasons(found)
+def test_disks_of_one_node_that_share_a_uuid_take_nothing() -> None:
+    """Nodes may share one, as cloned ones do: Longhorn looks a disk up within the replica's node."""
+    clones = [node(name, disk("d1"), disk("d2")) for name in ("n1", "n2")]
+    clones = [replace(one, disks=(replace(one.disks[0], uuid="same"), one.disks[1])) for one in clones]
+    twins = node("n3", disk("d1"), disk("d2"))
+    twins = replace(twins, disks=tuple(replace(one, uuid="twin") for one in twins.disks))
+    found = search(view(*clones, twins))
+    assert ["n1/d1", "n1/d2", "n2/d1", "n2/d2"] == names(found)
+    assert {"n3/d1": Reason.DISK_NOT_FOUND, "n3/d2": Reason.DISK_NOT_FOUND} == reasons(found)
 
 
 def test_a_hard_disk_sends_the_search_on_to_the_next_try() -> None:

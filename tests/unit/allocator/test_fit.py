@@ -135,15 +135,17 @@ def test_a_rule_other_than_room_makes_a_node_unsuitable(
     assert reason in {entry.rejection.reason for entry in found.refusals}
 
 
-def test_a_disk_whose_uuid_another_one_has_takes_nothing() -> None:
-    world = world_of(room("d1", 100))
-    other = node("n2", room("d1", 100))
-    world.put_node("n2", replace(other, disks=(replace(other.disks[0], uuid="n1-d1"),)))
+def test_a_disk_whose_uuid_another_one_of_its_node_has_takes_nothing() -> None:
+    world = world_of(room("d1", 100), room("d2", 100))
+    twins = world.nodes["n1"]
+    world.put_node("n1", replace(twins, disks=tuple(replace(one, uuid="n1-d1") for one in twins.disks)))
 
     found = fit(world, local(1))
-    assert (Verdict.UNSUITABLE, {("d1", Reason.DISK_NOT_FOUND)}) == (found.verdict, reasons(found))
+    assert Verdict.UNSUITABLE is found.verdict
+    assert {("d1", Reason.DISK_NOT_FOUND), ("d2", Reason.DISK_NOT_FOUND)} == reasons(found)
 
-    world.put_node("n2", None)
+    world.put_node("n1", replace(twins, name="n2"))
+    world.put_node("n1", twins)
     assert Verdict.SURE is fit(world, local(1)).verdict
 
 

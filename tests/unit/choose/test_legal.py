@@ -117,9 +117,8 @@ def on_the_disk(planned: bool) -> Break:
 
 @contextmanager
 def a_disk_of_the_same_uuid(case: Case) -> Iterator[None]:
-    case.world.put_node("cloned", replace(case.node, name="cloned"))
-    yield
-    case.world.put_node("cloned", None)
+    with case.with_node(disks=(*case.node.disks, replace(case.disk, name="twin"))):
+        yield
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from controller.model.longhorn import (
     ImageNeeds,
     InstanceManager,
     TopologyTerm,
-    shared_disk_uuids,
+    repeated_disk_uuids,
 )
 from controller.model.times import utc_time
 from tests.fakes import builders
@@ -135,10 +136,12 @@ def test_a_disks_pressure_is_the_reason_of_its_condition() -> None:
     assert not pressed("True", "DiskPressure")
 
 
-def test_uuids_that_several_disks_claim() -> None:
-    one = builders.node("n1", builders.disk("a"), builders.disk("b"))
-    assert frozenset() == shared_disk_uuids([one, builders.node("n2")])
-    assert {"n1-a"} == shared_disk_uuids([one, builders.node("n1", builders.disk("a"))])
+def test_uuids_that_several_disks_of_a_node_have() -> None:
+    one = builders.node("n1", builders.disk("a"), builders.disk("b"), builders.disk("c"))
+    assert frozenset() == repeated_disk_uuids(one)
+    disks = (*one.disks[:2], replace(one.disks[2], uuid="n1-a"))
+    assert {"n1-a"} == repeated_disk_uuids(replace(one, disks=disks))
+    assert frozenset() == repeated_disk_uuids(replace(one, disks=tuple(replace(one, uuid="") for one in disks)))
 
 
 def test_a_disk_counts_only_in_spec_and_status_together() -> None:

@@ -142,14 +142,22 @@ POD = core("Pod", "p", "ns")
         ([POD, POD], ("Pod ns/p", "metadata.name")),
         ([core("Pod", name, "ns", metadata={"uid": "u"}) for name in ("p", "q")], ("Pod ns/q", "metadata.uid")),
         ([core("PersistentVolume", "p", metadata={"namespace": 5})], ("PersistentVolume 5/p", "metadata.namespace")),
-        ([node("n9", disks={"d": {"status": {"diskUUID": "n1-d1"}}})],
-         ("Node longhorn-system/n9", "status.diskStatus.d.diskUUID")),
         ([local(3)], ("StorageClass s", "parameters.numberOfReplicas")),
         ([setting("replica-auto-balance", "sometimes")], ("Setting longhorn-system/replica-auto-balance", "value")),
     ],
 )  # fmt: skip
 def test_a_bad_object_is_named_or_its_place(objects: list[Any], where: tuple[str, str]) -> None:
     assert where == refused(*objects)
+
+
+def test_disks_that_share_a_uuid_are_told_and_not_refused() -> None:
+    """As on nodes that were cloned."""
+    notes, clones = Notes(), [node(name, disks={"d": {"status": {"diskUUID": "same"}}}) for name in ("n8", "n9")]
+    document = {"objects": world(*clones), "question": QUESTION}
+    (step,) = answer(document, datetime.now(UTC), notes)["steps"]
+    assert {"n1", "n8", "n9"} == {one["node"] for one in step["candidates"]}
+    told = "disks have the same UUID same, so that what lies on one counts on all: d of n8, d of n9"
+    assert [told] == notes.lines()
 
 
 def test_what_only_looks_like_a_bad_object_is_none() -> None:

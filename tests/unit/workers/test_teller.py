@@ -11,8 +11,9 @@ import pytest
 from controller.allocator.outcome import Decision
 from controller.kube.recorder import Recorder
 from controller.kube.resources import EVENTS
-from controller.workers.teller import AGAIN_SECONDS, EVERY_SECONDS, Teller
+from controller.workers.teller import AGAIN_SECONDS, EVERY_SECONDS, MOST_DISKS, Teller
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.builders import node
 from tests.fakes.clock import TickingClock, VirtualClock
 from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy
 from tests.waiting import wait_until
@@ -217,6 +218,31 @@ def test_looking_into_many_replicas_leaves_most_of_the_time_to_others_and_pods_d
     clock.advance(pause)
     assert [0.0, None] == [scene.teller.tell_next(), scene.teller.tell_next()]
     assert [True, True] == [bool(scene.reasons(name)) for name in names]
+
+
+def test_disks_that_share_a_uuid_are_told_of_once_until_others_do() -> None:
+    scene, told = TellerBench(), list[tuple[str, str, bool]]()
+
+    def look() -> list[str]:
+        told.clear()
+        scene.teller.tell_of_disks(lambda *event: told.append(event))
+        assert all((reason, is_warning) == ("DisksShareUUID", True) for reason, _, is_warning in told)
+        return [text for _, text, _ in told]
+
+    def clone(name: str) -> None:
+        facts = node(name)
+        scene.cluster.put_node(replace(facts, disks=(replace(facts.disks[0], uuid="same"),)))
+
+    assert [] == look()
+    clone("w1")
+    clone("w2")
+    (text,) = look()
+    assert "the same UUID same, as of nodes that were cloned: d1 of w1, d1 of w2. Longhorn" in text
+    assert [] == look()
+    for number in range(3, MOST_DISKS + 3):
+        clone(f"w{number}")
+    (text,) = look()
+    assert " and 2 more. Longhorn" in text
 
 
 def about(event: dict[str, Any]) -> tuple[str, str]:
