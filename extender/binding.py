@@ -1,5 +1,6 @@
 """The bind verb: the extender makes the binding. The call begins and ends no promise: that follows from what the pod
-shows afterwards, as when kube-scheduler binds.
+shows afterwards, as when kube-scheduler binds. Nothing needs to be known of the pod, which may have no claims; the API
+server refuses a pod that is gone, another one of its name, and one that is bound.
 
 Complete, and off unless a scheduler's configuration names it: kube-scheduler can bind by itself, and its choice shows
 in the pod's claims earlier than a binding does.
@@ -15,7 +16,6 @@ from typing import Final, Protocol
 
 import msgspec
 
-from controller.allocator.outcome import Mode
 from controller.errors import ClusterError, MalformedRequestError
 from extender import wire
 from extender.preconditions import Preconditions
@@ -57,21 +57,16 @@ class Binder(Protocol):
 class BindingService:
     """Answers the bind verb.
 
-    Threads: any. Blocks: as Preconditions does, and for the API server. I/O: the binding, and live reads.
+    Threads: any. Blocks: for the API server. I/O: the binding.
     """
 
     def __init__(self, preconditions: Preconditions, binder: Binder) -> None:
         self._preconditions, self._binder = preconditions, binder
 
     def bind(self, args: BindingArgs) -> str:
-        """ "" when the pod is bound, else why not. Raises NotReadyError, PodFailedError as the other verbs do."""
-        checks, pod = self._preconditions, args.pod
-        term = checks.begin()
-        if checks.mode is not Mode.BYPASS:
-            checks.check_fresh()
-            checks.know_pod(pod)
-        checks.check_term(term)  # the fence: nothing is written outside a term
-        failure = ""
+        """ "" when the pod is bound, else why not. Raises NotReadyError as the other verbs do."""
+        self._preconditions.begin()  # the fence: nothing is written outside a term
+        pod, failure = args.pod, ""
         try:
             self._binder.bind(pod.namespace, pod.name, pod.uid, args.node)
         except ClusterError as error:

@@ -39,6 +39,7 @@ PROPOSAL_WORD_FOR_WORD: Config = {
 ASKING = (
     "default-scheduler,nobody,longhorn-scheduler,second-scheduler,sampling-scheduler,slow-scheduler,"
     "preempting-scheduler,evicting-scheduler,choosing-scheduler,binding-scheduler,forgiving-scheduler,"
+    "binding-all,"
     "goals-preempting,goals-evicting,merged-scheduler,merged-packing,second-managed-resources,"
     "second-no-managed-resources,rendered-plain,rendered-whole,rendered-k3s,rendered-rke2,rendered-talos,"
     "rendered-large,"
@@ -67,6 +68,8 @@ def with_changes(
     bind: bool = False,
     node_cache_capable: bool = True,
     plain_http: bool = False,
+    managed: bool = True,
+    path: str = "",
 ) -> Config:
     """What `render-scheduler-config` printed, with nothing else changed than what is asked for."""
     changed = deepcopy(config)
@@ -78,6 +81,9 @@ def with_changes(
         del entry[name]
     if bind:
         entry["bindVerb"] = "bind"
+    if not managed:
+        del entry["managedResources"]
+    entry["urlPrefix"] += path
     if plain_http:
         del entry["enableHTTPS"], entry["tlsConfig"]
         entry["urlPrefix"] = entry["urlPrefix"].replace("https://", "http://")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -104,12 +105,48 @@ def test_the_one_node_whose_victim_makes_place_is_chosen(
 
 
 def test_pods_that_we_bind_are_bound_as_exactly_as_those_of_the_scheduler(
-    scene: Scene, make_cell: MakeCell, start_scheduler: StartScheduler
+    scene: Scene, make_cell: MakeCell, start_scheduler: StartScheduler, may_bind: None
 ) -> None:
-    allow_binding(scene)
     cell = make_cell(nodes=2, fillers=1)
     cell.stateful_set(replicas=8, scheduler=start_scheduler("binding-scheduler", bind=True))
     scene.assert_exactly_full(cell)
+
+
+def test_without_managed_resources_every_pod_is_bound(
+    scene: Scene, make_cell: MakeCell, start_scheduler: StartScheduler, may_bind: None
+) -> None:
+    """As in Kubernetes' own text about extenders, with a path of its own: also pods that have no claims, and in
+    bypass."""
+    cell = make_cell(nodes=2, fillers=0)
+    wired = {"path": "/api/scheduler", "preempt": False, "node_cache_capable": False}
+    scheduler = start_scheduler("binding-all", bind=True, managed=False, **wired)
+    options = {"opted_in": False, "schedulerName": scheduler}
+    cell.ask("claims", **options)
+    cell.pod("none", **options)
+    for name in ("claims", "none"):
+        cell.wait_pod_ready(name)
+    scene.set_settings(bypass="true")
+    try:
+        cell.pod("bypass", **options)
+        cell.wait_pod_ready("bypass")
+    finally:
+        scene.set_settings(bypass="false")
+
+
+def test_what_cannot_be_bound_is_told_in_the_api_servers_words(scene: Scene, cell: Cell, may_bind: None) -> None:
+    def bind(name: str, uid: str, node: str = cell.nodes[0]) -> str:
+        words = {"PodName": name, "PodNamespace": cell.namespace, "PodUID": uid, "Node": node}
+        answer = scene.call("/bind", json.dumps(words).encode())
+        assert answer.status == 200
+        return str(answer.body["Error"])
+
+    made = cell.pod("p", opted_in=False, schedulerName="nobody")
+    uid = str(made["metadata"]["uid"])
+    assert "not found" in bind("gone", "u")
+    assert "uid" in bind("p", "another").casefold()
+    assert "" == bind("p", uid)
+    for node in cell.nodes[:2]:
+        assert "already assigned" in bind("p", uid, node)
 
 
 @pytest.mark.parametrize("strategy", ["pack", pytest.param("spread", marks=pytest.mark.long)])
@@ -125,7 +162,8 @@ def test_the_strategy_decides_between_nodes_that_are_equal_otherwise(scene: Scen
     assert {"pack": 1, "spread": 2}[strategy] == len({pod["spec"]["nodeName"] for pod in cell.pods()})
 
 
-def allow_binding(scene: Scene) -> None:
+@pytest.fixture(scope="module")
+def may_bind(shared_scene: Scene) -> None:
     """What the documents tell users to grant for the bind verb."""
     role = {
         "metadata": {"name": "bind-pods"},
@@ -136,5 +174,5 @@ def allow_binding(scene: Scene) -> None:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "bind-pods"},
         "subjects": [{"kind": "ServiceAccount", "name": SERVICE, "namespace": NAMESPACE}],
     }
-    scene.api.create(f"{RBAC}/clusterroles", role)
-    scene.api.create(f"{RBAC}/clusterrolebindings", binding)
+    shared_scene.api.create(f"{RBAC}/clusterroles", role)
+    shared_scene.api.create(f"{RBAC}/clusterrolebindings", binding)

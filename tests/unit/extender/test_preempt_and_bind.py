@@ -16,7 +16,9 @@ from controller.errors import (
     UnavailableError,
 )
 from controller.model.workload import Pod
+from extender.binding import BindingArgs
 from extender.preconditions import PodFailedError
+from extender.wire import PodRef
 from tests.fakes.builders import observe
 from tests.unit.extender.bench import VerbBench
 
@@ -167,8 +169,17 @@ def test_a_binding_names_the_pods_uid_and_tells_of_a_failure_in_the_api_servers_
     assert bench.cluster.pending() == {"n1": 100, "n2": 100}  # until the pod shows its node
 
 
+def test_every_pod_is_bound_that_a_scheduler_hands_over_whatever_is_known_of_it(bench: VerbBench) -> None:
+    """Without `managedResources` these are all pods, also those without claims, which no store keeps. Whether the pod
+    is there, is that one and is unbound the API server decides."""
+    bench.stale = "pod"
+    bench.live.fails[""] = UnavailableError("no answer")
+    assert "" == bench.binding.bind(BindingArgs(PodRef("unseen-uid", "ns", "unseen"), "n1"))
+    assert [("ns", "unseen", "unseen-uid", "n1")] == bench.binder.posted
+
+
 def test_no_binding_is_written_outside_a_term(bench: VerbBench, offered: Pod) -> None:
-    bench.gate.checks_left = 1  # right before the call
+    bench.gate.checks_left = 0
     with pytest.raises(NotLeaderError):
         bench.bind(offered)
     assert bench.binder.posted == []
@@ -181,11 +192,9 @@ def test_bypass_binds_and_promises_nothing(bench: VerbBench, offered: Pod) -> No
     assert bench.cluster.pending() == {}
 
 
-def test_binding_a_pod_that_is_bound_or_gone_is_an_error(bench: VerbBench, offered: Pod) -> None:
-    bench.cluster.change_pod("a", node_name="n2")
-    with pytest.raises(PodFailedError, match="already bound"):
-        bench.bind(offered)
-    bench.cluster.drop_pod("a")
-    with pytest.raises(PodFailedError, match="does not exist"):
+@pytest.mark.parametrize("mode", [Mode.CLOSED, Mode.UNKNOWN])
+def test_no_binding_is_written_while_the_extender_is_switched_off(bench: VerbBench, offered: Pod, mode: Mode) -> None:
+    bench.mode = mode
+    with pytest.raises(NotReadyError):
         bench.bind(offered)
     assert bench.binder.posted == []
