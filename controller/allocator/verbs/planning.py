@@ -112,7 +112,7 @@ class Planner:
         if not wanted.copies or is_left_to_longhorn(wanted.facts):
             self._lost.discard(volume)
             self._table.remove(volume)
-            if old is not None and not wanted.is_first:
+            if old is not None and old.pods and not wanted.is_first:
                 self._journal.record(NODE_RESERVATION, (now_utc - old.since_utc).total_seconds(), True)
             return
         keys = {claim.uid for claim in self._world.claims_of_volume(volume)}

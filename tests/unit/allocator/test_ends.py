@@ -179,6 +179,17 @@ def test_durations_are_recorded_once_and_only_for_answers_of_ours(asking: TestCl
     assert () == asking.allocator.drain_records()
 
 
+def test_no_duration_is_recorded_of_a_pod_that_never_asked(asking: TestCluster) -> None:
+    name = asking.provision("a")
+    asking.bind("a", "n1")
+    assert {"n1": 100} == asking.pending()
+    asking.clock.advance(7)
+    asking.attach(name, "n1")
+    asking.place(name, "n1")
+    assert {} == asking.pending()
+    assert () == asking.allocator.drain_records()
+
+
 def test_an_answer_that_never_reached_the_scheduler_ends_and_a_later_one_stays(asking: TestCluster) -> None:
     lost = asking.filter("a", "n1")
     again = asking.filter("a", "n1")
