@@ -2,9 +2,11 @@
 
 | points | for |
 |---|---|
-| up to 4 | the pod's data lies here: of its volumes with data anywhere, the share with a usable replica here |
+| up to 4 | the pod's data lies here: of its volumes with data anywhere, the share with a usable replica here. |
 | up to 2 | preferred local room: of its best-effort volumes of several copies, the share with one here, or a place |
 | up to 4 | the strategy: `spread` prefers the node with the larger share of free space left, `pack` the smaller |
+
+A volume that a share-manager serves has its engine there, wherever the pod is: its data counts for no node.
 
 kube-scheduler multiplies an extender's score by the entry's `weight` and by 10 (its own scores go up to 100).
 """
@@ -21,7 +23,7 @@ from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.search import within
 from controller.allocator.plans.table import Table
 from controller.allocator.world.world import World
-from controller.rules.demand import VolumeDemand
+from controller.rules.demand import VolumeDemand, is_served
 
 DATA: Final = 4.0
 PREFERRED: Final = 2.0
@@ -54,7 +56,8 @@ def score_nodes(
     points.
     """
     names = list(dict.fromkeys(names))
-    usable = [demand.usable_nodes for demand in demands if demand.usable_nodes]
+    near = [demand for demand in demands if not (is_served(demand.facts) and demand.facts.node_id)]
+    usable = [demand.usable_nodes for demand in near if demand.usable_nodes]
     preferred = [_nodes_of(table, pod_uid, demand) for demand in demands if demand.prefers_local]
     parts = _shares(usable, DATA, names), _shares(preferred, PREFERRED, names)
     by_strategy = _strategy(world, table, names, strategy, budget)

@@ -48,6 +48,21 @@ def test_a_node_with_the_pods_data_is_better_than_one_with_room() -> None:
     assert {"n1": 2, "n2": 2} == scores(cluster, "half", "n1", "n2")
 
 
+@pytest.mark.parametrize("shared", [{"access_mode": "rwx"}, {"access_mode": "rwx", "migratable": True}])
+def test_data_of_a_volume_that_a_share_manager_serves_draws_no_pod_not_even_one_that_migrates(
+    shared: dict[str, Any],
+) -> None:
+    """Its engine is with the share-manager, wherever the pod is. Until it is served, it is served beside the pod."""
+    cluster = made(n1=400, n2=400)
+    cluster.add_pod("a")
+    name = cluster.provision("a", **shared)
+    cluster.place(name, "n1")
+    assert {"n1": 4, "n2": 0} == scores(cluster, "a", "n1", "n2")
+
+    cluster.attach(name, "n1", **shared)
+    assert {"n1": 4 if "migratable" in shared else 0, "n2": 0} == scores(cluster, "a", "n1", "n2")
+
+
 def test_best_effort_volumes_of_several_copies_prefer_a_node_with_a_place_for_one() -> None:
     cluster = made(n1=400, n2=400, n3=400, n4=50)
     cluster.add_class("two", dataLocality="best-effort", numberOfReplicas="2")
