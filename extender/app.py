@@ -115,7 +115,11 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock, size
 
     @routes.get("/healthz")
     def healthz() -> ResponseReturnValue:
-        return ("ok\n", 200) if verbs.filter.is_ready() else ("not leading\n", 503)
+        try:
+            verbs.filter.check_ready()
+        except NotReadyError as error:
+            return f"{error}\n", 503
+        return "ok\n", 200
 
     _add_error_handlers(routes, observer)
     return routes

@@ -44,8 +44,8 @@ class CanaryFilter:
     def __init__(self, inner: FilterAnswers, terms: Terms, evidence: CanaryEvidence) -> None:
         self._inner, self._terms, self._evidence = inner, terms, evidence
 
-    def is_ready(self) -> bool:
-        return self._inner.is_ready()
+    def check_ready(self) -> None:
+        self._inner.check_ready()
 
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
         """As ExtenderService.filter_pod. PodFailedError for a canary that is not this leader's."""

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
 from controller.clock import Clock
-from controller.errors import BugError, NotReadyError, SchedulerError
+from controller.errors import BugError, SchedulerError
 from controller.rules.reasons import Reason
 from extender import wire
 from extender.contention import WaitBudget
@@ -32,7 +32,7 @@ class ClientGoneError(SchedulerError):
 class FilterAnswers(Protocol):
     """What answers filter calls: the service, and what comes before it."""
 
-    def is_ready(self) -> bool: ...
+    def check_ready(self) -> None: ...
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes: ...
 
 
@@ -97,13 +97,9 @@ class ExtenderService:
         self._contention_wait_seconds = contention_wait_seconds
         self._budget = budget
 
-    def is_ready(self) -> bool:
-        """Whether a filter call would be answered: leading, and not switched off."""
-        try:
-            self._preconditions.begin()
-        except NotReadyError:
-            return False
-        return True
+    def check_ready(self) -> None:
+        """Raises NotReadyError unless a filter call would be answered: leading, and not switched off."""
+        self._preconditions.begin()
 
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
         """The encoded answer to one filter call, decided, held, and checked once more: this process still leads, in the

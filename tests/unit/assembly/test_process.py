@@ -129,6 +129,15 @@ def test_with_warm_stores_no_verb_reads_anything(server: FakeApiServer) -> None:
         assert [("get", "pods")] == calls  # what is not known is looked for, and this is how it would be seen
 
 
+@pytest.mark.parametrize(("enabled", "problem"), [("false", "is disabled"), ("maybe", "is not known whether")])
+def test_health_says_why_no_call_is_answered(server: FakeApiServer, enabled: str, problem: str) -> None:
+    set_live(server, enabled=enabled)
+    with running(server) as controller:
+        client = Client(controller.app)
+        wait_until(lambda: problem in client.get("/healthz").text, problem)
+        assert 503 == client.get("/healthz").status_code
+
+
 # What it follows
 
 

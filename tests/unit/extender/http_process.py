@@ -60,8 +60,8 @@ class ScriptedProcess:
     def failed(self, kind: str) -> None:
         self._say(f"failed {kind}")
 
-    def is_ready(self) -> bool:
-        return True
+    def check_ready(self) -> None:
+        pass
 
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
         _check_there(args.pod.name)

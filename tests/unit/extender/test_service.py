@@ -42,7 +42,8 @@ def test_a_node_with_room_is_offered_and_held(bench: VerbBench) -> None:
 def test_who_does_not_lead_answers_nobody_and_leaves_no_hold(bench: VerbBench, check: int) -> None:
     bench.gate.checks_left = check - 1
     bench.fails(bench.cluster.add_pod("a"), NotLeaderError)
-    assert not bench.service.is_ready()
+    with pytest.raises(NotLeaderError):
+        bench.service.check_ready()
 
 
 def test_an_answer_of_an_earlier_term_is_not_given(bench: VerbBench) -> None:
