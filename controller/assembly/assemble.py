@@ -211,7 +211,7 @@ class Controller:
             settings=self.lifecycle.live_settings,
             is_fresh=lambda: self.stores.stale_kind() is None,
         )
-        rpc = build_rpc(
+        self._rpc = build_rpc(
             self.settings,
             api,
             self.clock,
@@ -243,7 +243,7 @@ class Controller:
             record,
             NamedPart("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
             NamedPart("admission", self.admission, self.admission.status),
-            rpc,
+            self._rpc,
             *self.placement.parts,
         )
 
@@ -262,6 +262,7 @@ class Controller:
             certificates=self.certificates,
             terms=self.placement.terms,
             load_record=self.record.load,
+            begun=self._term_begun,
             always=(
                 StatusServer("metrics", page, settings.metrics_address, settings.metrics_port),
                 *status_servers(settings, api, self.status),
@@ -315,6 +316,11 @@ class Controller:
         if self.tls is None:
             tell_plain_http(self.recorder, self.settings)
         self.lifecycle.begin_term(term, has_predecessor)
+
+    def _term_begun(self) -> None:
+        """Has the second Service lead here at once."""
+        for worker in self._rpc.part.workers:
+            worker.wake()
 
     def _after_sweep(self) -> None:
         self.metrics.drain()

@@ -80,6 +80,7 @@ class Parts:
     certificates: CertificateWorker  # of the server that the endpoint leads to
     terms: TermSteps
     load_record: Callable[[], Collection[Allocation]]  # what was given by name, as the API server has it; ClusterError
+    begun: Callable[[], None]  # a term has begun: for parts that look for it only now and then
     always: Sequence[ProcessPart]  # what runs on followers too: Events, the status page
     tell: Callable[[str, str, bool], None]  # a reason, a text, whether it is a warning: about the settings, for people
     no_pod_opts_in: Callable[[], bool]  # whether the webhook's pod rule is out
@@ -290,6 +291,7 @@ class Lifecycle(Part):
         self._gate.open()
         if self._wanted_term != term:
             self._gate.close()  # lost between the look above and the opening; the next step ends the term
+        self._parts.begun()
         self._parts.sweeper.start()
         self._parts.waker.start()
         self._next_endpoint_at = 0.0

@@ -100,6 +100,7 @@ class Parted:
                 certificates=self.certificates,
                 terms=self,
                 load_record=self.load_record,
+                begun=said.noting("begun"),
                 always=[Named("recorder", said)],
                 tell=lambda reason, text, is_warning: self.told.append((f"{reason} {text}", is_warning)),
                 no_pod_opts_in=lambda: self.no_pod_opts_in,
@@ -166,7 +167,8 @@ def leader(parted: Parted) -> Parted:
     return parted.leading()
 
 
-BEGINNING = ["fence 1", "catch up", "load 1", "load record", "gate open", "sweeper start", "waker start", "point here"]
+BEGINNING = ["fence 1", "catch up", "load 1", "load record", "gate open", "begun"]
+BEGINNING += ["sweeper start", "waker start", "point here"]
 AWAY = UnavailableError("away")
 
 
