@@ -118,9 +118,9 @@ def test_without_managed_resources_every_pod_is_bound(
     """As in Kubernetes' own text about extenders, with a path of its own: also pods that have no claims, and in
     bypass."""
     cell = make_cell(nodes=2, fillers=0)
-    wired = {"path": "/api/scheduler", "preempt": False, "node_cache_capable": False}
-    scheduler = start_scheduler("binding-all", bind=True, managed=False, **wired)
-    options = {"opted_in": False, "schedulerName": scheduler}
+    wired: dict[str, Any] = {"path": "/api/scheduler", "preempt": False, "node_cache_capable": False}
+    options: dict[str, Any] = {"opted_in": False}
+    options["schedulerName"] = start_scheduler("binding-all", bind=True, managed=False, **wired)
     cell.ask("claims", **options)
     cell.pod("none", **options)
     for name in ("claims", "none"):

@@ -182,8 +182,8 @@ class ExchangeableWorld:
         """What the world promises now, which pods were bound, and what failed since it is there."""
         return {**self.world.ledger(), "failures": list(self.observer.failures)}
 
-    def is_ready(self) -> bool:
-        return self.world.filter.is_ready()
+    def check_ready(self) -> None:
+        self.world.filter.check_ready()
 
     def filter_pod(self, args: wire.FilterArgs, is_client_gone: Callable[[], bool]) -> bytes:
         return self.world.filter.filter_pod(args, is_client_gone)
