@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 from tests.cluster.client import ignored_when_gone
 from tests.cluster.cluster import Cluster
 from tests.cluster.components import LOOPBACK
-from tests.e2e.programs import Program
+from tests.e2e.programs import Program, leader_address
 from tests.helm.chart import NAME, NAMESPACE
 from tests.ports import free_port
 
@@ -61,6 +61,8 @@ class RunningPod(Program):
             words += [address, LOOPBACK, listens, str(own)]
             words += [told, str(port["containerPort"])] if told else []
             site.services.map_pod(self.ip, port["containerPort"], own)
+        if module == "webhook" and not any(word.startswith("--leader-address") for word in self.container["args"]):
+            words += ["--leader-address", leader_address(site)]  # in place of the Service's name, which DNS would know
         assert all("emptyDir" in one for one in pod["spec"]["volumes"] if not one["name"].startswith("kube-api-access"))
         known = {
             "metadata.name": self.name,

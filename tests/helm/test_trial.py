@@ -64,4 +64,6 @@ def test_the_page_leads_through_a_whole_installation(trial: dict[str, str]) -> N
     assert "ok: extender" in said
     assert "SchedulerWired" in said
     assert 3 == len(re.findall(r"filter pod=default/example-\d .*decision=offered", said)), said
+    assert "allowed unchecked" not in said
+    assert "patched (server dry run)" in said and "The largest size that fits now is 40" in said, said
     assert "no pending pod requests longhorn.io/scheduler-extender" in said
