@@ -42,6 +42,7 @@ from controller.serving.tls import ServerTls
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from gunicorn.arbiter import Arbiter
 
 SHARED_MEMORY: Final = Path("/dev/shm")
 CLOSING_STATUSES: Final = ("503", "413")
@@ -86,6 +87,11 @@ class ServerOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "deadlines", RequestDeadlines(SystemClock(), self.request_seconds))
+
+    @property
+    def host(self) -> str:
+        """The address as it stands before a port."""
+        return f"[{self.address}]" if ":" in self.address else self.address
 
 
 class ServingWorker(ThreadWorker):
@@ -265,6 +271,11 @@ class PlainLogger(glogging.Logger):
             self.error_log.removeHandler(handler)
         self.error_log.propagate = True
 
+    def info(self, msg: object, *args: Any, **kwargs: Any) -> None:
+        """Leaves out where gunicorn says that it listens: of TLS, which is the worker's, it knows nothing."""
+        if not str(msg).startswith("Listening at"):
+            super().info(msg, *args, **kwargs)
+
 
 class ServedApplication(BaseApplication):
     """gunicorn's side of the process: its settings, and the graph in the worker."""
@@ -283,9 +294,8 @@ class ServedApplication(BaseApplication):
 
     def _gunicorn_settings(self) -> Mapping[str, Any]:
         options = self.options
-        host = f"[{options.address}]" if ":" in options.address else options.address
         return {
-            "bind": f"{host}:{options.port}",
+            "bind": f"{options.host}:{options.port}",
             "workers": 1,
             "worker_class": ServingWorker,
             "threads": options.threads,
@@ -300,6 +310,7 @@ class ServedApplication(BaseApplication):
             "logger_class": PlainLogger,
             "worker_tmp_dir": _scratch(),
             "proc_name": options.name,
+            "when_ready": _tell_address,
             "post_worker_init": _start,
             "worker_exit": _stop,
         }
@@ -355,6 +366,13 @@ def _served_by(worker: ThreadWorker) -> ServedApplication:
     application = worker.app
     assert isinstance(application, ServedApplication)
     return application
+
+
+def _tell_address(arbiter: Arbiter) -> None:
+    application = arbiter.app
+    assert isinstance(application, ServedApplication)
+    options = application.options
+    log.info("listening at %s://%s:%d", "https" if options.tls is not None else "http", options.host, options.port)
 
 
 def _start(worker: ThreadWorker) -> None:

@@ -151,6 +151,12 @@ def test_the_log_says_why_somebody_is_refused(server: TlsServer) -> None:
     server.wait_for(lambda: refusal in server.log_file.read_bytes(), "reason in the log")
 
 
+def test_the_log_says_where_it_listens_and_that_it_is_over_tls(server: TlsServer) -> None:
+    said = server.log_file.read_text()
+    assert f"listening at https://{HOST}:{server.port}" in said
+    assert "http://" not in said
+
+
 def test_plain_http_is_refused(server: TlsServer) -> None:
     connection = http.client.HTTPConnection(HOST, server.port, timeout=DEADLINE_SECONDS)
     with pytest.raises(REFUSED):

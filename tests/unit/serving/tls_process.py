@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -45,6 +46,7 @@ class TlsProcess(ScriptedProcess):
 
 def main() -> None:
     port, events, directory = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+    logging.basicConfig(level=logging.INFO)
     tls = ServerTls()
     options = ServerOptions(
         "127.0.0.1", port, threads=3, tls=tls, handshake_seconds=float(sys.argv[4]), handshakes=int(sys.argv[5])
