@@ -177,7 +177,10 @@ def _wait_for_pods(
             named = ", ".join(waiting[:LISTED]) + (", ..." if len(waiting) > LISTED else "")
             text = f"pending pods that request {EXTENDER_RESOURCE}: {len(waiting)} ({named})"
             if not is_forced:
-                raise PodsWaitError(f"{text}. Without the extender they stay pending: delete them, or use --force")
+                raise PodsWaitError(
+                    f"{text}. Without the extender they stay pending: delete them, or use --force "
+                    "(with Helm: upgrade with uninstall.force=true first)"
+                )
             yield f"{text}; going on, as --force says"
             return
         if len(waiting) != said:

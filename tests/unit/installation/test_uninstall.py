@@ -234,7 +234,7 @@ def test_it_refuses_while_pods_would_be_left_behind_unless_it_is_forced(leaving:
     leaving.pod("asks-nothing", asks=False)
     leaving.pod("runs", node="n1")
     leaving.pod("canary", labels={"scheduling.longhorn.io/canary": "true"})
-    with pytest.raises(PodsWaitError, match=r": 25 \(ns/p00, .*ns/p19, \.\.\.\)\. Without"):
+    with pytest.raises(PodsWaitError, match=r": 25 \(ns/p00, .*ns/p19, \.\.\.\)\. Without .*uninstall\.force=true"):
         leaving.prepare()
     assert set() == leaving.owned(SECRETS) | leaving.owned(LEASES)
     lines = leaving.prepare(is_forced=True)
