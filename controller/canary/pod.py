@@ -26,14 +26,9 @@ PRIORITY_CLASS: Final = "longhorn-scheduler-extender-canary"
 CALL_SECONDS: Final = 5.0
 _PLAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 _NEVER_PULLED: Final = "longhorn-scheduler-extender-canary:never-pulled"
-_NOBODY: Final = 65534
-# What the `restricted` Pod Security Standard asks of a pod, and of a container.
-POD_SECURITY: Final = {
-    "runAsNonRoot": True,
-    "runAsUser": _NOBODY,
-    "runAsGroup": _NOBODY,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
+# What the `restricted` Pod Security Standard asks of a pod, and of a container. No user, since nothing runs: OpenShift
+# gives each namespace users of its own, and refuses others.
+POD_SECURITY: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 CONTAINER_SECURITY: Final = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controller.canary.pod import canary_body
+from controller.canary.pod import CONTAINER_SECURITY, POD_SECURITY, canary_body
 from controller.model.names import CANARY_LABEL, WAKE_ANNOTATION, WAKE_CONDITION
 from controller.placement.plan_entries import SHARDS
 from controller.workers.waker import condition_patch
@@ -119,6 +119,15 @@ def test_the_canary_may_be_created_beside_what_the_api_servers_plugins_add(clust
     limited = canary({"annotations": annotations}, containers=changed_container(resources=requests))
     limited["spec"] |= {"imagePullSecrets": [{"name": "registry"}], "nodeSelector": {"a": "b"}}
     assert "" == tried(ours, limited)
+    # What OpenShift's restricted-v2 makes of it.
+    names = ("openshift.io/scc", "security.openshift.io/validated-scc-subject-type")
+    level, user = {"seLinuxOptions": {"level": "s0:c28,c2"}}, 1000770000
+    constrained = canary({"annotations": dict.fromkeys(names, "restricted-v2")})
+    constrained["spec"]["securityContext"] = {**POD_SECURITY, **level, "fsGroup": user}
+    constrained["spec"]["containers"] = changed_container(
+        securityContext={**CONTAINER_SECURITY, **level, "runAsNonRoot": True, "runAsUser": user}
+    )
+    assert "" == tried(ours, constrained)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +154,17 @@ def test_the_canary_may_be_created_beside_what_the_api_servers_plugins_add(clust
         {"automountServiceAccountToken": True},
         {"priorityClassName": "system-node-critical"},
         {"securityContext": {"runAsUser": 0}},
+        {"securityContext": {**POD_SECURITY, "runAsUser": 0}},
+        {"securityContext": {**POD_SECURITY, "runAsNonRoot": False}},
+        {"securityContext": {**POD_SECURITY, "seccompProfile": {"type": "Unconfined"}}},
+        {"securityContext": {**POD_SECURITY, "seLinuxOptions": {"type": "spc_t"}}},
+        {"securityContext": {**POD_SECURITY, "sysctls": [{"name": "kernel.shm_rmid_forced", "value": "0"}]}},
+        {"containers": changed_container(securityContext={**CONTAINER_SECURITY, "runAsUser": 0})},
+        {
+            "containers": changed_container(
+                securityContext={**CONTAINER_SECURITY, "seccompProfile": {"type": "Unconfined"}}
+            )
+        },
         {"metadata": {"labels": {CANARY_LABEL: "true", "app.kubernetes.io/name": WEBHOOK_SERVICE}}},
         {"metadata": {"annotations": {"example.org/inject": "true"}}},
         {"metadata": {"finalizers": ["example.org/keep"]}},

@@ -1,8 +1,12 @@
-"""Values of the chart that are tried together; all of them together say every value once."""
+"""Values of the chart that are tried together, those of its `ci` folder among them; all together say every value."""
 
 from __future__ import annotations
 
 from typing import Any, Final
+
+import yaml
+
+from tests.helm.chart import CHART
 
 Values = dict[str, Any]
 DIGEST: Final = "sha256:" + "0123456789abcdef" * 4
@@ -21,7 +25,18 @@ _SCHEDULING: Final[Values] = {
         {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
     ],
     "priorityClassName": "system-node-critical",
-    "podDisruptionBudget": {"minAvailable": 2},
+    "podDisruptionBudget": {"minAvailable": "50%"},
+    "dnsPolicy": "None",
+    "dnsConfig": {
+        "nameservers": ["192.0.2.53"],
+        "searches": ["example.com"],
+        "options": [{"name": "ndots", "value": "1"}],
+    },
+    "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["proxy.example.com"]}],
+    "extraVolumes": [{"name": "authorities", "configMap": {"name": "authorities"}}],
+    "extraVolumeMounts": [{"name": "authorities", "mountPath": "/etc/authorities", "readOnly": True}],
+    "podSecurityContext": {"fsGroup": 7, "supplementalGroups": [8]},
+    "securityContext": {"runAsUser": 1000770000},
     "podLabels": {"team": "storage"},
     "podAnnotations": {"example.com/about": "a pod"},
     "terminationGracePeriodSeconds": 45,
@@ -36,17 +51,20 @@ _PROGRAM: Final[Values] = {
     "readinessProbe": {"timeoutSeconds": 5},
 }
 
-COMBINATIONS: Final[dict[str, Values]] = {
+COMBINATIONS: dict[str, Values] = {
     "defaults": {},
     "pods": {
         "image": {"repository": "lse", "digest": DIGEST, "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "regcred"}],
+        "podSecurityContext": {"runAsUser": 1000, "runAsGroup": None, "fsGroupChangePolicy": "OnRootMismatch"},
+        "securityContext": {"appArmorProfile": {"type": "RuntimeDefault"}},
         "global": {"imagePullSecrets": [{"name": "other"}]},
         "commonLabels": {"example.com/owner": "storage"},
         "commonAnnotations": {"example.com/contact": "storage@example.com"},
         "serviceAccount": {"annotations": {"example.com/role": "extender"}},
         "controller": _PROGRAM,
         "webhook": _PROGRAM,
+        "requireLonghorn": False,
         "secondScheduler": {**_SCHEDULING, "enabled": True, "image": {"digest": DIGEST, "repository": "scheduler"}},
         "uninstall": {"podLabels": {"team": "storage"}, "podAnnotations": {"example.com/why": "end"}},
         "test": {"podLabels": {"team": "storage"}, "podAnnotations": {"example.com/why": "check"}},
@@ -55,7 +73,7 @@ COMBINATIONS: Final[dict[str, Values]] = {
         "image": {"registry": ""},
         "global": {"imageRegistry": "registry.example.com:5000/mirror"},
         "controller": {"controlPlane": "required", "podDisruptionBudget": {"enabled": False}},
-        "webhook": {"controlPlane": "preferred", "podDisruptionBudget": {"enabled": False}},
+        "webhook": {"controlPlane": "preferred", "podDisruptionBudget": {"maxUnavailable": "25%"}},
         "secondScheduler": {
             "enabled": True,
             "controlPlane": "required",
@@ -69,11 +87,6 @@ COMBINATIONS: Final[dict[str, Values]] = {
             "percentageOfNodesToScore": 50,
             "image": {"tag": "v1.36.0", "registry": "mirror.test"},
         },
-    },
-    "rancher": {
-        "image": {"registry": ""},
-        "global": {"cattle": {"systemDefaultRegistry": "rancher.example.com", "clusterId": "c-1"}},
-        "secondScheduler": {"enabled": True},
     },
     "process": {
         "settings": {
@@ -117,7 +130,6 @@ COMBINATIONS: Final[dict[str, Values]] = {
         "monitoring": {
             "labels": {"release": "prometheus"},
             "interval": "15s",
-            "podMonitor": {"enabled": True},
             "serviceMonitor": {"enabled": True},
         },
         "flowSchema": {
@@ -144,8 +156,21 @@ COMBINATIONS: Final[dict[str, Values]] = {
         "tls": {"mode": "cert-manager"},
         "certManager": {"issuerRef": {"name": "company", "kind": "ClusterIssuer", "group": "issuers.example.com"}},
         "service": {"clusterIP": "10.96.200.201"},
+        "webhook": {"podDisruptionBudget": {"enabled": False}},
     },
-    "provided": {"tls": {"mode": "provided"}, "webhook": {"tls": {"mode": "provided"}}},
+    "provided": {
+        "tls": {"mode": "provided", "certDir": "/etc/server"},
+        "controller": {"podDisruptionBudget": {"maxUnavailable": 1}, "replicas": 1},
+        "webhook": {
+            "tls": {
+                "mode": "provided",
+                "certDir": "/etc/server",
+                "clientCertDir": "/etc/client",
+                "clientCAFile": "/etc/authorities/ca.crt",
+            }
+        },
+        "secondScheduler": {"enabled": True, "replicas": 5, "podDisruptionBudget": {"maxUnavailable": 2}},
+    },
     "plain HTTP, no webhook": {
         "tls": {"mode": "insecure-plain-http"},
         "webhook": {"enabled": False},
@@ -158,6 +183,13 @@ COMBINATIONS: Final[dict[str, Values]] = {
         ],
     },
 }
+
+# As their sites would have them: with a registry, so that nothing is added to them.
+SITES: Final[dict[str, Values]] = {
+    path.stem.removesuffix("-values"): yaml.safe_load(path.read_text())
+    for path in sorted((CHART / "ci").glob("*.yaml"))
+}
+COMBINATIONS |= SITES
 
 
 def kinds_of_others() -> list[dict[str, Any]]:

@@ -138,6 +138,33 @@ _SPREAD: Final = _closed(
     "topologyKey",
     "whenUnsatisfiable",
 )
+_ID: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}
+_FLAG: Final[Schema] = {"type": ["boolean", "null"]}
+_OBJECT: Final[Schema] = {"type": ["object", "null"]}
+# Those of PodSecurityContext and SecurityContext that both have, and the others of each; null leaves one out.
+_SECURITY: Final[Schema] = {
+    "appArmorProfile": _OBJECT,
+    "runAsGroup": _ID,
+    "runAsNonRoot": _FLAG,
+    "runAsUser": _ID,
+    "seLinuxOptions": _OBJECT,
+    "seccompProfile": _OBJECT,
+}
+_POD_SECURITY: Final[Schema] = _SECURITY | {
+    "fsGroup": _ID,
+    "fsGroupChangePolicy": {"enum": ["Always", "OnRootMismatch", None]},
+    "seLinuxChangePolicy": {"enum": ["MountOption", "Recursive", None]},
+    "supplementalGroups": {"type": ["array", "null"], "items": {"type": "integer"}},
+    "supplementalGroupsPolicy": {"enum": ["Merge", "Strict", None]},
+    "sysctls": {"type": ["array", "null"]},
+}
+_CONTAINER_SECURITY: Final[Schema] = _SECURITY | {
+    "allowPrivilegeEscalation": _FLAG,
+    "capabilities": _OBJECT,
+    "privileged": _FLAG,
+    "procMount": {"type": ["string", "null"]},
+    "readOnlyRootFilesystem": _FLAG,
+}
 _PROBE: Final = _closed(
     {
         name: {"type": "integer", "minimum": 0 if name == "initialDelaySeconds" else 1}
@@ -151,14 +178,26 @@ def _definitions() -> Schema:
     return {
         "affinity": _closed({name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")}),
         "cidrs": _list({"type": "string", "pattern": "^[0-9a-fA-F:.]+/[0-9]{1,3}$"}),
+        "dnsConfig": _closed(
+            {
+                "nameservers": _list(_TEXT),
+                "options": _list(_closed({"name": _TEXT, "value": _STRING}, "name")),
+                "searches": _list(_TEXT),
+            }
+        ),
+        "dnsPolicy": {"enum": ["", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]},
         "flags": _list({"type": "string", "pattern": "^--[a-z]"}),
+        "hostAliases": _list(_closed({"ip": _TEXT, "hostnames": _list(_TEXT)}, "ip", "hostnames")),
         "name": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$"},
         "names": _list(_TEXT) | {"uniqueItems": True},
         "objects": _list({"type": "object"}),
+        "podSecurity": _closed(_POD_SECURITY),
         "probe": _PROBE,
         "references": _list(_closed({"name": _TEXT}, "name")),
         "resources": _closed({"requests": _amounts(), "limits": _amounts(), "claims": _list({"type": "object"})}),
+        "security": _closed(_CONTAINER_SECURITY),
         "settings": _settings(),
+        "share": {"type": ["integer", "string"], "minimum": 1, "pattern": "^(|[1-9][0-9]?%|100%)$"},
         "spread": _list(_SPREAD),
         "strings": {"type": "object", "additionalProperties": _STRING},
         "tolerations": _list(_TOLERATION),

@@ -14,7 +14,7 @@ from controller.record.definition import allocation_crd
 from controller.scheduler_config.command import add_parser, render
 from controller.settings import ProcessSettings
 from tests.helm.chart import IMAGE, Helm, with_image
-from tests.helm.combinations import COMBINATIONS, Values
+from tests.helm.combinations import COMBINATIONS, SITES, Values
 from tests.helm.rights import rights_of
 
 Object = dict[str, Any]
@@ -141,9 +141,9 @@ def test_no_other_image_than_those_that_are_named(helm: Helm) -> None:
     second = {"secondScheduler": {"enabled": True}}
     assert {"REGISTRY/longhorn-scheduler-extender:TAG", "registry.k8s.io/kube-scheduler:v1.36.3"} == images(second)
     assert {
-        "rancher.example.com/longhorn-scheduler-extender:TAG",
-        "rancher.example.com/kube-scheduler:v1.36.3",
-    } == images(COMBINATIONS["rancher"])
+        "registry.rancher.example.com/longhorn-scheduler-extender:TAG",
+        "registry.rancher.example.com/kube-scheduler:v1.36.3",
+    } == images({**SITES["rancher"], **second})
     assert {
         "registry.example.com:5000/mirror/longhorn-scheduler-extender:TAG",
         "mirror.test/kube-scheduler:v1.36.0",

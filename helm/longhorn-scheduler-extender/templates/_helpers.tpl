@@ -49,6 +49,12 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "lse.extender" . }}
 {{- if not $registry }}
 {{- fail "image.registry: there is no published image; say where you pushed yours, as in registry.example.com/team" }}
 {{- end }}
+{{- if contains "://" $registry }}
+{{- fail (printf "image.registry: %s: a registry is named without a scheme, as in registry.example.com/team" $registry) }}
+{{- end }}
+{{- if regexMatch "[:@]" .image.repository }}
+{{- fail (printf "image.repository: %s: the tag and the digest have values of their own" .image.repository) }}
+{{- end }}
 {{- $name := printf "%s/%s" (trimSuffix "/" $registry) .image.repository }}
 {{- if .image.digest }}{{ $name }}@{{ .image.digest }}{{ else }}{{ $name }}:{{ .image.tag | default .tag }}{{ end }}
 {{- end }}
@@ -58,30 +64,43 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "lse.extender" . }}
 {{- with semver .Capabilities.KubeVersion.Version }}v{{ .Major }}.{{ .Minor }}.{{ .Patch }}{{ end }}
 {{- end }}
 
-{{/* Of a Deployment's pods: what is the same for all programs. .of is the program, .values its part of the values. */}}
-{{- define "lse.podSpec" -}}
+{{/* The fields of .all and, instead, those of .own; none that is null. */}}
+{{- define "lse.fields" -}}
+{{- $found := dict }}
+{{- range list .all .own }}
+{{- range $key, $value := . }}
+{{- if kindIs "invalid" $value }}{{ $_ := unset $found $key }}{{ else }}{{ $_ := set $found $key $value }}{{ end }}
+{{- end }}
+{{- end }}
+{{- toYaml $found }}
+{{- end }}
+
+{{/* What is the same for all pods. .of is the account, .values the program's part of the values. */}}
+{{- define "lse.anyPodSpec" -}}
 {{- with concat .root.Values.imagePullSecrets .root.Values.global.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 serviceAccountName: {{ .of }}
-{{- with .values.priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  {{- if .fsGroup }}
-  fsGroup: {{ .fsGroup }}
-  {{- end }}
-  seccompProfile:
-    type: RuntimeDefault
+  {{- include "lse.fields" (dict "all" .root.Values.podSecurityContext "own" .values.podSecurityContext) | nindent 2 }}
+{{- with .values.dnsPolicy | default (ternary "" "ClusterFirstWithHostNet" (empty .hostNetwork)) }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- with .values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- $tolerations := .values.tolerations }}
-{{- if .values.controlPlane }}
+{{- if .controlPlane }}
 {{- $taint := dict "key" "node-role.kubernetes.io/control-plane" "operator" "Exists" "effect" "NoSchedule" }}
 {{- $older := dict "key" "node-role.kubernetes.io/etcd" "operator" "Exists" "effect" "NoExecute" }}
 {{- $tolerations = concat $tolerations (list $taint $older) }}
@@ -89,6 +108,18 @@ nodeSelector:
 {{- with $tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Of a Deployment's pods. .hostNetwork says whether they are on the host's. */}}
+{{- define "lse.podSpec" -}}
+{{- include "lse.anyPodSpec" (dict "root" .root "of" .of "values" .values "hostNetwork" .hostNetwork
+    "controlPlane" .values.controlPlane) }}
+{{- if .hostNetwork }}
+hostNetwork: true
+{{- end }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
 {{- end }}
 affinity:
   {{- if .values.affinity }}
@@ -99,6 +130,8 @@ affinity:
       - weight: 100
         podAffinityTerm:
           topologyKey: kubernetes.io/hostname
+          # Not the pods that a rolling update replaces: away from these, all new ones would go to one node.
+          matchLabelKeys: [pod-template-hash]
           labelSelector:
             matchLabels:
               app.kubernetes.io/name: {{ .of }}
@@ -141,10 +174,14 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- define "lse.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+{{/* What is the same for all containers, after their environment. .values is the program's part of the values. */}}
+{{- define "lse.anyContainer" -}}
+{{- with .values.resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  {{- include "lse.fields" (dict "all" .root.Values.securityContext "own" .values.securityContext) | nindent 2 }}
 {{- end }}
 
 {{/* A probe: path and port, and the values' numbers. */}}
@@ -161,7 +198,11 @@ kind: PodDisruptionBudget
 metadata:
   {{- include "lse.metadata" (dict "root" .root "name" .of "of" .of) | nindent 2 }}
 spec:
-  minAvailable: {{ .values.podDisruptionBudget.minAvailable }}
+  {{- with .values.podDisruptionBudget.maxUnavailable }}
+  maxUnavailable: {{ . }}
+  {{- else }}
+  minAvailable: {{ .values.podDisruptionBudget.minAvailable | default 1 }}
+  {{- end }}
   selector:
     matchLabels:
       app.kubernetes.io/name: {{ .of }}
@@ -243,10 +284,41 @@ spec:
 {{- end }}
 {{- range tuple "controller" "webhook" "secondScheduler" }}
 {{- $part := get $values . }}
-{{- if and $part.podDisruptionBudget.enabled (ge (int $part.podDisruptionBudget.minAvailable) (int $part.replicas)) }}
-{{- if or (eq . "controller") $part.enabled }}
-{{- fail (printf "%s.podDisruptionBudget.minAvailable: with so few replicas no node could be drained" .) }}
+{{- if and $part.podDisruptionBudget.enabled (or (eq . "controller") $part.enabled) }}
+{{- include "lse.checkBudget" (dict "part" . "replicas" (int $part.replicas) "budget" $part.podDisruptionBudget) }}
 {{- end }}
+{{- end }}
+{{- if and $values.monitoring.podMonitor.enabled $values.monitoring.serviceMonitor.enabled }}
+{{- fail "monitoring: podMonitor and serviceMonitor would both scrape every process; enable one of them" }}
+{{- end }}
+{{- if and $values.webhook.enabled $values.webhook.hostNetwork }}
+{{- if and $values.networkPolicy.enabled (not $values.networkPolicy.nodeCIDRs) }}
+{{- fail "networkPolicy.nodeCIDRs: with webhook.hostNetwork, say from which addresses of nodes it calls the leader" }}
+{{- end }}
+{{- end }}
+{{- with $values.webhook.ports }}
+{{- if lt (len (list .https .metrics .status | uniq)) 3 }}
+{{- fail "webhook.ports: two of them are the same" }}
+{{- end }}
+{{- end }}
+{{- if and $values.tls.certDir (not (has $values.tls.mode (list "cert-manager" "provided"))) }}
+{{- fail "tls.certDir: is for tls.mode cert-manager and provided" }}
+{{- end }}
+{{- with $values.webhook.tls }}
+{{- if and .certDir (eq .mode "self") }}
+{{- fail "webhook.tls.certDir: is for webhook.tls.mode cert-manager and provided" }}
+{{- end }}
+{{- if and .clientCertDir (not .certDir) }}
+{{- fail "webhook.tls.clientCertDir: needs webhook.tls.certDir, too" }}
+{{- end }}
+{{- end }}
+{{- /* Where Helm only renders, no namespace is found. */}}
+{{- if and $values.requireLonghorn .Release.IsInstall (lookup "v1" "Namespace" "" "kube-system") }}
+{{- $longhorn := .Capabilities.APIVersions.Has "longhorn.io/v1beta2" }}
+{{- if $longhorn }}{{ $longhorn = (lookup "longhorn.io/v1beta2" "Setting" .Release.Namespace "").items }}{{ end }}
+{{- if not $longhorn }}
+{{- fail (printf "there is no Longhorn in the namespace %s: install this chart in Longhorn's, or set requireLonghorn=false"
+    .Release.Namespace) }}
 {{- end }}
 {{- end }}
 {{- if has $values.secondScheduler.name (list "default-scheduler"
@@ -255,27 +327,25 @@ spec:
 {{- end }}
 {{- end }}
 
-{{/* Of a pod that runs once: what is the same for all of them. .account is its ServiceAccount. */}}
+{{/* Ends the rendering where a PodDisruptionBudget keeps nodes from being drained. Percentages are rounded up. */}}
+{{- define "lse.checkBudget" -}}
+{{- $name := ternary "maxUnavailable" "minAvailable" (not (empty .budget.maxUnavailable)) }}
+{{- if and .budget.minAvailable .budget.maxUnavailable }}
+{{- fail (printf "%s.podDisruptionBudget: set minAvailable or maxUnavailable, not both" .part) }}
+{{- end }}
+{{- $said := get .budget $name | default 1 | toString }}
+{{- $pods := trimSuffix "%" $said | int }}
+{{- if hasSuffix "%" $said }}{{ $pods = div (add (mul $pods .replicas) 99) 100 }}{{ end }}
+{{- $free := ternary $pods (sub .replicas $pods) (eq $name "maxUnavailable") }}
+{{- if le (int $free) 0 }}
+{{- fail (printf "%s.podDisruptionBudget.%s: with %s of %d replicas no node could be drained" .part $name $said .replicas) }}
+{{- end }}
+{{- end }}
+
+{{/* Of a pod that runs once: what is the same for all of them. .of is its account. */}}
 {{- define "lse.jobSpec" -}}
-{{- with concat .root.Values.imagePullSecrets .root.Values.global.imagePullSecrets }}
-imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-serviceAccountName: {{ .account }}
+{{- include "lse.anyPodSpec" (dict "root" .root "of" .of "values" .root.Values.controller) }}
 restartPolicy: Never
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  seccompProfile:
-    type: RuntimeDefault
-{{- with .root.Values.controller.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .root.Values.controller.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
 volumes:
   - name: tmp
     emptyDir: {medium: Memory, sizeLimit: 16Mi}
@@ -288,11 +358,9 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 env:
   - name: POD_NAMESPACE
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
-resources:
-  requests: {cpu: 50m, memory: 64Mi}
-  limits: {memory: 256Mi}
-securityContext:
-  {{- include "lse.containerSecurity" . | nindent 2 }}
+{{- $resources := dict "requests" (dict "cpu" "50m" "memory" "64Mi") "limits" (dict "memory" "256Mi") }}
+{{ include "lse.anyContainer" (dict "root" . "values" (dict "resources" $resources
+    "securityContext" .Values.controller.securityContext)) | trim }}
 volumeMounts:
   - name: tmp
     mountPath: /tmp
