@@ -47,14 +47,18 @@ class FollowedKind(Generic[F]):
         """Whether it lives in Longhorn's namespace, known by its name alone."""
         return self.resource.group in (LONGHORN_GROUP, ALLOCATION_GROUP)
 
+    @property
+    def by_name(self) -> bool:
+        """Whether its objects are known by their names alone."""
+        return self.in_longhorn or not self.resource.is_namespaced
+
     def feed(self, store: Store[F], events: Events) -> None:
         """Hands every change of the store to the allocator, in the order of its watch: start-up, relists, live events.
         Runs in the informer's thread, after the store's lock is free."""
-        by_name = self.in_longhorn or not self.resource.is_namespaced
 
         def on_changes(changes: Sequence[Change[F]]) -> None:
             for change in changes:
-                key = change.key.rsplit("/", 1)[-1] if by_name else change.key
+                key = change.key.rsplit("/", 1)[-1] if self.by_name else change.key
                 self.observe(events, key, change.new, change.old if change.new is None else None)
 
         store.subscribe(on_changes)

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from controller.allocator.verbs.observe import Events
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError
 from controller.follow.kinds import FollowedKind
-from controller.model.reader import version_number
+from controller.model.reader import read, version_number
 
 _ROUNDS: Final = 100
 
@@ -63,10 +63,9 @@ class LiveReader:
             raw = row.read(store_namespace, name, timeout_seconds)
         except NotFoundError:
             return False
-        try:
-            facts = row.kind.parse(raw)
-        except MalformedRequestError as error:
-            raise ClusterError(f"{kind} {namespace}/{name} cannot be read: {error}") from error
+        facts = read(row.kind.parse, raw)
+        if isinstance(facts, MalformedRequestError):
+            raise ClusterError(f"{kind} {namespace}/{name} cannot be read: {facts}") from facts
         store_key = f"{store_namespace}/{name}" if store_namespace else name
         key = f"{namespace}/{name}" if namespace else name
         self._hand_over(row, key, store_key, facts, _version(raw))

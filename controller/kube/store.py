@@ -7,15 +7,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from functools import partial
+from typing import Final, Generic, TypeVar
 
 from controller.errors import MalformedRequestError
+from controller.model.reader import Raw, read
 
 Facts = TypeVar("Facts")
-Raw = Mapping[str, Any]
 
-# What keeps one object from being parsed, a mistake in the parser included; it must not keep the others out.
-_UNPARSABLE: Final = (MalformedRequestError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 MAX_OWED: Final = 50_000  # changes; beyond it only each object's last one is kept for a subscriber that fails
 NAMELESS: Final = "(without a name)"
 
@@ -122,17 +121,18 @@ class Store(Generic[Facts]):
         return self._publish([Change(key, old, new)] if old != new else [])
 
     def _parsed(self, raw: Raw, bad: dict[str, str]) -> tuple[str, Facts | None]:
-        key = NAMELESS
-        try:
-            key = key_of(raw)
-            found, old = self._parse(raw), self._items.get(key)
-            if found is not None and old is not None and self._sharing is not None:
-                found = self._sharing(old, found)
-            return key, found
-        except _UNPARSABLE as error:
-            bad[key] = str(error) if isinstance(error, MalformedRequestError) else repr(error)
-            _log.warning("bad object kind=%s key=%s problem=%s", self.kind, key, bad[key])
-            return key, None
+        key = read(key_of, raw)
+        found = key if isinstance(key, MalformedRequestError) else read(partial(self._facts, key), raw)
+        name = NAMELESS if isinstance(key, MalformedRequestError) else key
+        if not isinstance(found, MalformedRequestError):
+            return name, found
+        bad[name] = str(found)
+        _log.warning("bad object kind=%s key=%s problem=%s", self.kind, name, found)
+        return name, None
+
+    def _facts(self, key: str, raw: Raw) -> Facts | None:
+        found, old = self._parse(raw), self._items.get(key)
+        return found if found is None or old is None or self._sharing is None else self._sharing(old, found)
 
     def _publish(self, changes: list[Change[Facts]]) -> list[Change[Facts]]:
         with ExitStack() as every_one:  # runs all, even when one of them raises

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from controller.errors import MalformedRequestError
 from controller.model.times import utc_time
 
 Raw = Mapping[str, Any]
+F = TypeVar("F")
 _EMPTY: Raw = {}
 _SHOWN: Final = 80  # characters, digits
+_UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def read(parse: Callable[[Raw], F], raw: Raw) -> F | MalformedRequestError:
+    """What `parse` makes of one object, or what is wrong with it, a mistake in the reader included: whoever reads many
+    leaves that one out and goes on with the others."""
+    try:
+        return parse(raw)
+    except MalformedRequestError as error:
+        return error
+    except _UNREADABLE as error:
+        return MalformedRequestError("", repr(error))
 
 
 def mapping_at(raw: object, path: str, *names: str) -> Raw:

@@ -1,19 +1,20 @@
 """What Kubernetes' API server and Longhorn's webhooks would have refused, although no reader of facts complains about
 it.
 
-The running product reads such values as best it can: a newer Longhorn may have new words. A question is about objects
-that people may have written or changed, so here they are refused, with the field.
+The running extender reads such values as best it can: a newer Longhorn may have new words. So does the planner; but its
+objects may have been written by people, so it says which field is odd.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from controller.errors import MalformedRequestError
 from controller.model.longhorn import LonghornNode, Replica, Volume
 from controller.model.quantity import quantity_bytes
-from controller.model.reader import Raw, flag_at, list_at, mapping_at, shown, text_at
+from controller.model.reader import Raw, flag_at, list_at, mapping_at, read, shown, text_at
 from controller.model.workload import Claim, StorageClass
 from controller.rules.locality import locality_of
 from controller.rules.provisioning import check_class
@@ -38,16 +39,20 @@ WORDS: Final[Mapping[str, tuple[tuple[str, frozenset[str]], ...]]] = {
 _STATUSES: Final = ("True", "False", "Unknown")
 
 
-def unknown_words(kind: str, raw: Raw) -> Iterator[MalformedRequestError]:
-    """A complaint for each word in a status of Longhorn's that no release has there; an empty one is no word."""
-    for path, words in WORDS.get(kind, ()):
+def odd_fields(raw: Raw, facts: object) -> Iterator[MalformedRequestError]:
+    """A complaint for each word in a status of Longhorn's that no release has there (an empty one is no word), and for
+    the first field that could not exist in a cluster."""
+    for path, words in WORDS.get(raw["kind"], ()):
         *way, name = path.split(".")
         value = text_at(mapping_at(raw, "", *way), ".".join(way), name)
         if value and value not in words:
             yield MalformedRequestError(path, f"is not one of {', '.join(sorted(words))}: {shown(value)}")
+    problem = read(partial(_check_fields, facts), raw)
+    if problem is not None:
+        yield problem
 
 
-def check_fields(raw: Raw, facts: object) -> None:
+def _check_fields(facts: object, raw: Raw) -> None:
     """Raises MalformedRequestError for the first field that could not exist in a cluster."""
     _check_meta(mapping_at(raw, "", "metadata"))
     status = mapping_at(raw, "", "status")
@@ -113,16 +118,10 @@ def _check_claim(raw: Raw, _claim: Claim) -> None:
         raise MalformedRequestError("spec.resources.requests.storage", f"{shown(request)} < 0")
 
 
-def _check_setting(raw: Raw, _value: str) -> None:
-    if raw.get("value") is None:
-        raise MalformedRequestError("value", "is missing")
-
-
 _CHECKS: Final[Mapping[type, Callable[[Raw, Any], None]]] = {
     LonghornNode: _check_node,
     Replica: _check_replica,
     Volume: _check_volume,
     Claim: _check_claim,
     StorageClass: lambda _, facts: check_class(facts),
-    str: _check_setting,
 }

@@ -24,7 +24,7 @@ from controller.model.places import Place
 from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import disk_takes
 from controller.rules.placing import check_replacement, check_time, is_replacement
-from controller.rules.reasons import Refusal
+from controller.rules.reasons import Reason, Refusal, Rejection
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _NO_TIME: Final = datetime.min.replace(tzinfo=UTC)
@@ -64,6 +64,12 @@ def fit_pod(
     fit = PodFit(world, chooser, demands, table, now_utc=now_utc)
     judgements = judge_nodes(fit, names)
     return {name: _fit_on(fit, table, name, judgements[name]) for name in names}
+
+
+def fit_nowhere(names: Sequence[str], problem: str) -> dict[str, NodeFit]:
+    """The verdict on each of `names` for a pod that no scheduler binds to any."""
+    refused = ((name, Rejection(Reason.NEVER_PLACED, f"{name}: {problem}")) for name in names)
+    return {name: NodeFit(Verdict.UNSUITABLE, False, refusals=(Refusal(name, "", why),)) for name, why in refused}
 
 
 def _fit_on(fit: PodFit, table: Table, name: str, judgement: Judgement) -> NodeFit:

@@ -67,7 +67,7 @@ def decode_document(raw: object, now_utc: datetime, notes: Notes) -> Document:
     if version is None:
         version = values.get(VERSION_SETTING)
     settings = replace(
-        _parsed_settings(objects, given, values), behaviour=NEWEST if version is None else behaviour_of(version)
+        _parsed_settings(objects, given, values, notes), behaviour=NEWEST if version is None else behaviour_of(version)
     )
     questions, is_list = _questions(raw)
     _note_objects(objects, version, notes)
@@ -163,11 +163,16 @@ def _plain_text(path: str, value: object) -> str:
     raise InputError("", path, f"is not a string, number or boolean: {shown(value)}")
 
 
-def _parsed_settings(objects: Objects, given: Mapping[str, str], values: Mapping[str, str]) -> LonghornSettings:
+def _parsed_settings(
+    objects: Objects, given: Mapping[str, str], values: Mapping[str, str], notes: Notes
+) -> LonghornSettings:
+    """Longhorn's settings. A Setting object whose value does not parse counts as absent, as it does for an extender
+    that starts with it; of the document's own `settings`, nothing is left out."""
     settings, problems = longhorn_settings(values)
     for entry in problems:
         problem = f"{entry.problem}: {entry.value!r}"
         if entry.name in given:
             raise InputError("", f"settings.{entry.name}", problem)
-        raise InputError(objects.names["setting", entry.name], "value", problem)
+        error = InputError(objects.names["setting", entry.name], "value", problem)
+        notes.remark(f"{error}; the default counts")
     return settings

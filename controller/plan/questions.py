@@ -17,11 +17,11 @@ from controller.model.reader import Raw, integer_at, list_at, mapping_at, shown,
 from controller.model.workload import Pod
 from controller.plan.answers import Json, encode_expansion, encode_fit, encode_step
 from controller.plan.complaints import InputError, Notes
-from controller.plan.fit import GivenPromise, fit_pod, put_promises
+from controller.plan.fit import GivenPromise, fit_nowhere, fit_pod, put_promises
 from controller.plan.input import Document
-from controller.plan.objects import world_of
+from controller.plan.objects import NeededObjects, world_of
 from controller.rules.candidates import PlacementView
-from controller.rules.demand import VolumeDemand, demands_of_pod
+from controller.rules.demand import VolumeDemand, claim_for, demands_of_pod
 from controller.rules.growth import plan_expansion
 from controller.rules.preference import schedule_replicas
 
@@ -68,6 +68,10 @@ class Questions:
     def _world(self) -> World:
         return world_of(self._objects, self._document.settings)
 
+    @cached_property
+    def _needed(self) -> NeededObjects:
+        return NeededObjects(self._objects, self._world)
+
     def _schedule(self, details: Raw, path: str) -> Json:
         """Where Longhorn would place these replicas, one after the other."""
         document, world, volume = self._document, self._world, self._volume(details, path)
@@ -77,7 +81,7 @@ class Questions:
             nodes=world.nodes,
             replicas=tuple(own.values()),
             settings=document.settings,
-            backing_image=world.backing_image(volume.backing_image),
+            backing_image=self._needed.backing_image(volume.backing_image),
             engines=world.engines,
             kube_nodes=world.kube_nodes or None,
             source_replicas=self._replicas_of(volume.source_volume),
@@ -92,17 +96,22 @@ class Questions:
         if len(names) > MOST_REPLICAS:
             raise MalformedRequestError(f"{path}.replicas", f"are more than {MOST_REPLICAS}")
         for index, name in enumerate(names):
+            self._objects.need("replica", name)
             replica = self._world.replicas.get(name)
             if replica is None or replica.volume != volume.name:
                 raise MalformedRequestError(f"{path}.replicas[{index}]", f"volume {volume.name} has no Replica {name}")
         return names
 
     def _replicas_of(self, volume: str) -> tuple[Replica, ...]:
-        return tuple(self._world.replicas_of(volume).values()) if volume else ()
+        """Its replicas, on nodes that could be read."""
+        found = tuple(self._needed.replicas_of(volume).values()) if volume else ()
+        for replica in found:
+            self._objects.need("node", replica.node)
+        return found
 
     def _volume(self, details: Raw, path: str) -> Volume:
         name = _required_text(details, path, "volume")
-        volume = self._world.volumes.get(name)
+        volume = self._needed.volume(name)
         if volume is None:
             raise MalformedRequestError(f"{path}.volume", f"there is no Volume {name}")
         if volume.size_bytes <= 0:
@@ -130,13 +139,13 @@ class Questions:
         if details.get("volume") is not None:
             raise MalformedRequestError(f"{path}.claim", "stands there beside volume")
         key = _required_text(details, path, "claim")
-        claim = self._world.claims.get(key)
+        claim = self._needed.claim(*key.split("/", 1)) if "/" in key else None
         if claim is None:
             problem = f"there is no PersistentVolumeClaim {key}; it is written namespace/name"
             raise MalformedRequestError(f"{path}.claim", problem)
         if not claim.volume_name:
             raise MalformedRequestError(f"{path}.claim", f"{key} has no volume yet")
-        pv = self._world.pv(claim.volume_name)
+        pv = self._needed.pv(claim.volume_name)
         if pv is None:
             raise MalformedRequestError(f"{path}.claim", f"there is no PersistentVolume {claim.volume_name} of {key}")
         if pv.driver != LONGHORN_DRIVER:
@@ -146,6 +155,7 @@ class Questions:
     def _fit(self, details: Raw, path: str) -> Json:
         """On which of these nodes a filter call finds room for the pod's volumes."""
         key = _required_text(details, path, "pod")
+        self._objects.need("pod", key)
         pod: Pod | None = self._objects.by_kind["pod"].get(key)
         if pod is None:
             raise MalformedRequestError(f"{path}.pod", f"there is no Pod {key}; it is written namespace/name")
@@ -156,6 +166,11 @@ class Questions:
             self._check_node(name, f"{path}.nodes[{index}]")
         given = enumerate(list_at(details, path, "promises"))
         promises = [self._promise(raw, f"{path}.promises[{index}]") for index, raw in given]
+        foreign = self._foreign_claim(pod)
+        if foreign:
+            return encode_fit(
+                fit_nowhere(nodes, f"claim {foreign}: was not made for the pod: kube-scheduler refuses it")
+            )
         demands = self._demands(pod)
         lost = set(put_promises(self._world, Table(), demands, promises))
         for index, promise in enumerate(promises):
@@ -164,7 +179,17 @@ class Questions:
                 self._notes.remark(f"{path}.promises[{index}]: {problem}, so that it counts as nothing")
         return encode_fit(fit_pod(self._world, demands, sorted(set(nodes)), promises, self._document.now_utc))
 
+    def _foreign_claim(self, pod: Pod) -> str:
+        """The key of a claim that stands where kube-controller-manager would make one for the pod; "" without one."""
+        for volume in pod.volumes:
+            claim = self._needed.claim(pod.namespace, volume.claim)
+            if claim is not None and claim_for(pod, volume, self._needed) is None:
+                return claim.key
+        return ""
+
     def _check_node(self, name: str, path: str) -> None:
+        self._objects.need("node", name)
+        self._objects.need("kube_node", name)
         if name not in self._world.nodes and name not in self._world.kube_nodes:
             raise MalformedRequestError(path, f"there is no node {name}, neither Longhorn's nor Kubernetes'")
 
@@ -179,7 +204,7 @@ class Questions:
         """What the pod's volumes need. What it refers to and is not among the objects does not exist, and needs
         nothing: a lenient answer is given without it."""
         world, notes = self._world, self._notes
-        demands, missing = demands_of_pod(pod, world, self._document.settings)
+        demands, missing = demands_of_pod(pod, self._needed, self._document.settings)
         for entry in missing:
             where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
             so_that = "so that the volume counts as large as is requested"
@@ -187,7 +212,7 @@ class Questions:
             problem = f"there is no {_KINDS[entry.kind]} {where} in objects"
             notes.pass_over(InputError(f"Pod {pod.key}", "", problem), as_what)
         for claim in world.claims_of(pod):
-            if claim.class_name is None and not claim.volume_name and world.storage_class(None) is None:
+            if claim.class_name is None and not claim.volume_name and self._needed.storage_class(None) is None:
                 problem = "is missing, and no StorageClass in objects is the default one"
                 error = InputError(self._objects.names["claim", claim.key], "spec.storageClassName", problem)
                 notes.pass_over(error, "which counts as nothing")

@@ -100,10 +100,11 @@ def demands_of_pod(pod: Pod, lookup: Lookup, settings: LonghornSettings) -> tupl
 
 
 def claim_for(pod: Pod, volume: PodVolume, lookup: Lookup) -> Claim | None:
-    """Return the claim of that volume, or None while there is none, or only an earlier pod's of that name: the claim of
-    a generic ephemeral volume goes with its pod, and the next pod is not scheduled before its own claim exists."""
+    """Return the claim of that volume, or None while there is none, or only one of that name that is not the pod's: the
+    claim of a generic ephemeral volume is made for its pod and goes with it, and kube-scheduler asks about no pod
+    before its own claim exists (`VolumeIsForPod` of Kubernetes' `component-helpers`)."""
     claim = lookup.claim(pod.namespace, volume.claim)
-    if claim is not None and volume.is_ephemeral and claim.owner_pod_uid not in (pod.uid, ""):
+    if claim is not None and volume.is_ephemeral and claim.owner_pod_uid != pod.uid:
         return None
     return claim
 

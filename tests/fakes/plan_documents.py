@@ -22,8 +22,8 @@ QUESTIONS: list[dict[str, Any]] = [
 ]
 
 
-def document() -> dict[str, Any]:
-    """One with every kind and most fields."""
+def document(*more: dict[str, Any]) -> dict[str, Any]:
+    """One with nearly every kind and most fields, and these objects."""
     linked: dict[str, Any] = {"dataSource": "vol://w", "cloneMode": "linked-clone"}
     local: dict[str, Any] = {"dataLocality": "best-effort", "nodeID": "n2", "backingImage": "image", "image": "engine"}
     objects = [
@@ -41,6 +41,7 @@ def document() -> dict[str, Any]:
         longhorn("EngineImage", "e", spec={"image": "engine"}, status={"state": "deployed", "nodeDeploymentMap": {}}),
         longhorn("InstanceManager", "m", spec={"nodeID": "n1", "type": "aio"}, status={"currentState": "running"}),
         setting("default-replica-count", '{"v1":"3"}'),
+        *more,
     ]
     return copy.deepcopy(
         {

@@ -154,6 +154,54 @@ def test_claims_without_a_uid_are_told_apart_by_their_names() -> None:
     assert {"pvc-ns/x": "d1", "pvc-ns/y": "d1"} == fit(objects, "a")["a"]["placement"]
 
 
+def with_template(gib: int = 60, *, of_class: str | None = "local", **meta: Any) -> Raw:
+    """A pod with a generic ephemeral volume."""
+    spec: Raw = {"storageClassName": of_class, "resources": {"requests": {"storage": f"{gib}Gi"}}}
+    ephemeral = {"volumeClaimTemplate": {"metadata": meta, "spec": spec}}
+    return core("Pod", "p", "ns", spec={"volumes": [{"name": "empty"}, {"name": "v", "ephemeral": ephemeral}]})
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_an_ephemeral_volume_without_its_claim_is_judged_by_its_template(lenient: bool) -> None:
+    """On a node with 100 GiB."""
+    by_annotation = {"annotations": {"volume.beta.kubernetes.io/storage-class": "local"}}
+    nodes = [node("a")]
+    assert {"pvc-ns/p-v": "d1"} == fit([*nodes, with_template()], "a", lenient=lenient)["a"]["placement"]
+    assert {"a": "full"} == verdicts([*nodes, with_template(150)], "a", lenient=lenient)
+    assert {"a": "full"} == verdicts([*nodes, with_template(150, of_class=None, **by_annotation)], "a", lenient=lenient)
+    assert {"a": "sure"} == verdicts([*nodes, with_template(150, of_class="")], "a", lenient=lenient)
+    assert {"a": "sure"} == verdicts([*nodes, pod("p-v", name="other"), with_template()], "a", lenient=lenient)
+
+
+def test_a_template_without_a_class_is_named() -> None:
+    found = refused([node("a"), with_template(of_class=None)], "a")
+    assert ("Pod ns/p, claim ns/p-v", "spec.storageClassName") == (found.object_name, found.field_name)
+
+
+@pytest.mark.parametrize(
+    ("uid", "kind", "is_controller", "is_its_own"),
+    [
+        ("uid-p", "Pod", True, True),
+        ("uid-p", "Pod", False, False),
+        ("uid-former", "Pod", True, False),
+        ("uid-p", "StatefulSet", True, False),
+        ("", "", True, False),
+    ],
+)
+@pytest.mark.parametrize("lenient", [False, True])
+def test_an_ephemeral_volumes_claim_that_was_made_for_another_keeps_the_pod_off_every_node(
+    uid: str, kind: str, is_controller: bool, is_its_own: bool, lenient: bool
+) -> None:
+    """As kube-scheduler refuses it, which asks for the claim's controller."""
+    owners = [{"kind": kind, "name": "p", "uid": uid, "controller": is_controller}] if uid else []
+    found = fit([node("a"), with_template(), claim("p-v", ownerReferences=owners)], "a", lenient=lenient)["a"]
+    assert ("sure" if is_its_own else "unsuitable", [] if is_its_own else ["NeverPlaced"]) == (
+        found["verdict"],
+        reasons(found),
+    )
+    assert is_its_own or "a: claim ns/p-v: was not made for the pod" in found["refusals"][0]["message"]
+
+
 def test_no_nodes_are_no_answer() -> None:
     assert {} == fit([node("a"), pod("data"), claim("data")])
 
