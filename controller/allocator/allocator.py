@@ -201,10 +201,12 @@ class Allocator(AllocatorCore):
     def expire(self, due: Due) -> None:
         """End what is due, since a last look showed nothing; nothing happens to what is not due any more. Costs: the
         volumes of one pod, or one volume."""
-        with self._changed, self._guarded(due.volume or due.claimant):
+        key = due.volume or due.claimant
+        with self._changed, self._guarded(key):
             if self._expire_locked(due):
                 self._context_locked().settle_changes(MOVES_AT_ONCE)
                 self._touch_locked()
+        self._settle_rest(key)
 
     def _expire_locked(self, due: Due) -> bool:
         now, settler = self._clock.now(), self._settler
@@ -229,7 +231,7 @@ class Allocator(AllocatorCore):
             pass
         with self._changed:
             self.record.sweep_locked(self._clock.now())
-            has_changes = self._world.has_changes
+            has_changes = self._world.has_changes or self._has_rest_locked()
             if has_changes:
                 self._context_locked().settle_changes(MOVES_AT_ONCE)
             if self._ends.sweep(self._clock.now()) or has_changes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -57,7 +58,8 @@ from controller.rules.demand import Missing
 from controller.settings import DISK_SCHEDULER, LiveSettings, places_replicas
 
 COPY_SECONDS: Final = 1.0  # for which a copy serves those who explain
-MOST_TURNS: Final = 100  # of the lock for one event, if plans move; what is left after them is seen with the next one
+TURN_PAUSE_SECONDS: Final = 0.0002
+MOST_TURNS: Final = 1_000  # of the lock for one event, if plans move; what is left after them is seen with the next one
 
 
 class AllocatorCore(Events):
@@ -131,12 +133,22 @@ class AllocatorCore(Events):
         for first in range(0, len(later), CLAIMS_AT_ONCE):
             with self._changed, self._guarded(key):
                 self._resettle_locked(later[first : first + CLAIMS_AT_ONCE], MOVES_AT_ONCE)
+        self._settle_rest(key)
+
+    def _settle_rest(self, key: str) -> None:
+        """Settle what is left of an event, a little at a time, while others are let in."""
         for _ in range(MOST_TURNS):
             with self._changed, self._guarded(key):
-                if not (self._settles and self._world.has_changes):
+                if not self._has_rest_locked():
                     break
                 self._context_locked().settle_changes(MOVES_AT_ONCE)
                 self._touch_locked()
+                if not self._has_rest_locked():
+                    break
+            time.sleep(TURN_PAUSE_SECONDS)  # or whoever waits for the lock would not get it
+
+    def _has_rest_locked(self) -> bool:
+        return self._settles and (self._world.has_changes or self._settler.has_marked)
 
     def _context_locked(self) -> EventContext:
         parts = self._world, self._settler, self._refusals, self._quarantine

@@ -8,7 +8,7 @@ disk that it fills best.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
@@ -20,6 +20,7 @@ STEPS_A_LOOK: Final = 64  # steps between two looks at the clock
 AMPLE_PCT: Final = 85  # room is ample if at most so much of the disks' limits is in use once all volumes lie there
 _NO_IMAGE: Final[Mapping[int, int]] = {}
 _Image = tuple[int, str]  # a disk, and the image that comes to it
+_State = tuple[int, tuple[int, ...], frozenset[_Image]]  # items placed, bytes left by disk, images that came
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ class _Packing:
         self._items = [items[index] for index in self._order]
         self._left = list(free)
         self._placed: list[tuple[int, int]] = []  # disk and bytes, in that order
+        self._images: list[int] = []  # the bytes among them of images that came along
         self._brought: set[_Image] = set()
         serves = [0] * len(free)  # by disk, the items that it serves, as bits: disks that serve the same are alike
         for number, item in enumerate(self._items):
@@ -123,54 +125,65 @@ class _Packing:
         self._rest = list(accumulate((item.size_bytes for item in reversed(self._items)), initial=0))[::-1]
         self._least = min((item.size_bytes for item in items), default=0)
         self._has_images = any(item.image_bytes for item in items)
-        self._failed: set[tuple[int, tuple[int, ...], frozenset[_Image]]] = set()
+        self._failed: set[_State] = set()
 
     def solve(self) -> Packed | None:
-        if not self._place(0):
+        if not self._place_all():
             return None
         found = dict(zip(self._order, self._placed, strict=True))
         rows = [found[index] for index in range(len(found))]
         return Packed(tuple(disk for disk, _ in rows), tuple(size for _, size in rows))
 
-    def _place(self, number: int) -> bool:
-        if number == len(self._items):
-            return True
-        if not self._may_hold(number):
-            return False
-        state = (number, tuple(self._left), frozenset(self._brought))
-        if state in self._failed:
-            return False
-        item = self._items[number]
-        if self._place_on(number, item, item.disks) or (item.spare and self._place_on(number, item, item.spare)):
-            return True
-        if not self._steps.exhausted:
-            self._failed.add(state)
-        return False
-
-    def _place_on(self, number: int, item: Item, disks: Sequence[int]) -> bool:
-        left, tried = self._left, set[tuple[int, int, int]]()
-        for disk in sorted(disks, key=left.__getitem__, reverse=self._is_ample):
-            room, comes = left[disk], (disk, item.image)
-            more = 0 if comes in self._brought else item.image_bytes.get(disk, 0)
-            need, alike = item.size_bytes + more, (room, self._serves[disk] >> number, more)
-            if room < need or (alike in tried and not self._has_images):
+    def _place_all(self) -> bool:
+        """Place one item after the other. No recursion: a pod may have thousands of volumes."""
+        levels: list[tuple[_State, Iterator[tuple[int, int, int]]]] = []  # of each item that is placed or being placed
+        while len(self._placed) < len(self._items):
+            number = len(self._placed)
+            if len(levels) == number:
+                state = (number, tuple(self._left), frozenset(self._brought))
+                ways = self._ways(number) if self._may_hold(number) and state not in self._failed else iter(())
+                levels.append((state, ways))
+            way = next(levels[-1][1], None)
+            if way is not None:
+                self._put(number, *way)
                 continue
-            tried.add(alike)
-            if not self._steps.take():
-                return False
-            left[disk] = room - need
-            self._placed.append((disk, need))
-            if more:
-                self._brought.add(comes)
-            if self._place(number + 1):
-                return True
-            self._placed.pop()
-            if more:
-                self._brought.discard(comes)
-            left[disk] = room
             if self._steps.exhausted:
                 return False
-        return False
+            self._failed.add(levels.pop()[0])
+            if not levels:
+                return False
+            self._take_back(number - 1)
+        return True
+
+    def _ways(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the disks for that item, the likely ones first, with the bytes that are taken there and those of the
+        image among them."""
+        item, left = self._items[number], self._left
+        for disks in (item.disks, item.spare):
+            tried = set[tuple[int, int, int]]()
+            for disk in sorted(disks, key=left.__getitem__, reverse=self._is_ample):
+                room = left[disk]
+                more = 0 if (disk, item.image) in self._brought else item.image_bytes.get(disk, 0)
+                need, alike = item.size_bytes + more, (room, self._serves[disk] >> number, more)
+                if room < need or (alike in tried and not self._has_images):
+                    continue
+                tried.add(alike)
+                if not self._steps.take():
+                    return
+                yield disk, need, more
+
+    def _put(self, number: int, disk: int, need: int, more: int) -> None:
+        self._left[disk] -= need
+        self._placed.append((disk, need))
+        self._images.append(more)
+        if more:
+            self._brought.add((disk, self._items[number].image))
+
+    def _take_back(self, number: int) -> None:
+        disk, need = self._placed.pop()
+        self._left[disk] += need
+        if self._images.pop():
+            self._brought.discard((disk, self._items[number].image))
 
     def _may_hold(self, number: int) -> bool:
         """Whether the bytes left suffice for the items from `number` on; less than the smallest item serves nobody."""

@@ -36,7 +36,7 @@ def choice_of(
     is_unclear, named = False, list[tuple[bool, str, int, str]]()
     for claim in claims:
         node = claim.selected_node
-        if is_used_by_others(claim) or not _is_news(answer, claim.uid, node):
+        if not _is_news(answer, claim.uid, node) or is_used_by_others(claim):
             continue
         pv = pv_of(claim.volume_name) if claim.volume_name else None
         if not claim.volume_name:

@@ -38,11 +38,13 @@ class SharedClaims:
     def __init__(self, world: World, table: Table) -> None:
         self._world, self._table = world, table
 
-    def is_used_by_others(self, claim: Claim, pod: Pod) -> bool:
-        """Whether another pod that was bound or answered, and has not ended, uses the claim: the claim's selected node
-        may be that pod's."""
-        users = (one for one in self._world.pods_of_claim(claim.key) if one.uid != pod.uid and not one.is_over)
-        return any(one.node_name or self._table.hold(one.uid) is not None for one in users)
+    def is_used_by_others(self, claim_key: str, pod: Pod) -> bool:
+        """Whether another pod uses the claim: the claim's selected node may be that pod's."""
+        return any(uid != pod.uid and self.is_using(self._world.pods[uid]) for uid in self._world.users(claim_key))
+
+    def is_using(self, pod: Pod | None) -> bool:
+        """Whether the pod was bound or answered, and has not ended."""
+        return pod is not None and not pod.is_over and bool(pod.node_name or self._table.hold(pod.uid) is not None)
 
     def may_follow(self, pod: Pod, demand: VolumeDemand, node: str) -> bool:
         """Whether the volume may go to `node`, to which the pod is bound, while other pods use it.

@@ -26,13 +26,15 @@ class Claimants:
         self.former: dict[str, float] = {}  # uids of pods that the leader before may have answered, until when
 
     def choice(self, pod: Pod) -> str:
-        """The node that is chosen for the pod now; "" for none."""
+        """The node that is chosen for the pod now; "" for none. Costs: for a pod that was answered, a look at its
+        claims."""
+        answer = self._table.hold(pod.uid) or self.lost_answer(pod.uid)
         return choice_of(
             pod,
-            self._world.claims_of(pod),
-            self._table.hold(pod.uid) or self.lost_answer(pod.uid),
+            self._world.claims_of(pod) if answer is not None and not pod.node_name else (),
+            answer,
             self._world.pv,
-            is_used_by_others=lambda claim: self._shared.is_used_by_others(claim, pod),
+            is_used_by_others=lambda claim: self._shared.is_used_by_others(claim.key, pod),
         )
 
     def lost_answer(self, pod_uid: str) -> Hold | None:

@@ -256,7 +256,7 @@ class Filtering:
     ) -> FilterOutcome:
         self.refusals.drop(pod.uid)
         if not self.adds_up:
-            self.has_freed = self.settler.end_nomination(pod.uid) or self.has_freed
+            self.has_freed = self.room.end_nomination(pod.uid) or self.has_freed
         self.has_freed = self.settler.release(pod.uid, Source.KEPT_ROOM, Source.WAKE_PLAN) or self.has_freed
         return FilterOutcome(decision, nodes, self.version, refused, held_bytes=held_bytes)
 
@@ -277,7 +277,7 @@ class Filtering:
         if not self.adds_up:  # otherwise anybody may have asked, about any nodes
             nominated = self.room.table.hold(pod.uid, Source.NOMINATION)
             if nominated is not None and any(map(nominated.includes, candidates)):
-                self.has_freed = self.settler.end_nomination(pod.uid)  # its victims are gone, and it found no room
+                self.has_freed = self.room.end_nomination(pod.uid)  # its victims are gone, and it found no room
         return FilterOutcome(
             decision=Decision.CONTENDED if is_contended else Decision.REFUSED,
             passed=(),
@@ -332,11 +332,11 @@ class Filtering:
         self.refusals.not_reached(pod.uid, [name for name, entry in found.refused.items() if entry is LATE])
         self.settler.approvals.approve(pod.uid, kept, self.now, adds_up=self.adds_up)
         if kept:
-            self.settler.settle_nomination(pod)
+            self.room.settle_nomination(pod)
             self.refusals.preempts(pod.uid, dropped)
             return kept
         if not self.adds_up:
-            self.settler.end_nomination(pod.uid)
+            self.room.end_nomination(pod.uid)
         is_contended = _is_contended(self._told_apart(found.refused, demands))
         self.refusals.refused_preemption(pod.uid, dropped, self.now, is_contended=is_contended)
         refusal = self.refusals.get(pod.uid)

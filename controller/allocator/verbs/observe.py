@@ -39,6 +39,7 @@ class EventContext:
     # One method for each kind of event. It returns the keys of the affected claims that are still to be settled.
 
     def pod(self, key: str, pod: Pod | None) -> Sequence[str]:
+        old = self.world.pod_by_key(key)
         gone = self.world.put_pod(key, pod)
         if gone is not None:
             self.refusals.drop(gone.uid)
@@ -48,7 +49,7 @@ class EventContext:
         if pod is not None and pod.uid in self.world.pods:
             self.refusals.see(pod)
             if self.settles:
-                self.settler.pod_changed(pod)
+                self.settler.pod_changed(old if gone is None else None, pod)
         return ()
 
     def claim(self, key: str, claim: Claim | None) -> Sequence[str]:
@@ -117,6 +118,7 @@ class EventContext:
         volumes, nodes, candidates = self.world.take_changes()
         if not self.settles:
             return
+        self.settler.plan_marked()
         for name in volumes:
             self.settler.settle_growth(name)
             self.settler.settle_volume(name)

@@ -77,11 +77,10 @@ class Planner:
         lost: set[str],
     ) -> None:
         """`claimants` finds the pods that wait for a volume's copies. `fault` is told of a volume that an error of ours
-        keeps from being planned; it has no plan then, and others go on. `lost`: volumes with fewer places than were
-        planned; the planner keeps it."""
+        leaves without a plan. `lost`: volumes with fewer places than were planned; the planner keeps it."""
         self._world, self._table, self._chooser, self._journal = world, table, chooser, journal
-        self._claimants, self._fault = claimants, fault
-        self._lost = lost
+        self._claimants, self._fault, self._lost = claimants, fault, lost
+        self.unknown = set[str]()  # of the volumes that were settled, those of which the stores cannot tell enough yet
 
     # Volumes
 
@@ -102,13 +101,15 @@ class Planner:
 
     def _settle(self, volume: str, now_utc: datetime) -> None:
         claimants, old = self._claimants(volume), self._table.plan(volume)
+        self.unknown.discard(volume)
         if not claimants and (old is None or self._is_over(volume)):
             self._lost.discard(volume)
             self._table.remove(volume)
             return
         wanted = self.wanted(volume, claimants)
         if wanted is None:
-            return  # one watch is ahead of another: its claim names a volume that is not known yet
+            self.unknown.add(volume)  # one watch is ahead of another: its claim names a volume that is not known yet
+            return
         if not wanted.copies or is_left_to_longhorn(wanted.facts):
             self._lost.discard(volume)
             self._table.remove(volume)
@@ -231,8 +232,7 @@ class Planner:
         """Why a further copy of the volume may not be put there now, beside what others have planned. Places that are
         held are looked at when their node is chosen."""
         taken = self._table.planned_bytes(place.node, place.disk_uuid, wanted.facts.name)
-        free = self.hard_bytes(place.node, place.disk_uuid) - taken
-        free -= bytes_on(planned, place.node, place.disk_uuid)
+        free = self.hard_bytes(place.node, place.disk_uuid) - taken - bytes_on(planned, place.node, place.disk_uuid)
         there = self._sized(wanted, place, planned)
         return legal(wanted.facts, wanted.copy, there, planned, self._world, free, now_utc)
 

@@ -6,6 +6,7 @@ the same answers lead to the same plans.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Final
@@ -16,7 +17,7 @@ from controller.allocator.plans.given import Given
 from controller.allocator.plans.growths import Growths
 from controller.allocator.plans.journal import NODE_RESERVATION, SCHEDULING_WAIT, Journal
 from controller.allocator.plans.nominations import Approvals
-from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, Hold, KeepsOut, Plan, Source
+from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, Hold, Plan, Source
 from controller.allocator.plans.shared_claims import SharedClaims
 from controller.allocator.plans.table import Table
 from controller.allocator.verbs.claimants import Claimants
@@ -26,15 +27,21 @@ from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.waiting.room import PodRoom
 from controller.allocator.world.world import World
 from controller.clock import Clock
-from controller.model.workload import Pod
-from controller.rules.demand import demands_of_pod
+from controller.model.workload import Claim, Pod
 
 FORMER_SECONDS: Final = 30.0  # after a change of leader: longer than kube-scheduler needs to write a choice
+SLICE_SECONDS: Final = 0.001  # for which marked volumes are planned before others are let in
+_VOLUME, _POD = "volume", "pod"  # what is marked
 _KEPT: Final = (Source.KEPT_ROOM, Source.WAKE_PLAN, Source.NOMINATION)
 
 
 class Settler:
-    """Brings the table in line with the world. Threads: none of its own; the allocator's lock guards it."""
+    """Brings the table in line with the world. Threads: none of its own; the allocator's lock guards it.
+
+    A pod may have very many volumes, and a claim very many pods. So whatever concerns all volumes of a pod marks them,
+    and they are planned a few at a time; until the last of them is planned, the pod holds what it was told. A change of
+    one claim concerns its own volume, and its pods' other volumes only where it changes what a pod holds.
+    """
 
     def __init__(
         self,
@@ -55,51 +62,65 @@ class Settler:
         self._growths, self._shared, self._room = growths, shared, room
         self.answers, self.approvals, self._given = answers, approvals, given
         self.claimants, self.planner = claimants, planner
+        self._left: dict[tuple[str, str], str] = {}  # in order: volumes to plan; pods, with nodes, to narrow after them
 
     # Pods
 
-    def pod_changed(self, pod: Pod) -> None:
+    def pod_changed(self, old: Pod | None, pod: Pod) -> None:
         """The pod came or changed: a claim that it uses may now be shared, or no longer."""
-        self.settle_pod(pod)
-        self._settle_users(pod)
+        was_using, hold = self._shared.is_using(old), self._table.hold(pod.uid)
+        self._settle_answer(pod)
+        if _weight(old) != _weight(pod) or self._table.hold(pod.uid) is not hold:
+            self._mark(pod)
+        if self._shared.is_using(pod) is not was_using:
+            self._settle_users(pod)
 
     def _settle_users(self, pod: Pod) -> None:
-        """Settle the other pods of its claims: a volume may go to their nodes now."""
-        for claim in self._world.claims_of(pod):
-            for other in self._world.pods_of_claim(claim.key):
-                if other.uid != pod.uid and not other.is_over:
-                    self.settle_pod(other)
+        """Settle the answers of other pods of its claims: what these say may count for them now, or no more."""
+        for uid in self._world.sharing(pod):
+            other = self._world.pods[uid]
+            if not other.is_over and (self._table.hold(uid) is not None or uid in self.claimants.former):
+                self.settle_pod(other)
 
     def settle_pod(self, pod: Pod) -> None:
+        """Settle what the pod holds; its volumes are planned anew."""
+        self._settle_answer(pod)
+        self._mark(pod)
+
+    def _settle_answer(self, pod: Pod) -> None:
+        """Settle what the pod holds, by what all of its claims say."""
         if pod.is_over:
-            self.pod_gone(pod)
+            self._end_all(pod)
             return
         if pod.node_name:  # perhaps by hand, while it waited to be let through
             self.release(pod.uid, *_KEPT)
             self.approvals.forget(pod.uid)
-        hold = self._answer_of(pod)
+        hold = self._answer_of(pod, self._world.claims_of(pod))
+        self._room.settle_nomination(pod)
+        self._settle_choice(pod, hold)
+
+    def _settle_choice(self, pod: Pod, hold: Hold | None) -> None:
         node = self.claimants.choice(pod)
-        self.settle_nomination(pod)
         if hold is None and node and not pod.node_name:
             hold = self.claimants.lost_answer(pod.uid)
         if hold is not None and node and (node != hold.chosen or pod.node_name or hold.at(node)):
             self._narrow(pod, hold, node)
-            return
-        if hold is not None and hold.chosen:
+        elif hold is not None and hold.chosen:
             self._note_withdrawn(pod, hold, is_withdrawn=not node)
-        self.plan_for(pod)
 
-    def _answer_of(self, pod: Pod) -> Hold | None:
+    def _answer_of(self, pod: Pod, claims: Iterable[Claim]) -> Hold | None:
         """What the pod holds by an answer. What its claims say while others use them never counts as its choice."""
         hold = self._table.hold(pod.uid)
         if hold is None:
             return None
         said = {
             (claim.uid, claim.selected_node)
-            for claim in self._world.claims_of(pod)
-            if claim.selected_node not in ("", hold.chosen) and self._shared.is_used_by_others(claim, pod)
+            for claim in claims
+            if claim.selected_node not in ("", hold.chosen)
+            and (claim.uid, claim.selected_node) not in hold.named_before
+            and self._shared.is_used_by_others(claim.key, pod)
         }
-        if not said <= hold.named_before:
+        if said:
             hold = replace(hold, named_before=hold.named_before | said)
             self._table.put_hold(hold)
         return hold
@@ -114,12 +135,20 @@ class Settler:
 
     def _narrow(self, pod: Pod, hold: Hold, node: str) -> None:
         """Narrow the hold to the chosen node. The places there stay held until all of them are plans."""
-        if hold.includes(node):
+        if hold.includes(node) and hold.chosen != node:
             nodes = hold.nodes
-            here = None if nodes is None else {node: nodes[node]}
+            here = None if nodes is None else {**dict.fromkeys(nodes, NO_PLACE), node: nodes[node]}
             self._table.put_hold(replace(hold, nodes=here, chosen=node))
-        self.plan_for(pod)
-        unknown = {volume for volume in hold.at(node) if hold.includes(node) and self.planner.is_unknown(volume)}
+            self._mark(pod)
+        self._left.pop((_POD, pod.uid), None)
+        self._left[_POD, pod.uid] = node
+
+    def _end_narrowing(self, pod_uid: str, node: str) -> None:
+        """End what the pod holds, now that its volumes are planned, but for volumes of which nothing is known yet."""
+        pod, hold = self._world.pods.get(pod_uid), self._table.hold(pod_uid)
+        if pod is None or hold is None or pod.is_over or self.claimants.choice(pod) != node:
+            return
+        unknown = {volume for volume in hold.at(node) if hold.includes(node) and volume in self.planner.unknown}
         if unknown:
             self._table.put_hold(hold.narrowed(node, unknown))
             return
@@ -144,13 +173,39 @@ class Settler:
     def _volumes_of(self, pod: Pod) -> list[str]:
         return [self._world.volume_of(claim.uid) for claim in self._world.claims_of(pod)]
 
-    def plan_for(self, pod: Pod) -> None:
-        """Bring the plans of the pod's volumes in line with what their pods have been told by now."""
-        self._plan(self._volumes_of(pod))
+    def _mark(self, pod: Pod) -> None:
+        """Have the plans of the pod's volumes brought in line with what their pods have been told by now."""
+        for volume in self._volumes_of(pod):
+            self._left.setdefault((_VOLUME, volume), "")
+        node = self._left.pop((_POD, pod.uid), None)
+        if node is not None:  # only after its volumes
+            self._left[_POD, pod.uid] = node
 
-    def _plan(self, volumes: Iterable[str]) -> None:
-        for volume in volumes:
-            self.planner.settle(volume, self._clock.now_utc())
+    @property
+    def has_marked(self) -> bool:
+        """Whether `plan_marked` has anything to do."""
+        return bool(self._left)
+
+    def plan_marked(self, seconds: float = SLICE_SECONDS) -> None:
+        """Plan volumes that are marked, for so long."""
+        end = self._clock.now() + seconds
+        while self._left:
+            (kind, key), node = next(iter(self._left.items()))
+            del self._left[kind, key]
+            if kind == _VOLUME:
+                self._plan(key)
+            else:
+                self._end_narrowing(key, node)
+            if self._clock.now() > end:
+                return
+
+    def plan_for(self, pod: Pod) -> None:
+        """Mark the pod's volumes, and plan the first of them."""
+        self._mark(pod)
+        self.plan_marked()
+
+    def _plan(self, volume: str) -> None:
+        self.planner.settle(volume, self._clock.now_utc())
 
     def expire(self, pod_uid: str) -> bool:
         """End the pod's answer, on which nobody acted in time; whether that changes anything."""
@@ -182,12 +237,18 @@ class Settler:
         return True
 
     def pod_gone(self, pod: Pod) -> None:
+        """End what the pod holds: it is gone."""
+        was_using = self._shared.is_using(pod)
+        self._end_all(pod)
+        if was_using:
+            self._settle_users(pod)
+
+    def _end_all(self, pod: Pod) -> None:
         """End what the pod holds: it is gone, has finished, or is deleted unbound."""
         self.end_hold(pod.uid, "pod_gone")
         self.release(pod.uid, *_KEPT)
         self.approvals.forget(pod.uid)
-        self.plan_for(pod)
-        self._settle_users(pod)
+        self._mark(pod)
 
     def end_hold(self, pod_uid: str, how: str) -> bool:
         """End what the pod holds by an answer; whether it held anything that was not chosen."""
@@ -228,6 +289,8 @@ class Settler:
         self.answers.clear()
         self.approvals.clear()
         self.claimants.former.clear()
+        self.planner.unknown.clear()
+        self._left.clear()
 
     def presume(self, refusals: Refusals, schedulers: Container[str] | None, *, has_predecessor: bool) -> None:
         """Count pods that wait without an answer as refused: the leader before may have refused them, so that they
@@ -269,49 +332,30 @@ class Settler:
                 Hold(pod_uid, Source.FILTER, nodes, NO_PLACES, since, plan.since_utc, chosen=claim.selected_node)
             )
 
-    # Preemption
-
-    def settle_nomination(self, pod: Pod) -> None:
-        """Hold what the pod needs on its nominated node, if that was approved, against others from now on."""
-        node, now = pod.nominated_node, self._clock.now()
-        approval = self.approvals.of(pod.uid, node, now) if node else None
-        held = self._table.hold(pod.uid, Source.NOMINATION)
-        if approval is None or pod.node_name:
-            if held is not None and not held.includes(node):
-                self.end_nomination(pod.uid)
-            return
-        if held is not None and held.includes(node):
-            return
-        self.release(pod.uid, Source.NOMINATION)
-        demands, _ = demands_of_pod(pod, self._world, self._world.settings)
-        found = self._room.find_on(pod, demands, node)
-        if found is not None:
-            keeps_out = KeepsOut(pod.priority, approval.serial)
-            places, anywhere = found
-            self._room.hold(
-                pod.uid, Source.NOMINATION, {node: places}, anywhere, until=approval.until, keeps_out=keeps_out
-            )
-
-    def end_nomination(self, pod_uid: str) -> bool:
-        """End a nomination: the pod was offered room, refused on that node, or is gone; whether that frees any room."""
-        self.approvals.forget(pod_uid)
-        return self.release(pod_uid, Source.NOMINATION)
-
     # Claims, volumes, nodes
 
     def settle_claim(self, key: str) -> None:
         """Settle a claim after a change of it, its volume or its replicas."""
         claim = self._world.claims.get(key)
         if claim is not None:
-            self._plan((self._world.volume_of(claim.uid),))
+            self._plan(self._world.volume_of(claim.uid))
         for pod in self._world.pods_of_claim(key):
-            self.settle_pod(pod)
+            if not pod.is_over and (pod.uid in self.claimants.former or self._table.hold(pod.uid) is not None):
+                self._settle_said(pod, key, claim)
+
+    def _settle_said(self, pod: Pod, key: str, claim: Claim | None) -> None:
+        """Settle what the pod holds by what that claim says. While others use the claim, that is no choice."""
+        hold = self._answer_of(pod, () if claim is None else (claim,))
+        if not self._shared.is_used_by_others(key, pod):
+            self._settle_choice(pod, hold)
+        elif hold is not None and hold.chosen and hold.at(hold.chosen):  # its volume may be known by now
+            self._left.setdefault((_POD, pod.uid), hold.chosen)
 
     def settle_growth(self, name: str, *, ends_hold: bool = False) -> None:
         """Settle how large the volume may become, and its holds and plan with it."""
         if self._growths.settle(name, self._clock.now(), ends_hold=ends_hold):
             resize_holds(self._world, self._table, name)
-            self._plan((name,))
+            self._plan(name)
 
     def settle_volume(self, name: str) -> None:
         """Settle a volume after a change of it or its replicas, or the end of its claim."""
@@ -319,7 +363,7 @@ class Settler:
         if holds:
             self._end_held_places(name, holds)
         if holds or self._table.plan(name) is not None or self.planner.has_lost(name):
-            self._plan((name,))
+            self._plan(name)
 
     def _end_held_places(self, volume: str, holds: Iterable[Hold]) -> None:
         """End what is held on the disks on which a copy of the volume lies by now."""
@@ -337,16 +381,18 @@ class Settler:
             here = self._world.disks_of_volume(plan.volume)
             is_stale = any((place.node, place.disk_uuid) in here for place in plan.places)
             if is_stale or not self.claimants.of(plan.volume):
-                self._plan((plan.volume,))
+                self._plan(plan.volume)
         for pod in list(self._world.pods.values()):
             hold = self._table.hold(pod.uid)
             if pod.node_name or hold is not None or pod.uid in self.claimants.former:
                 self.settle_pod(pod)
         for plan in self._table.plans():
-            self._plan((plan.volume,))
+            self._left.setdefault((_VOLUME, plan.volume), "")
+        self.plan_marked(math.inf)
 
     def claim_gone(self, volume: str) -> None:
         """End what is held for the volume of a claim that is gone."""
+        self.planner.unknown.discard(volume)
         for hold in self._table.holding(volume):
             self._table.put_hold(hold.without(volume))
         self.settle_volume(volume)
@@ -363,3 +409,10 @@ class Settler:
             if hold.nodes is not None and node in hold.nodes and not hold.chosen:
                 nodes = {name: places for name, places in hold.nodes.items() if name != node}
                 self._table.put_hold(replace(hold, nodes=nodes))
+
+
+def _weight(pod: Pod | None) -> tuple[object, ...]:
+    """What plans of its volumes depend on, besides what it holds."""
+    if pod is None or not pod.node_name:
+        return ()
+    return pod.node_name, pod.is_finished, pod.is_deleting, pod.created_utc, pod.volumes

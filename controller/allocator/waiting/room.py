@@ -17,7 +17,7 @@ from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.places import Place
 from controller.model.workload import Pod
-from controller.rules.demand import VolumeDemand
+from controller.rules.demand import VolumeDemand, demands_of_pod
 
 
 class PodRoom:
@@ -94,6 +94,30 @@ class PodRoom:
         passed, _ = fit.open_among((node,))
         judgement = fit.judge(node) if passed else None
         return (judgement.places, fit.anywhere) if judgement is not None and judgement.is_sure else None
+
+    def settle_nomination(self, pod: Pod) -> None:
+        """Hold what the pod needs on its nominated node, if that was approved, against others from now on."""
+        node, now = pod.nominated_node, self._clock.now()
+        approval = self._approvals.of(pod.uid, node, now) if node else None
+        held = self.table.hold(pod.uid, Source.NOMINATION)
+        if approval is None or pod.node_name:
+            if held is not None and not held.includes(node):
+                self.end_nomination(pod.uid)
+            return
+        if held is not None and held.includes(node):
+            return
+        self.table.end_hold(pod.uid, Source.NOMINATION)
+        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
+        found = self.find_on(pod, demands, node)
+        if found is not None:
+            keeps_out = KeepsOut(pod.priority, approval.serial)
+            places, anywhere = found
+            self.hold(pod.uid, Source.NOMINATION, {node: places}, anywhere, until=approval.until, keeps_out=keeps_out)
+
+    def end_nomination(self, pod_uid: str) -> bool:
+        """End a nomination: the pod was offered room, refused on that node, or is gone; whether that frees any room."""
+        self._approvals.forget(pod_uid)
+        return self.table.end_hold(pod_uid, Source.NOMINATION) is not None
 
     def hold(
         self,

@@ -145,8 +145,17 @@ class Facts:
         provisioned = {provisioned_name(claim): key for key, claim in self.claims.items()}
         return {**provisioned, **self._claim_key_by_volume}
 
+    def users(self, claim_key: str) -> Collection[str]:
+        """UIDs of the pods that name the claim."""
+        return self._pods_by_claim.get(claim_key, ())
+
     def pods_of_claim(self, key: str) -> list[Pod]:
         return [self.pods[uid] for uid in sorted(self._pods_by_claim.get(key, ()))]
+
+    def sharing(self, pod: Pod) -> list[str]:
+        """UIDs of the other pods that name any of its claims. Costs: a look at each user of each claim."""
+        names = {f"{pod.namespace}/{volume.claim}" for volume in pod.volumes}
+        return sorted(set[str]().union(*map(self.users, names)) - {pod.uid})
 
     def claim_of_volume(self, volume: str) -> Claim | None:
         key = self._claim_key_by_volume.get(volume)

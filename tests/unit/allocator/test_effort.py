@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,9 +15,11 @@ from controller.allocator.choose.packing import PACK_STEPS, Item, Steps, pack
 from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.choose.verdict import FULL
 from controller.allocator.choose.wanted import NothingTaken, Plus, Taken
+from controller.allocator.verbs.planning import Planner
+from controller.allocator.verbs.settle import SLICE_SECONDS
 from controller.model.places import Place
 from controller.rules.demand import VolumeDemand
-from tests.fakes.builders import TestCluster, node
+from tests.fakes.builders import GIB, TestCluster, node
 from tests.fakes.counting import counted
 from tests.fakes.rooms import local, room, world_of
 
@@ -141,3 +146,99 @@ def test_a_wake_up_looks_once_for_sizes_that_reach_the_same_disks(monkeypatch: p
     looks = counted(monkeypatch, PodFit, "open_among")
     cluster.plan_wakeups()
     assert 1 == len(looks)
+
+
+# Events: claims that very many pods share, and pods that have very many claims
+
+
+def shared(*, pods: int, claims: int, class_name: str = "longhorn") -> TestCluster:
+    """Nodes n1 and n2, and pods `p0`, `p1`, ... that all use the claims `c0`, `c1`, ..."""
+    cluster = TestCluster().add_nodes(n1=1000, n2=1000)
+    for number in range(claims):
+        cluster.add_claim(f"c{number}", 1, class_name=class_name)
+    for number in range(pods):
+        cluster.add_pod(f"p{number}", *cluster.claims)
+    return cluster
+
+
+@pytest.mark.parametrize("state", ["pending", "answered", "all answered", "bound"])
+@pytest.mark.parametrize(
+    "change", [{"requested_bytes": 5}, {"selected_node": "n2"}, {"volume_name": "gone"}, {"is_deleting": True}], ids=str
+)
+def test_a_change_of_a_claim_costs_its_volume_alone(
+    monkeypatch: pytest.MonkeyPatch, state: str, change: dict[str, Any]
+) -> None:
+    class_name = "roaming" if state == "all answered" else "longhorn"
+    cluster = shared(pods=5, claims=20, class_name=class_name)
+    for number in range({"answered": 1, "all answered": 5}.get(state, 0)):
+        assert cluster.offered(f"p{number}", "n1")
+    for number in range(5 if state == "bound" else 0):
+        cluster.bind(f"p{number}", "n1")
+    planned = counted(monkeypatch, Planner, "settle")
+
+    cluster.set_claim(replace(cluster.claims["c3"], **change))
+
+    assert len(planned) <= 2
+
+
+def test_a_choice_costs_each_volume_of_its_pod_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = shared(pods=5, claims=20)
+    assert cluster.offered("p0", "n1", "n2")
+    planned = counted(monkeypatch, Planner, "settle")
+
+    cluster.select_node("c3", "n2")
+
+    assert 21 == len(planned)
+    assert {"n2"} == {place.node for plan in cluster.allocator._table.plans() for place in plan.places}
+    assert 20 == len(cluster.allocator._table.plans())
+
+
+@pytest.mark.parametrize("is_bound", [False, True], ids=["pending", "bound"])
+def test_a_pod_that_comes_or_changes_costs_its_volumes_once_at_most(
+    monkeypatch: pytest.MonkeyPatch, is_bound: bool
+) -> None:
+    cluster = shared(pods=5, claims=20)
+    for number in range(5 if is_bound else 0):
+        cluster.bind(f"p{number}", "n1")
+    planned = counted(monkeypatch, Planner, "settle")
+
+    cluster.change_pod("p1", priority=7)
+    assert not planned
+
+    cluster.drop_pod("p1")
+    cluster.add_pod("new", *cluster.claims)
+    assert len(planned) <= 20
+
+
+def test_the_volumes_of_a_pod_are_planned_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = shared(pods=1, claims=20)
+    assert cluster.offered("p0", "n1", "n2")
+    held = cluster.allocator._table.hold("pod-p0")
+    assert held is not None
+    cluster.make_looks_cost(SLICE_SECONDS)
+    cluster.allocator._settler._clock = cluster.allocator._clock
+    planned, left = counted(monkeypatch, Planner, "settle"), list[tuple[int, int]]()
+
+    def let_in(_seconds: float) -> None:
+        """Between two holds of the lock: the choice counts, and every byte is a plan's or still the pod's."""
+        table = cluster.allocator._table
+        left.append((len(planned), table.taken_by_node().get("n2", 0) // GIB))
+        assert "n1" not in table.taken_by_node()
+
+    monkeypatch.setattr(time, "sleep", let_in)
+    cluster.select_node("c3", "n2")
+
+    assert len(left) >= 10
+    assert {20} == {gib for _, gib in left}
+    assert 20 == len(cluster.allocator._table.plans())
+    narrowed = cluster.allocator._table.hold("pod-p0")
+    assert narrowed is not None
+    assert ("n2", 0) == (narrowed.chosen, narrowed.size_bytes)
+
+
+def test_a_pod_of_very_many_volumes_is_packed_like_any_other() -> None:
+    items = [Item(1 + number % 3, (0, 1)) for number in range(3000)]
+    found = pack(items, [3000, 3000], Steps(PACK_STEPS))
+    assert found is not None
+    assert 6000 == sum(found.size_bytes)
+    assert pack(items, [3000, 2999], Steps(PACK_STEPS)) is None
