@@ -84,6 +84,8 @@ class Disk:
     is_under_pressure: bool = False  # Schedulable is False with reason DiskPressure
     scheduled_images: Mapping[str, int] = field(default_factory=dict)  # backing image name -> bytes
     path: str = ""  # where it is mounted, or its device
+    not_ready: str = "condition Ready is not True"  # what Longhorn says of that while it is not
+    not_schedulable: str = "condition Schedulable is not True"
 
     @property
     def spare_bytes(self) -> int:
@@ -110,6 +112,8 @@ class LonghornNode:
     deleting: bool
     disks: tuple[Disk, ...]
     record: NodeRecord | None = None  # what is allocated there, where the Node itself carries that
+    not_ready: str = "condition Ready is not True"  # what Longhorn says of that while it is not
+    not_schedulable: str = "condition Schedulable is not True"
 
 
 def repeated_disk_uuids(node: LonghornNode) -> frozenset[str]:

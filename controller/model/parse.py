@@ -41,6 +41,7 @@ from controller.model.reader import (
     time_at,
     version_of,
     why_false_at,
+    why_not_true_at,
 )
 from controller.model.records import node_record
 
@@ -215,6 +216,8 @@ def node_facts(raw: Raw) -> LonghornNode:
         deleting=meta.get("deletionTimestamp") is not None,
         disks=tuple(_disk_facts(name, specs, statuses) for name in sorted(specs.keys() & statuses.keys())),
         record=node_record(raw),
+        not_ready=why_not_true_at(status, "status", "Ready"),
+        not_schedulable=why_not_true_at(status, "status", "Schedulable"),
     )
 
 
@@ -242,4 +245,6 @@ def _disk_facts(name: str, specs: Raw, statuses: Raw) -> Disk:
         is_under_pressure=why_false_at(status, status_path, "Schedulable", "reason") == "DiskPressure",
         scheduled_images={key: integer_at(images, f"{status_path}.scheduledBackingImage", key) for key in images},
         path=text_at(spec, spec_path, "path"),
+        not_ready=why_not_true_at(status, status_path, "Ready"),
+        not_schedulable=why_not_true_at(status, status_path, "Schedulable"),
     )

@@ -12,6 +12,7 @@ Raw = Mapping[str, Any]
 F = TypeVar("F")
 _EMPTY: Raw = {}
 _SHOWN: Final = 80  # characters, digits
+_MOST_SAID: Final = 300  # characters of a condition's reason or message
 _UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -176,6 +177,18 @@ def why_false_at(status: Raw, path: str, type_name: str, name: str) -> str:
     none."""
     entry = _condition(status, path, type_name)
     return str(entry.get(name) or "") if entry is not None and entry.get("status") == "False" else ""
+
+
+def why_not_true_at(status: Raw, path: str, type_name: str) -> str:
+    """What a condition says that is not True, for a person: its status, reason and message, as far as it has them; ""
+    of one that is True."""
+    entry = _condition(status, path, type_name)
+    if entry is None:
+        return f"condition {type_name} is missing"
+    if entry.get("status") == "True":
+        return ""
+    parts = (entry.get("status") or "not set", entry.get("reason"), entry.get("message"))
+    return f"condition {type_name} is {': '.join(str(part)[:_MOST_SAID] for part in parts if part)}"
 
 
 def _join(path: str, names: Sequence[str]) -> str:

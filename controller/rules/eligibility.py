@@ -8,7 +8,7 @@ for over-provisioning.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.model.longhorn import Disk, DiskNeeds, EngineImage, InstanceManager, LonghornNode, Replica, SpacePolicy
@@ -123,9 +123,9 @@ def check_node(node: LonghornNode, *, must_be_ready: bool = True) -> Rejection |
     if node.deleting:
         return Rejection(Reason.NODE_DELETING, f"{node.name}: Longhorn node is being deleted")
     if must_be_ready and not node.ready:
-        return Rejection(Reason.NODE_NOT_READY, f"{node.name}: condition Ready is not True")
+        return Rejection(Reason.NODE_NOT_READY, f"{node.name}: {node.not_ready}")
     if not node.schedulable:
-        return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: condition Schedulable is not True")
+        return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: {node.not_schedulable}")
     if not node.allow_scheduling:
         return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: spec.allowScheduling is false")
     return None
@@ -249,9 +249,9 @@ def check_disk_state(disk: Disk, *, must_be_ready: bool = False, has_space: bool
     elif disk.eviction_requested:
         problem = "its eviction is requested"
     elif must_be_ready and not disk.ready:
-        problem = "condition Ready is not True"
+        problem = disk.not_ready
     elif not disk.schedulable and not has_space:
-        problem = "condition Schedulable is not True"
+        problem = disk.not_schedulable
     elif not disk.uuid:
         problem = "it has no UUID yet"
     else:
@@ -359,6 +359,9 @@ def check_disk_for(
     """Return why the disk is no candidate for such a replica, anti-affinity aside; or None. `scheduled_bytes`: the
     disk's figure with whatever the caller adds."""
     rejection = check_disk_state(disk)
+    if rejection is not None and disk.is_under_pressure and check_disk_state(disk, has_space=True) is None:
+        limit = check_disk_space(disk, size_bytes, required_bytes, scheduled_bytes, space)  # Longhorn gives no figures
+        return rejection if limit is None else replace(rejection, message=f"{limit.message}; {disk.not_schedulable}")
     if rejection is not None:
         return rejection
     reason = check_disk_kind(disk, needs, size_bytes, space)

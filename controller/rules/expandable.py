@@ -127,5 +127,5 @@ def _of_disks(case: GrowthCase) -> Iterator[Unexpandable]:
         if rejection is not None:
             yield Unexpandable(Lasting.NEVER, rejection, node, disk.name)
         if not disk.ready:
-            rejection = Rejection(Reason.DISK_NOT_READY, f"{disk.name}: the disk is not ready")
+            rejection = Rejection(Reason.DISK_NOT_READY, f"{disk.name}: the disk is not ready: {disk.not_ready}")
             yield Unexpandable(Lasting.NOT_NOW, rejection, node, disk.name)

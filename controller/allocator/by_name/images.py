@@ -179,17 +179,10 @@ def _place(world: World, there: Allocation) -> tuple[LonghornNode, Disk]:
 def _check_node(world: World, node: LonghornNode, needs: DiskNeeds, closed: Mapping[str, str]) -> Rejection | None:
     if node.name in closed:
         return Rejection(Reason.RECORD_UNWRITABLE, f"{node.name}: {closed[node.name]}")
-    rejection = _check_node_state(node)
+    rejection = check_node(node, must_be_ready=False)
     if rejection is None and not check_node_tags(node.tags, needs, world.settings.space):
         return Rejection(Reason.NODE_TAGS, f"{node.name}: tags {sorted(node.tags)} do not match")
     return rejection
-
-
-def _check_node_state(node: LonghornNode) -> Rejection | None:
-    rejection = check_node(node, must_be_ready=False)
-    if rejection is None or rejection.reason is not Reason.NODE_UNSCHEDULABLE:
-        return rejection
-    return Rejection(Reason.NODE_UNSCHEDULABLE, f"{node.name}: scheduling is disabled")
 
 
 def _check_disk(

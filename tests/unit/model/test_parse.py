@@ -136,6 +136,27 @@ def test_a_disks_pressure_is_the_reason_of_its_condition() -> None:
     assert not pressed("True", "DiskPressure")
 
 
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ({"status": "True"}, ""),
+        ({"status": "False"}, "condition Ready is False"),
+        ({"status": "False", "reason": "ManagerPodDown", "message": "it is away"},
+         "condition Ready is False: ManagerPodDown: it is away"),
+        ({"status": "Unknown", "message": "x" * 400}, f"condition Ready is Unknown: {'x' * 300}"),
+        ({"type": "Other"}, "condition Ready is missing"),
+    ],
+)  # fmt: skip
+def test_what_a_condition_says_that_is_not_true(condition: dict[str, str], said: str) -> None:
+    """Of a node as of a disk."""
+    conditions = [{"type": "Ready", **condition}]
+    statuses = {"d": {"conditions": conditions}}
+    raw = {"spec": {"disks": {"d": {}}}, "status": {"conditions": conditions, "diskStatus": statuses}}
+    node = parse.node_facts(raw)
+    assert (said, said) == (node.not_ready, node.disks[0].not_ready)
+    assert {"condition Schedulable is missing"} == {node.not_schedulable, node.disks[0].not_schedulable}
+
+
 def test_uuids_that_several_disks_of_a_node_have() -> None:
     one = builders.node("n1", builders.disk("a"), builders.disk("b"), builders.disk("c"))
     assert frozenset() == repeated_disk_uuids(one)

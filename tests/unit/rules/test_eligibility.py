@@ -139,6 +139,45 @@ def test_disks(facts: Disk, needs: DiskNeeds, size: int, expected: Reason | None
         assert takes == (expected is None)
 
 
+PRESSURE = "condition Schedulable is False: DiskPressure: the disk d1 has 60 available"
+
+
+@pytest.mark.parametrize(
+    ("figures", "because"),
+    [
+        ((1000, 240, 60), "240 bytes available - 20 bytes to copy is not above the required minimum of 250 bytes "),
+        ((1000, 900, 960), "50 bytes + 960 bytes scheduled exceeds the disk's limit of 1000 bytes by 10 bytes "),
+        ((1000, 900, 60), ""),
+    ],
+    ids=["too little available", "too much scheduled", "not by these figures"],
+)  # fmt: skip
+def test_a_disk_under_pressure_is_refused_with_the_limit_and_with_longhorns_words(
+    figures: tuple[int, int, int], because: str
+) -> None:
+    maximum, available, scheduled = figures
+    facts = disk(maximum, available, schedulable=False, is_under_pressure=True, not_schedulable=PRESSURE)
+    rejection = check_disk_for(facts, V1, 50, 20, scheduled, SpacePolicy())
+    assert rejection is not None
+    assert Reason.DISK_UNSCHEDULABLE is rejection.reason
+    assert rejection.message.startswith(f"d1: {because}")
+    assert rejection.message.endswith(f"; {PRESSURE}" if because else f": {PRESSURE}")
+    closed = replace(facts, allow_scheduling=False)
+    rejection = check_disk_for(closed, V1, 50, 20, scheduled, SpacePolicy())
+    assert Rejection(Reason.DISK_UNSCHEDULABLE, "d1: spec.allowScheduling is false") == rejection
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "said"),
+    [
+        ({"ready": False, "not_ready": "said of Ready"}, Reason.NODE_NOT_READY, "said of Ready"),
+        ({"schedulable": False, "not_schedulable": "of Schedulable"}, Reason.NODE_UNSCHEDULABLE, "of Schedulable"),
+    ],
+)
+def test_a_node_is_refused_with_longhorns_words(fields: dict[str, Any], reason: Reason, said: str) -> None:
+    facts = replace(builders.node("n1"), **fields)
+    assert Rejection(reason, f"n1: {said}") == check_node_for(facts, V1, SpacePolicy())
+
+
 # Nodes
 
 
