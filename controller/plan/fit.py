@@ -16,8 +16,9 @@ from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.choose.verdict import Judgement, Verdict
 from controller.allocator.choose.wanted import Wanted, replica_to_come, view_of
 from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.shared_claims import NO_LIMIT, NodeLimit
 from controller.allocator.plans.table import Table
-from controller.allocator.verbs.account import judge_nodes, refusals_of
+from controller.allocator.verbs.account import account_of_limit, judge_nodes, refusals_of
 from controller.allocator.world.world import World
 from controller.model.longhorn import DEFAULT_NEEDS, DiskNeeds, Replica, Volume
 from controller.model.places import Place
@@ -55,15 +56,16 @@ def fit_pod(
     names: Sequence[str],
     promises: Iterable[GivenPromise] = (),
     now_utc: datetime | None = None,
+    limit: NodeLimit = NO_LIMIT,
 ) -> dict[str, NodeFit]:
     """The verdict on each of `names` for a pod with these demands, beside the `promises` and what Longhorn has to place
-    by itself."""
+    by itself. `limit`: by other pods of its claims."""
     table, chooser, own = Table(), Chooser(world), {demand.volume for demand in demands}
     put_promises(world, table, demands, promises)
     _plan_unplaced(world, table, chooser, own, now_utc)
     fit = PodFit(world, chooser, demands, table, now_utc=now_utc)
     judgements = judge_nodes(fit, names)
-    return {name: _fit_on(fit, table, name, judgements[name]) for name in names}
+    return {name: _fit_on(fit, table, name, judgements[name], limit) for name in names}
 
 
 def fit_nowhere(names: Sequence[str], problem: str) -> dict[str, NodeFit]:
@@ -72,7 +74,10 @@ def fit_nowhere(names: Sequence[str], problem: str) -> dict[str, NodeFit]:
     return {name: NodeFit(Verdict.UNSUITABLE, False, refusals=(Refusal(name, "", why),)) for name, why in refused}
 
 
-def _fit_on(fit: PodFit, table: Table, name: str, judgement: Judgement) -> NodeFit:
+def _fit_on(fit: PodFit, table: Table, name: str, judgement: Judgement, limit: NodeLimit) -> NodeFit:
+    if not limit.includes(name):
+        in_use = Rejection(Reason.IN_USE_ELSEWHERE, account_of_limit(limit))
+        return NodeFit(Verdict.UNSUITABLE, is_bounded=False, refusals=(Refusal(name, "", in_use),))
     verdict, is_bounded = judgement.verdict, judgement.is_bounded
     if not judgement.is_sure:
         return NodeFit(verdict, is_bounded, refusals=refusals_of(fit, table, name, judgement))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
+from controller.allocator.plans.shared_claims import SharedClaims
 from controller.allocator.plans.table import Table
 from controller.allocator.world.world import World
 from controller.errors import MalformedRequestError
@@ -177,7 +178,8 @@ class Questions:
             if promise in lost:
                 problem = f"no disk of {promise.node} has room for {bytes_text(promise.size_bytes)}"
                 self._notes.remark(f"{path}.promises[{index}]: {problem}, so that it counts as nothing")
-        return encode_fit(fit_pod(self._world, demands, sorted(set(nodes)), promises, self._document.now_utc))
+        limit, names = SharedClaims(self._world, Table()).limit_of(pod, demands), sorted(set(nodes))
+        return encode_fit(fit_pod(self._world, demands, names, promises, self._document.now_utc, limit))
 
     def _foreign_claim(self, pod: Pod) -> str:
         """The key of a claim that stands where kube-controller-manager would make one for the pod; "" without one."""

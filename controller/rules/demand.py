@@ -67,6 +67,7 @@ class VolumeDemand:
     clone_disks: frozenset[str] | None = None  # a linked clone goes to these disks only; None: it is no linked clone
     follows: str = ""  # "zone" or "region": of the chosen node, to which a new volume is bound
     never: str = ""  # why Longhorn never makes or attaches a volume of that class
+    is_served: bool = False  # by a share-manager, to pods on any nodes; others are attached where their pods run
     unread_backup: str = ""  # the Backup from which it is restored, if its size is not known: the volume may be larger
 
 
@@ -195,6 +196,7 @@ def _demand(
         image=lookup.backing_image(volume.backing_image) if volume.backing_image else None,
         clone_disks=_clone_disks(volume, lookup, settings),
         follows=follows_topology(made_by) if made_by is not None else "",
+        is_served=is_served(volume),
         never=why_never(made_by, volume, lookup) if made_by is not None else "",
         unread_backup=unread_backup(volume, lookup) if made_by is not None else "",
     )

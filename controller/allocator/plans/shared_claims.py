@@ -67,7 +67,7 @@ class SharedClaims:
         waits = False
         for demand in demands:
             claim = self._world.claim_by_uid(demand.key)
-            if claim is None or not demand.is_local or demand.is_pinned:
+            if claim is None or demand.is_served or demand.is_pinned:
                 continue
             found = self._limit_by(claim, demand, pod)
             waits = waits or found.waits
@@ -79,7 +79,7 @@ class SharedClaims:
         used = self._nodes([one for one in self._bound(claim) if one.uid != pod.uid and not one.is_deleting])
         if len(used) >= _at_once(claim):
             return NodeLimit(frozenset(used[: _at_once(claim)]))
-        if claim.is_shared:
+        if claim.is_shared or not demand.is_local:
             return NO_LIMIT
         plan = self._table.plan(demand.volume)
         for other in self._pending_users(claim, pod):

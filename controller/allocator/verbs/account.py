@@ -124,7 +124,7 @@ def account_of_limit(limit: NodeLimit) -> str:
     if limit.waits:
         return "Another pod that uses one of its claims is being scheduled; its node is not known yet."
     where = ", ".join(sorted(limit.nodes or ())[:MOST_NAMES]) or "different nodes"
-    return f"Other pods use its volumes on {where}, and a volume can be attached to only one node at a time."
+    return f"Other pods use its volumes on {where}, and Longhorn attaches them to no further node."
 
 
 def _example(fit: PodFit, table: Table, name: str, judgement: Judgement) -> str:

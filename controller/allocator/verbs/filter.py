@@ -119,7 +119,8 @@ class Filtering:
             )
 
     def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
-        if not any(one.is_local or one.is_roaming or one.never for one in demands):
+        needs_room = any(one.is_local or one.is_roaming or one.never for one in demands)
+        if not needs_room and self.shared.limit_of(pod, demands) is NO_LIMIT:
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
         found = self.find_nodes(pod, demands, candidates, is_narrow=True)
         if not found.sure:

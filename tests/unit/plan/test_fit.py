@@ -95,6 +95,28 @@ def test_a_case(case: Raw) -> None:
         assert expected == {part: found[name][part] for part in expected}, case["because"]
 
 
+@pytest.mark.parametrize(
+    ("modes", "spec", "open_to"),
+    [
+        (["ReadWriteMany"], {"accessMode": "rwx", "migratable": True}, "ab"),
+        (["ReadWriteMany"], {"accessMode": "rwx"}, "abc"),  # a share-manager serves it
+        (["ReadWriteOnce"], {}, "a"),
+    ],
+)
+def test_a_claim_that_others_use_is_attached_to_no_further_node(modes: list[str], spec: Raw, open_to: str) -> None:
+    nodes = [node(name) for name in "abc"]
+    users = [pod("data", name=f"on-{name}") for name in "ab"]
+    for number, user in enumerate(users):
+        user["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{number}Z"
+        user["spec"]["nodeName"] = "ab"[number]
+    volume = bound("data", replica("v-r-1", "a"), dataLocality="disabled", **spec)
+    volume[0]["spec"]["accessModes"] = modes
+    found = fit([*nodes, *users, pod("data"), *volume], *"abc")
+    assert set(open_to) == {name for name, entry in found.items() if entry["verdict"] == "sure"}
+    others = [entry for name, entry in found.items() if name not in open_to]
+    assert all(("unsuitable", ["VolumeInUseElsewhere"]) == (one["verdict"], reasons(one)) for one in others)
+
+
 def test_every_verdict_with_what_goes_with_it() -> None:
     nodes = [node("a"), node("b"), node("c", gib=50), node("d", allowScheduling=False)]
     found = fit([*nodes, pod("data"), claim("data")], "d", "c", "b", "a", promises=[promise("b", 50)])
