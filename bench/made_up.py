@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from bench.echo import create_echo_blueprint
 from controller.allocator.allocator import Allocator
@@ -16,9 +17,12 @@ from extender.preconditions import Preconditions
 from extender.preemption import PreemptionService
 from extender.priorities import PriorityService
 from extender.service import ExtenderService
+from extender.wire import ClusterSize
 from tests.fakes.builders import TestCluster, disk
 from tests.fakes.edges import Anywhere, FakeGate, FakeObserver
 from tests.fakes.served import OnlyApplication
+
+LARGEST_CLUSTER: Final = 5_000  # nodes, by which requests are limited
 
 
 class _NoReads:
@@ -47,7 +51,8 @@ class ExtenderProcess(OnlyApplication):
         preempting = PreemptionService(allocator, preconditions, silent, silent, co_scheduler)
         scoring = PriorityService(allocator, preconditions, co_scheduler)
         verbs = Verbs(service, scoring.prioritize, preempting.preempt, lambda args: f"{args.node}: not here")
-        app = create_app(verbs, silent, clock, max_body_bytes=64 * 1024**2)
+        limits: dict[str, Any] = {"max_body_bytes": 64 * 1024**2, "cluster_size": lambda: ClusterSize(LARGEST_CLUSTER)}
+        app = create_app(verbs, silent, clock, **limits)
         app.register_blueprint(create_echo_blueprint())
         super().__init__(app.wsgi_app)
 

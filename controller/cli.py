@@ -146,13 +146,13 @@ def _run(settings: ProcessSettings) -> int:
         handshake_seconds=settings.tls_handshake_seconds,
         handshakes=settings.tls_handshakes,
     )
-    serving = options.deadlines.workers
+    serving, held = options.deadlines.workers, options.held
     # The process of the server itself, so that the kubelet sees its end: a worker alone would be replaced at once.
     end = partial(os.kill, os.getpid(), signal.SIGTERM)
 
     def build() -> Controller:
         api = ClientKubeApi.load(settings.kubeconfig or None)
-        return Controller(settings, identity, api, tls=tls, serving=serving, end_process=end)
+        return Controller(settings, identity, api, tls=tls, serving=serving, crowded=held.refused, end_process=end)
 
     serve(options, build)
     return 0

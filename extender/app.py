@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotReadyError, SchedulerError
-from controller.serving.request_body import read_body
+from controller.serving.request_body import headers_of, read_body
 from extender import binding, preemption, priorities, wire
 from extender.preconditions import PodFailedError
 from extender.service import ClientGoneError, FilterAnswers
@@ -109,7 +109,7 @@ def create_blueprint(verbs: Verbs, observer: RequestObserver, clock: Clock, size
     @routes.post("/bind")
     @routes.post("/<path:prefix>/bind")
     def bind(prefix: str = "") -> ResponseReturnValue:  # noqa: ARG001
-        args = binding.decode_binding_args(_body(size()))
+        args = binding.decode_binding_args(_body(size(), binding.MOST_BYTES))
         encode = binding.encode_binding_result
         return answered("bind", args.pod, lambda: encode(verbs.bind(args)), encode)
 
@@ -146,17 +146,14 @@ def _read(decode: Callable[[bytes, wire.ClusterSize], _Args], size: wire.Cluster
     return decode(_body(size), size)
 
 
-def _body(size: wire.ClusterSize) -> bytes:
-    """The body within its limit, or 413. Raises MalformedRequestError if it is not text, because parts of it are sent
-    back."""
-    if (request.content_length or 0) > size.most_bytes:
-        raise RequestEntityTooLarge(f"larger than {size.most_bytes} bytes; {size.nodes} nodes are known")
+def _body(size: wire.ClusterSize, most_bytes: int | None = None) -> bytes:
+    """The body within its limit, or 413."""
+    most = size.most_bytes if most_bytes is None else most_bytes
+    if (request.content_length or 0) > most:
+        raise RequestEntityTooLarge(f"larger than {most} bytes; {size.nodes} nodes are known")
     body = read_body()
-    if not body.isascii():
-        try:
-            body.decode()
-        except UnicodeDecodeError as error:
-            raise MalformedRequestError("body", f"is not UTF-8: {error.reason} at byte {error.start}") from error
+    if len(body) > most:
+        raise RequestEntityTooLarge(f"larger than {most} bytes; {size.nodes} nodes are known")
     return body
 
 
@@ -187,7 +184,9 @@ def _add_error_handlers(routes: Blueprint, observer: RequestObserver) -> None:
     def http_error(error: HTTPException) -> ResponseReturnValue:
         if error.code == 413:
             observer.failed("too-large")
-        return _error(error.description or error.name, error.code or 500)
+        response = _error(error.description or error.name, error.code or 500)
+        response.headers.update(headers_of(error))
+        return response
 
 
 def _error(message: str, status: int) -> Response:

@@ -20,6 +20,7 @@ from controller.errors import ClusterError, MalformedRequestError
 from extender import wire
 from extender.preconditions import Preconditions
 
+MOST_BYTES: Final = 65_536  # of a request: four names
 _KEYS: Final = {"podname": "PodName", "podnamespace": "PodNamespace", "poduid": "PodUID", "node": "Node"}
 
 log = logging.getLogger(__name__)

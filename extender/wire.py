@@ -15,6 +15,9 @@ So the answer mirrors the form of the request:
 - a name that stands twice, or is empty: malformed;
 - more nodes than a cluster of this size may have (`ClusterSize`): malformed, before any name is looked at.
 
+What a request costs in memory is bounded: nothing is decoded but what is read, and no more objects than a request of
+that cluster may have, however small they are.
+
 Of a key that stands there twice, in whatever letter case, the last one counts, as for Go's `encoding/json`. (From the
 first, Go would fill in what a second `Pod` or `Nodes` leaves out; here the first is not looked at, and what is missing
 is named.)
@@ -23,6 +26,7 @@ is named.)
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -41,7 +45,27 @@ _GO_KEYS: Final = {
     "error": "Error",
 }
 _KEYS: Final = {"pod": "Pod", "nodes": "Nodes", "nodenames": "NodeNames"}
+MOST_OBJECTS: Final = 20_000  # in one request, beside those of a cluster's nodes
+MOST_FIELDS: Final = 20_000  # in a request that is not spelled as kube-scheduler spells it
 _Decoded = TypeVar("_Decoded")
+
+
+class _Decoding(threading.local):
+    """How many more objects the request may have that this thread decodes."""
+
+    left = 0
+
+
+_decoding: Final = _Decoding()
+
+
+class Counted(msgspec.Struct, gc=False):
+    """An object of which a request may have many. Decoding ends at the first one too many."""
+
+    def __post_init__(self) -> None:
+        _decoding.left -= 1
+        if _decoding.left < 0:
+            raise MalformedRequestError("body", "has more objects than a request of this cluster can have")
 
 
 class _Meta(msgspec.Struct, gc=False):
@@ -54,7 +78,7 @@ class _Source(msgspec.Struct, gc=False):
     """Only its presence matters."""
 
 
-class _Volume(msgspec.Struct, gc=False, rename="camel"):
+class _Volume(Counted, rename="camel"):
     persistent_volume_claim: _Source | None = None
     ephemeral: _Source | None = None
 
@@ -73,7 +97,7 @@ class _NodeMeta(msgspec.Struct, gc=False):
     name: str
 
 
-class _NodeHead(msgspec.Struct, gc=False):
+class _NodeHead(Counted):
     metadata: _NodeMeta
 
 
@@ -125,6 +149,10 @@ class ClusterSize:
     def most_bytes(self) -> int:
         return (4 * 1024 + 128 * self.nodes) * 1024
 
+    def begin(self, objects_per_node: int = 1) -> None:
+        """To be called before a request is decoded."""
+        _decoding.left = MOST_OBJECTS + objects_per_node * self.most_nodes
+
     def check(self, field: str, count: int) -> None:
         """MalformedRequestError when there are more nodes than may be."""
         if count > self.most_nodes:
@@ -148,7 +176,7 @@ class PodRef:
         return f"{self.namespace}/{self.name}"
 
 
-class PodHead(msgspec.Struct, gc=False):
+class PodHead(Counted):
     """As much of a pod as is needed to identify it."""
 
     metadata: _Meta | None = None
@@ -187,11 +215,12 @@ class _Result(msgspec.Struct, rename=_GO_KEYS):
 
 def decode_filter_args(body: bytes, size: ClusterSize = ANY_SIZE) -> FilterArgs:
     """The request in `body`; MalformedRequestError names the field that is wrong. Unknown fields mean nothing."""
-    size.check("Nodes.items", body.count(b'"metadata"') // 2)  # which a node says once
+    size.begin()
     raw: msgspec.Raw | None = None  # of Nodes; None: of the whole body
     try:
-        args = _ARGS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        args = _decode(_ARGS, body, "")
+    except MalformedRequestError as error:
+        check_fields(body, error)
         args, raw = _decode_any_case(body)
     pod = _checked_pod(args.pod)
     size.check("NodeNames", bytes(args.node_names).count(b",") + 1)  # none stands in a name
@@ -296,6 +325,13 @@ def decode_fields(body: bytes, keys: Mapping[str, str]) -> dict[str, msgspec.Raw
     return {name: outer[max(found, key=lambda key: order.get(key, 0))] for name, found in spellings.items()}
 
 
+def check_fields(raw: bytes | msgspec.Raw, error: MalformedRequestError) -> None:
+    """Raises the error with which `raw` was refused, if it has too many fields to be read in another spelling: for such
+    a request no limit of its parts holds."""
+    if sum(map(bytes(raw).count, (b":", b"[", b"{"))) > MOST_FIELDS:
+        raise error
+
+
 def _keys_in_order(body: bytes) -> list[str]:
     """The keys of the outer object; a repeated key is listed at each of its places, which a dict would not keep."""
     try:
@@ -307,7 +343,7 @@ def _keys_in_order(body: bytes) -> list[str]:
     return keys
 
 
-def decode_as(kind: Any, raw: msgspec.Raw, path: str) -> Any:
+def decode_as(kind: Any, raw: bytes | msgspec.Raw, path: str) -> Any:
     """`raw` as a value of the type `kind`; MalformedRequestError names what is wrong below `path`."""
     return _decode(msgspec.json.Decoder(kind), raw, path)
 

@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException, UnsupportedMediaType
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError
-from controller.serving.request_body import read_body
+from controller.serving.request_body import headers_of, read_body
 from webhook.metrics import WebhookMetrics
 from webhook.review import Review, decode_review
 
@@ -70,7 +70,8 @@ def create_app(
     @app.errorhandler(HTTPException)
     def http_error(error: HTTPException) -> ResponseReturnValue:
         observer.failed(_route(), "too-large" if error.code == 413 else "http")
-        return Response(f"{error.description or error.name}\n", status=error.code or 500, mimetype="text/plain")
+        text = f"{error.description or error.name}\n"
+        return Response(text, error.code or 500, headers_of(error), mimetype="text/plain")
 
     return app
 

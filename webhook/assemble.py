@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,13 @@ from controller.clock import Clock, SystemClock
 from controller.kube.api import KubeApi
 from controller.kube.bounded_reads import ReadLimits
 from controller.kube.resources import Resource
-from controller.process.common_metrics import certificate_metrics, store_entries, store_metrics, worker_metrics
+from controller.process.common_metrics import (
+    certificate_metrics,
+    crowded_metric,
+    store_entries,
+    store_metrics,
+    worker_metrics,
+)
 from controller.process.status_port import LOOPBACK, StatusServer, create_metrics_app, create_status_app
 from controller.process.version import product_version
 from controller.process.worker import Group, Worker, health_problem, worker_entries
@@ -51,8 +57,10 @@ class Webhook(Collector):
         *,
         tls: ServerTls | None = None,
         serving: Sequence[Worker] = (),
+        crowded: Callable[[], int] = lambda: 0,
     ) -> None:
-        self.settings, self._api, self._tls = settings, api, tls
+        """`crowded`: how many requests the server has refused by 429."""
+        self.settings, self._api, self._tls, self._crowded = settings, api, tls, crowded
         self._serving_workers = serving
         self.clock: Clock = clock or SystemClock()
         self.following = Following(api, self.clock, settings.namespace, settings.config_map)
@@ -142,6 +150,7 @@ class Webhook(Collector):
         handshakes = self._tls.counts() if self._tls is not None else {}
         yield from store_metrics(PREFIX, self.following.states())
         yield from worker_metrics(PREFIX, self.workers)
+        yield crowded_metric(PREFIX, self._crowded())
         text = "Settings that are not used because their value or name is wrong."
         yield GaugeMetricFamily(f"{PREFIX}_settings_problems", text, value=len(self.live.problems))
         yield from certificate_metrics(

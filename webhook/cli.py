@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from controller.errors import ConfigError
@@ -84,8 +85,8 @@ def _run(settings: WebhookSettings) -> int:
         name="longhorn-scheduler-webhook",
         drain_seconds=settings.drain_seconds,
     )
-    serving = options.deadlines.workers
-    serve(options, lambda: Webhook(settings, ClientKubeApi.load(settings.kubeconfig or None), tls=tls, serving=serving))
+    parts = partial(Webhook, tls=tls, serving=options.deadlines.workers, crowded=options.held.refused)
+    serve(options, lambda: parts(settings, ClientKubeApi.load(settings.kubeconfig or None)))
     return 0
 
 

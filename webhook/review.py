@@ -3,25 +3,66 @@
 Shapes are those of the Kubernetes documentation, "Dynamic Admission Control". The answer always carries the request's
 uid; a review whose uid cannot be read has no valid answer, so it is refused as a request (400). A patch (RFC 6902) adds
 only what is missing, parents first.
+
+Of a review only what is asked about is decoded, and no object with more than MOST_VALUES values: a body of some MiB may
+be a hundred times as large once it is decoded.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from controller.errors import MalformedRequestError
 from controller.kube.json_pointer import pointer
-from controller.model.reader import Raw, flag_at, mapping_at, text_at
+from controller.model.reader import Raw
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
+MOST_VALUES: Final = 100_000  # of an object; a pod with 5,000 environment variables has 30,000
 MAX_WARNING_CHARACTERS: Final = 256  # the API server cuts longer ones, and drops those beyond 4096 together
+_Decoded = TypeVar("_Decoded")
 BLIND_WARNING: Final = "Longhorn scheduler extender: the pod could not be reviewed and was admitted unchanged"
+
+_VALUES: Final = (b",", b":", b"[", b"{")  # one of them stands before each
+_STRING_OR_VALUE: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|([,:\[{])', re.DOTALL)
+
+
+class _Kind(msgspec.Struct):
+    kind: str | None = None
+
+
+class _Resource(msgspec.Struct):
+    resource: str | None = None
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    uid: str | None = None
+    kind: _Kind | None = None
+    resource: _Resource | None = None
+    sub_resource: str | None = None
+    operation: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+    dry_run: bool | None = None
+    object: msgspec.Raw = msgspec.Raw(b"null")
+    old_object: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Envelope(msgspec.Struct, rename="camel"):
+    api_version: str | None = None
+    kind: str | None = None
+    request: _Request | None = None
+
+
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any] | None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,36 +98,49 @@ class Review:
 
 def decode_review(body: bytes) -> Review:
     """MalformedRequestError names the field that is wrong."""
-    try:
-        raw: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedRequestError("body", f"is not JSON: {error}") from error
-    except RecursionError as error:
-        raise MalformedRequestError("body", "nests too deep") from error
-    if not isinstance(raw, dict):
-        raise MalformedRequestError("body", "is not an object")
-    for field, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if raw.get(field) != expected:
-            raise MalformedRequestError(field, f"is not {expected}")
-    if not isinstance(raw.get("request"), dict):
+    review = _decode(_ENVELOPE, body, "")
+    if review.api_version != API_VERSION:
+        raise MalformedRequestError("apiVersion", f"is not {API_VERSION}")
+    if review.kind != KIND:
+        raise MalformedRequestError("kind", f"is not {KIND}")
+    request = review.request
+    if request is None:
         raise MalformedRequestError("request", "is missing")
-    request = raw["request"]
-    uid = text_at(request, "request", "uid")
-    if not uid:
+    if not request.uid:
         raise MalformedRequestError("request.uid", "is missing")
-    resource = mapping_at(request, "request", "resource")
     return Review(
-        uid=uid,
-        kind=text_at(mapping_at(request, "request", "kind"), "request.kind", "kind"),
-        resource=text_at(resource, "request.resource", "resource"),
-        sub_resource=text_at(request, "request", "subResource"),
-        operation=text_at(request, "request", "operation"),
-        namespace=text_at(request, "request", "namespace"),
-        name=text_at(request, "request", "name"),
-        is_dry_run=flag_at(request, "request", "dryRun"),
-        object=mapping_at(request, "request", "object"),
-        old_object=mapping_at(request, "request", "oldObject"),
+        uid=request.uid,
+        kind=(request.kind.kind if request.kind is not None else None) or "",
+        resource=(request.resource.resource if request.resource is not None else None) or "",
+        sub_resource=request.sub_resource or "",
+        operation=request.operation or "",
+        namespace=request.namespace or "",
+        name=request.name or "",
+        is_dry_run=bool(request.dry_run),
+        object=_object(request.object, "request.object"),
+        old_object=_object(request.old_object, "request.oldObject"),
     )
+
+
+def _object(raw: msgspec.Raw, path: str) -> Raw:
+    data = bytes(raw)
+    if len(data) > MOST_VALUES and sum(map(data.count, _VALUES)) > MOST_VALUES:  # perhaps in texts alone
+        values = (match for match in _STRING_OR_VALUE.finditer(data) if match[1])
+        if next(islice(values, MOST_VALUES, None), None) is not None:
+            raise MalformedRequestError(path, f"has more than {MOST_VALUES} values")
+    return _decode(_OBJECT, data, path) or {}
+
+
+def _decode(decoder: msgspec.json.Decoder[_Decoded], data: bytes, path: str) -> _Decoded:
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        problem, _, at = str(error).partition(" - at `$")
+        raise MalformedRequestError(f"{path}{at.rstrip('`')}".strip(".") or "body", problem) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedRequestError(path or "body", f"is not JSON: {error}") from error
+    except RecursionError as error:
+        raise MalformedRequestError(path or "body", "nests too deep") from error
 
 
 def encode_allowed(uid: str, operations: Sequence[Operation] = (), warnings: Sequence[str] = ()) -> bytes:

@@ -30,7 +30,7 @@ from controller.kube.lease import LeaseClient
 from controller.kube.recorder import Recorder, Target
 from controller.kube.resources import CONFIG_MAPS
 from controller.placement.build import build_placement
-from controller.process.common_metrics import PREFIX, store_entries, store_metrics, worker_metrics
+from controller.process.common_metrics import PREFIX, crowded_metric, store_entries, store_metrics, worker_metrics
 from controller.process.flags import split_names
 from controller.process.named_part import NamedPart
 from controller.process.status_port import StatusServer, create_metrics_app
@@ -71,10 +71,12 @@ class Controller:
         *,
         tls: ServerTls | None = None,
         serving: Sequence[Worker] = (),
+        crowded: Callable[[], int] = lambda: 0,
         end_process: Callable[[], None] = lambda: None,
         pace: Pace = DEFAULT_PACE,
     ) -> None:
         self.settings, self.identity, self.tls, self._serving_workers = settings, identity, tls, serving
+        self._crowded = crowded
         self.clock: Clock = clock or SystemClock()
         self.allocator = Allocator(self.clock, frozenset(split_names(settings.scheduler_names)))
         self.gate = Gate(self.clock)
@@ -305,6 +307,7 @@ class Controller:
         yield from metrics.of_snapshot(self.allocator.snapshot())
         yield from store_metrics(PREFIX, self.stores.states())
         yield from worker_metrics(PREFIX, self.workers)
+        yield crowded_metric(PREFIX, self._crowded())
         handshakes = self.tls.counts() if self.tls is not None else {}
         yield from metrics.of_certificates((self.certificates, self.webhook_chain), handshakes)
         yield from metrics.of_wiring(self.proof.findings(), self.prover.outcomes, self.proof.late_calls)

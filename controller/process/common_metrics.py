@@ -66,6 +66,11 @@ def worker_metrics(prefix: str, workers: Iterable[Worker]) -> Iterator[Metric]:
     yield from (rounds, failures)
 
 
+def crowded_metric(prefix: str, requests: int) -> Metric:
+    text = "Requests that were refused with 429, because large ones took too much memory together."
+    return CounterMetricFamily(f"{prefix}_crowded_requests", text, value=requests)
+
+
 def certificate_metrics(
     prefix: str, ends: Mapping[str, float], problems: int, handshakes: Mapping[str, int]
 ) -> Iterator[Metric]:

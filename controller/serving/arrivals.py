@@ -11,6 +11,7 @@ import logging
 import selectors
 import socket
 import ssl
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,13 +22,74 @@ from controller.serving.handshakes import SAY_EVERY_SECONDS
 
 HEAD_BYTES: Final = 65_536  # gunicorn refuses a longer one
 READ_BYTES: Final = 262_144
+SMALL_BYTES: Final = 65_536  # a request up to this size is never refused for the memory that all take
 _HEAD_END: Final = b"\r\n\r\n"
 # Headers after which the end of the request is not to be told from its length.
 _UNTOLD: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
 
 UNKNOWN: Final = -1  # a length: gunicorn's own parser decides
+# A client that honours Retry-After, as the API server does, asks again.
+_TOO_MUCH: Final = b"too many large requests at once\n"
+TOO_MUCH: Final = (
+    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_TOO_MUCH), _TOO_MUCH)
+)
 
 log = logging.getLogger(__name__)
+
+
+class TooManyBytesError(OSError):
+    """Requests that are read or not answered yet take too much memory together."""
+
+
+class HeldBytes:
+    """How many bytes of requests are in memory, by connection: from their arrival until they are answered.
+
+    The largest one is not counted among `most`: alone, any request within the limit of one is served.
+    Threads: any. Blocks: never. I/O: none.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._lock = threading.Lock()  # guards the fields below
+        self._held: dict[int, int] = {}
+        self._sum = 0
+        self._refused = 0
+
+    def refused(self) -> int:
+        """How many requests were answered with 429."""
+        with self._lock:
+            return self._refused
+
+    def add(self, connection: object, count: int) -> None:
+        with self._lock:
+            self._held[id(connection)] = self._held.get(id(connection), 0) + count
+            self._sum += count
+
+    def drop(self, connection: object) -> None:
+        with self._lock:
+            self._sum -= self._held.pop(id(connection), 0)
+
+    def is_too_much(self) -> bool:
+        with self._lock:
+            return self._sum > self.most and self._sum - max(self._held.values()) > self.most
+
+    def is_spared(self, connection: object) -> bool:
+        """Whether the request of that connection is small, or the largest."""
+        with self._lock:
+            mine = self._held.get(id(connection), 0)
+            return mine <= SMALL_BYTES or mine >= max(self._held.values())
+
+    def refuse(self) -> None:
+        with self._lock:
+            self._refused += 1
+
+    def claim(self, connection: object, count: int) -> None:
+        """`add`, for a thread that reads: TooManyBytesError if that request is one too many."""
+        self.add(connection, count)
+        if self.is_too_much() and not self.is_spared(connection):
+            self.refuse()
+            raise TooManyBytesError("too many large requests at once")
 
 
 def length_of(data: bytes | bytearray, begin: int = 0) -> int | None:
@@ -54,15 +116,19 @@ def length_of(data: bytes | bytearray, begin: int = 0) -> int | None:
 
 
 class Received:
-    """A socket, as a parser reads it: first what has arrived already, then whatever the socket gives."""
+    """A socket, as a parser reads it: first what has arrived already, then whatever the socket gives, which is counted
+    by `claim`."""
 
-    def __init__(self, sock: socket.socket, data: bytes) -> None:
-        self._sock, self._rest = sock, memoryview(data)
+    def __init__(self, sock: socket.socket, data: bytes | bytearray, claim: Callable[[int], None]) -> None:
+        self._sock, self._rest, self._claim = sock, memoryview(data), claim
 
     def recv(self, size: int) -> bytes:
         if not self._rest:
-            return self._sock.recv(size)
-        taken, self._rest = self._rest[:size], self._rest[size:]
+            data = self._sock.recv(size)
+            self._claim(len(data))
+            return data
+        taken, rest = self._rest[:size], self._rest[size:]
+        self._rest = rest or memoryview(b"")  # an empty part of the data would keep all of it in memory
         return bytes(taken)
 
     def __getattr__(self, name: str) -> Any:
@@ -87,7 +153,8 @@ class _Request:
 class Arrivals:
     """Requests under way.
 
-    `take` gets a connection and the bytes of its request, and whether that is all of it; `drop` one that has ended.
+    `take` gets a connection and the bytes of its request, and whether that is all of it; `drop` one that has ended, and
+    `refuse` one that is to be answered with 429 and closed. What `take` got stays among `held` until it is answered.
     Threads: the server's loop. Blocks: never. I/O: only what sockets take and give at once.
     """
 
@@ -95,19 +162,19 @@ class Arrivals:
         self,
         poller: selectors.BaseSelector,
         clock: Clock,
-        take: Callable[[Any, bytes, bool], None],
+        take: Callable[[Any, bytearray, bool], None],
         drop: Callable[[Any], None],
+        refuse: Callable[[Any], None],
         *,
+        held: HeldBytes,
         seconds: float,
         most: int,
         largest: int,
     ) -> None:
-        """`largest`: bytes of the largest body that is waited for. Together they may take twice that."""
-        self._poller, self._clock, self._take, self._drop = poller, clock, take, drop
-        self._seconds, self._most, self._largest = seconds, most, largest
-        self._most_bytes = 2 * (largest + HEAD_BYTES)
+        """`largest`: bytes of the largest body that is waited for."""
+        self._poller, self._clock, self._take, self._drop, self._refuse = poller, clock, take, drop, refuse
+        self._held, self._seconds, self._most, self._largest = held, seconds, most, largest
         self._waiting: dict[int, _Request] = {}  # in the order of their deadlines
-        self._bytes = 0
         self._said_at = float("-inf")
 
     def __len__(self) -> int:
@@ -122,7 +189,7 @@ class Arrivals:
         request.data += connection.beyond
         connection.beyond = b""
         self._waiting[id(sock)] = request
-        self._bytes += len(request.data)
+        self._held.add(connection, len(request.data))
         sock.setblocking(False)
         self._poller.register(sock, selectors.EVENT_READ, self._ready)
         if not self._is_whole(request, 0):
@@ -137,10 +204,11 @@ class Arrivals:
             while data := sock.recv(READ_BYTES):
                 before = len(request.data)
                 request.data += data
-                self._bytes += len(data)
-                if self._is_whole(request, before):
+                self._held.add(request.connection, len(data))
+                is_whole = self._is_whole(request, before)
+                self._make_room()
+                if is_whole or id(sock) not in self._waiting:
                     return
-                self._make_room(request)
         except (BlockingIOError, ssl.SSLWantReadError):
             self._poller.modify(sock, selectors.EVENT_READ, self._ready)
             return
@@ -162,17 +230,23 @@ class Arrivals:
             length = UNKNOWN  # is refused for its size without being read
         if len(request.data) < length:
             return False
-        self._forget(request)
+        self._leave(request)
         if length != UNKNOWN:
             request.connection.beyond = bytes(request.data[length:])
             del request.data[length:]
-        self._take(request.connection, bytes(request.data), length != UNKNOWN)
+        self._take(request.connection, request.data, length != UNKNOWN)
         return True
 
-    def _make_room(self, present: _Request) -> None:
-        while self._bytes > self._most_bytes:
-            oldest = next((request for request in self._waiting.values() if request is not present), present)
-            self._end(oldest, "requests being received take too much memory")
+    def _make_room(self) -> None:
+        """Refuses the largest requests that are arriving while all that are held take too much memory."""
+        while self._held.is_too_much():
+            refusable = [one for one in self._waiting.values() if not self._held.is_spared(one.connection)]
+            if not refusable:
+                return
+            self._held.refuse()
+            self._end(
+                max(refusable, key=lambda one: len(one.data)), "too many large requests at once", then=self._refuse
+            )
 
     def end_overdue(self, within: float | None = None) -> None:
         """Drops the requests that are late. `within`: none may take longer than so many seconds from now."""
@@ -185,18 +259,18 @@ class Arrivals:
             if request.deadline <= now:
                 self._end(request, f"not received within {self._seconds:g} s")
 
-    def _forget(self, request: _Request) -> None:
+    def _leave(self, request: _Request) -> None:
         self._waiting.pop(id(request.connection.sock), None)
-        self._bytes -= len(request.data)
         with suppress(OSError, KeyError, ValueError):
             self._poller.unregister(request.connection.sock)
 
-    def _end(self, request: _Request, why: str) -> None:
+    def _end(self, request: _Request, why: str, then: Callable[[Any], None] | None = None) -> None:
         if id(request.connection.sock) not in self._waiting:
             return
-        self._forget(request)
+        self._leave(request)
+        self._held.drop(request.connection)
         now = self._clock.now()
         if why and now >= self._said_at + SAY_EVERY_SECONDS:
             self._said_at = now
             log.warning("request ended after %d bytes: %s", len(request.data), why)
-        self._drop(request.connection)
+        (then or self._drop)(request.connection)

@@ -6,13 +6,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 from gunicorn.workers.gthread import TConn
 
 from controller.clock import Clock
 from controller.process.worker import Part, Worker
-from controller.serving.arrivals import Received
+from controller.serving.arrivals import TOO_MUCH, HeldBytes, Received
 from controller.serving.handshakes import ClosingSockets
 
 WATCH_EVERY_SECONDS: Final = 0.25
@@ -58,8 +59,9 @@ class Connection(TConn):
     """A connection that is closed without anybody waiting for its client."""
 
     closing: ClosingSockets
+    held: HeldBytes
     beyond = b""  # what was read past the end of the last request
-    received = b""  # the request that is to be answered now, as far as it has arrived
+    received: bytes | bytearray = b""  # the request that is to be answered now, as far as it has arrived
     is_read_by_thread = False
 
     def init(self) -> None:
@@ -67,7 +69,7 @@ class Connection(TConn):
         super().init()
         reader = self._reader()
         if reader is not None:
-            reader.sock = Received(self.sock, self.received)
+            reader.sock = Received(self.sock, self.received, partial(self.held.claim, self))
         self.received = b""
 
     def keep_rest(self) -> None:
@@ -79,6 +81,12 @@ class Connection(TConn):
     def _reader(self) -> Any:
         """The reader of gunicorn's HTTP/1 parser; None for another protocol, which is not spoken here."""
         return getattr(self.parser, "unreader", None)
+
+    def refuse(self) -> None:
+        """Answers a request that is not read further with 429, and closes without waiting for the client."""
+        with suppress(OSError, ValueError):  # a socket that takes no answer now gets none
+            self.sock.send(TOO_MUCH)
+        self.close(graceful=True)
 
     def close(self, graceful: bool = False) -> None:
         if graceful:

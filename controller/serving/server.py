@@ -34,7 +34,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from controller.clock import SystemClock
 from controller.errors import ConfigError
-from controller.serving.arrivals import Arrivals
+from controller.serving.arrivals import Arrivals, HeldBytes
 from controller.serving.connection import Connection, RequestDeadlines
 from controller.serving.handshakes import ClosingSockets, Handshakes
 from controller.serving.pauses import Pauses
@@ -45,9 +45,11 @@ if TYPE_CHECKING:
     from gunicorn.arbiter import Arbiter
 
 SHARED_MEMORY: Final = Path("/dev/shm")
-CLOSING_STATUSES: Final = ("503", "413")
+CLOSING_STATUSES: Final = ("503", "413", "429")
 ARRIVING_REQUESTS: Final = 256  # that have begun and are not whole; the oldest one makes room for the next
 SILENT_CONNECTIONS: Final = 256  # that were opened and say nothing; the oldest one makes room for the next
+# Of requests that are being read or answered, beside the largest one: more of them get 429.
+HELD_BYTES: Final = 16 * 1024**2
 STOPPING_SECONDS: Final = 2.0  # for those of them that are open when the process ends
 _TRY_AGAIN: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 
@@ -83,9 +85,11 @@ class ServerOptions:
     handshakes: int = 256  # at a time; the oldest one makes room for the next
     name: str = "longhorn-scheduler-extender"
     drain_seconds: float = 0.0  # told to end, it still serves for this long, until no more calls come
+    held: HeldBytes = field(init=False)
     deadlines: RequestDeadlines = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "held", HeldBytes(HELD_BYTES))
         object.__setattr__(self, "deadlines", RequestDeadlines(SystemClock(), self.request_seconds))
 
     @property
@@ -122,6 +126,8 @@ class ServingWorker(ThreadWorker):
             clock,
             self._arrived,
             self._drop,
+            self._refuse,
+            held=options.held,
             seconds=options.request_seconds,
             most=ARRIVING_REQUESTS,
             largest=options.body_limit_bytes,
@@ -150,7 +156,7 @@ class ServingWorker(ThreadWorker):
             return
         self.nr_conns += 1
         connection = Connection(self.cfg, sock, client, listener.getsockname())
-        connection.closing = self._closing
+        connection.closing, connection.held = self._closing, _served_by(self).options.held
         if self._handshakes is None:
             self._await_request(connection)
         else:
@@ -199,10 +205,11 @@ class ServingWorker(ThreadWorker):
         assert isinstance(connection, Connection)
         self._arrivals.begin(connection)
 
-    def _arrived(self, connection: Connection, data: bytes, is_whole: bool) -> None:
+    def _arrived(self, connection: Connection, data: bytearray, is_whole: bool) -> None:
         """Gives a request a thread. One that is not whole is read by the thread, within the time of a request."""
         if not is_whole:
             if self._read_by_threads >= max(1, self.cfg.threads // 4):
+                connection.held.drop(connection)
                 self._drop(connection)
                 return
             self._read_by_threads += 1
@@ -213,6 +220,10 @@ class ServingWorker(ThreadWorker):
     def _drop(self, connection: Connection) -> None:
         self.nr_conns -= 1
         connection.close()
+
+    def _refuse(self, connection: Connection) -> None:
+        self.nr_conns -= 1
+        connection.refuse()
 
     def murder_pending(self) -> None:
         """Ends what waits for too long. gunicorn calls it about once a second, also while the process ends."""
@@ -230,6 +241,7 @@ class ServingWorker(ThreadWorker):
 
     def finish_request(self, conn: TConn, fs: Future[bool]) -> None:
         assert isinstance(conn, Connection)
+        conn.held.drop(conn)
         self._read_by_threads -= conn.is_read_by_thread
         conn.is_read_by_thread = False
         if not fs.cancelled() and fs.exception() is None and fs.result() is True:

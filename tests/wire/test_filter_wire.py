@@ -216,7 +216,7 @@ def test_more_nodes_than_the_cluster_may_have_are_refused(form: str, spelling: C
         (body(Pod=POD, Nodes={"items": [{"metadata": {"name": "b"}}]}, NodeNames=["a"]), "NodeNames"),
         (b'{"pod":{},"Pod":{},"nodenames":[]}', "Pod.metadata"),
         (b'{"Pod":{"metadata":{"name":"p","namespace":"n","uid":"u"}},"pod":null,"nodenames":[]}', "Pod"),
-        (b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "body"),
+        (b'{"Pod":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "Pod"),
         (b'{"Pod":{"status":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "body"),
     ],
 )
@@ -225,6 +225,46 @@ def test_malformed_requests_name_the_field(sent: bytes, field: str) -> None:
         wire.decode_filter_args(sent)
     assert field == caught.value.field
     assert caught.value.problem
+
+
+def many(count: int, text: bytes = b"{}") -> bytes:
+    return b",".join([text] * count)
+
+
+def keys(count: int, value: bytes) -> bytes:
+    return b",".join(b'"k%d":%b' % (number, value) for number in range(count))
+
+
+MANY = wire.MOST_OBJECTS + wire.ClusterSize(4).most_nodes
+POD_TEXT = msgspec.json.encode(POD)[1:-1]
+FULL_NODE = msgspec.json.encode({"metadata": {"name": "n"}, "status": {"images": [{"names": ["a", "b"]}] * 30}})
+
+
+@pytest.mark.parametrize(
+    ("sent", "problem"),
+    [
+        (b'{"Pod":{%b,"spec":{"volumes":[%b]}},"NodeNames":["a"]}' % (POD_TEXT, many(MANY + 1)), "more objects"),
+        (
+            b'{"Pod":{%b},"Nodes":{"items":[%b]}}' % (POD_TEXT, many(MANY, b'{"m\\u0065tadata":{"name":"n"}}')),
+            "more than",
+        ),
+        (b'{"Pod":{%b},"NodeNames":["a"],%b}' % (POD_TEXT, keys(MANY, b"1")), "unknown field `k0`"),
+        (b'{"pod":{%b},"NodeNames":["a"],"x":[%b]}' % (POD_TEXT, many(MANY)), "unknown field `pod`"),
+        # The wrong field is named in a large request as in a small one.
+        (b'{"Pod":{%b},"Nodes":{"items":[%b,{}]}}' % (POD_TEXT, many(1_000, FULL_NODE)), "Nodes.items[1000]"),
+    ],
+    ids=["volumes", "nodes", "keys", "another spelling", "a node without a name"],
+)
+def test_many_small_objects_are_not_decoded(sent: bytes, problem: str) -> None:
+    with pytest.raises(MalformedRequestError) as caught:
+        wire.decode_filter_args(sent, wire.ClusterSize(4))
+    assert problem in str(caught.value)
+
+
+def test_what_nobody_reads_may_be_as_long_as_it_likes() -> None:
+    parts = b'"NodeNames":["a"]', POD_TEXT, many(100_000), keys(100_000, b"{}"), b"9" * 1_000_000
+    sent = b'{%b,"Pod":{%b,"spec":{"x":[%b],"y":{%b},"z":%b}}}' % parts
+    assert ["a"] == wire.decode_filter_args(sent, wire.ClusterSize(4)).candidates
 
 
 @pytest.mark.parametrize("by_name", [{}, {"NodeNames": None}, {"NodeNames": []}, {"NodeNames": ["a"]}])

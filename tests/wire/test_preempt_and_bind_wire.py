@@ -12,7 +12,7 @@ import pytest
 from controller.errors import MalformedRequestError
 from extender import binding, preemption
 from extender.preemption import Victims
-from extender.wire import PodRef
+from extender.wire import ClusterSize, PodRef
 
 GOLDEN = Path(__file__).parent / "golden"
 POD = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"volumes": [{"ephemeral": {}}]}}
@@ -131,6 +131,24 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], field: str) -> None:
 def test_what_is_not_an_object_is_refused(body: bytes) -> None:
     with pytest.raises(MalformedRequestError, match="body"):
         preemption.decode_preemption_args(body)
+
+
+@pytest.mark.parametrize("field", ["NodeNameToMetaVictims", "NodeNameToVictims"])
+@pytest.mark.parametrize(
+    "entry", [{}, None, {"Pods": [{"UID": "a"}] * 10}, {"Pods": [{"metadata": {"uid": "a"}}] * 10}]
+)
+def test_many_small_victims_are_not_decoded(field: str, entry: object) -> None:
+    size = ClusterSize(4)
+    sent = {"Pod": POD, field: {f"n{number}": entry for number in range(50_000)}}
+    with pytest.raises(MalformedRequestError):
+        preemption.decode_preemption_args(json.dumps(sent).encode(), size)
+
+
+def test_a_tenth_of_a_large_cluster_may_lose_all_its_pods() -> None:
+    size = ClusterSize(5_000)
+    victims = {f"n{number}": {"Pods": [{"UID": f"{number}-{pod}"} for pod in range(110)]} for number in range(500)}
+    sent = json.dumps({"Pod": POD, "NodeNameToMetaVictims": victims}).encode()
+    assert victims.keys() == preemption.decode_preemption_args(sent, size).candidates.keys()
 
 
 # Bind

@@ -68,6 +68,23 @@ class ServerProcess:
         status, answer, _ = self.call("POST", "/filter", call_for("p", "n1"))
         return (status, answer["NodeNames"]) == (200, ["n1"])
 
+    def refuses_of_many(self, connect: Callable[[], socket.socket], length: int, count: int) -> list[bytes]:
+        """The first answers to so many requests of that length at once, of which all but the last byte has been sent;
+        the other ones are then sent to their end, and answered."""
+        head = b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
+        opened, told = [connect() for _ in range(count)], dict[socket.socket, bytes]()
+        self._opened += opened
+        for connection in opened:
+            with suppress(OSError):  # it may be the one that is refused
+                connection.sendall(head + b" " * (length - 1))
+        self.wait_for(lambda: b"too many large requests" in self.log_file.read_bytes(), "request that is refused")
+        assert self.is_well()
+        for connection in opened:
+            with suppress(OSError):
+                connection.sendall(b" ")
+            told[connection] = connection.recv(4096)
+        return list(told.values())
+
     def raw(self, data: bytes) -> socket.socket:
         """A connection on which a client has said so much; it stays open until the server is stopped, at most."""
         connection = socket.create_connection((HOST, self.port), timeout=DEADLINE_SECONDS)

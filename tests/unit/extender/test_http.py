@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import os
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from controller.serving.server import ServedApplication, ServerOptions, check_one_worker
+from controller.serving.server import HELD_BYTES, ServedApplication, ServerOptions, check_one_worker
 from tests.unit.extender.http_process import BODY_LIMIT
 from tests.unit.extender.http_server import DEADLINE_SECONDS, ServerProcess, call_for, exchange
 from tests.waiting import wait_until
@@ -190,6 +191,24 @@ def test_a_client_that_leaves_while_its_call_waits_is_noticed(server: HttpServer
     connection.close()
     server.wait_event("left gone=True")
     server.wait_event("failed client-gone")
+
+
+def test_large_bodies_that_are_too_many_together_get_a_429(server: HttpServer) -> None:
+    """In memory are as many as may be; and a small call is answered meanwhile, and one that is large alone."""
+    count = HELD_BYTES // BODY_LIMIT + 6
+    told = server.refuses_of_many(lambda: server.raw(b""), BODY_LIMIT - 1_000, count)
+    refused = [answer for answer in told if answer.startswith(b"HTTP/1.1 429 ")]
+    assert count - len(refused) == sum(answer.startswith(b"HTTP/1.1 400 ") for answer in told)
+    assert 1 <= len(refused) <= 5
+    assert all(b"\r\nRetry-After: 1\r\n" in answer for answer in refused)
+    assert server.call("POST", "/filter", b" " * (BODY_LIMIT - 1_000))[0] == 400
+    assert server.is_well()
+
+
+def test_a_compressed_body_is_refused(server: HttpServer) -> None:
+    body = gzip.compress(json.dumps(call_for("p", "n1")).encode())
+    status, answer, _ = server.call("POST", "/filter", body, **{"Content-Encoding": "gzip"})
+    assert (status, answer["Error"].partition(":")[0]) == (400, "body")
 
 
 HALVES = (

@@ -11,12 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.serving.arrivals import HEAD_BYTES, UNKNOWN, Arrivals, Received, length_of
+from controller.serving.arrivals import (
+    HEAD_BYTES,
+    SMALL_BYTES,
+    UNKNOWN,
+    Arrivals,
+    HeldBytes,
+    Received,
+    TooManyBytesError,
+    length_of,
+)
 from tests.unit.serving.loop import Loop
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
-LARGEST = 10_000
+LARGEST = 400_000
+HELD = 300_000  # beside the largest
 
 
 @pytest.mark.parametrize(
@@ -64,6 +74,9 @@ def test_half_a_header_is_none_wherever_it_ends(cut: int, looked: bool) -> None:
     assert len(POST) == length_of(head, cut if looked else 0)
 
 
+PIECE = 50_000
+
+
 class End:
     """A connection's end in the server, as gunicorn has it."""
 
@@ -76,15 +89,20 @@ class ArrivalsLoop(Loop):
         super().__init__()
         self.taken: list[tuple[bytes, bool]] = []
         self.dropped: list[End] = []
+        self.refused: list[End] = []
+        self.answering: list[End] = []
+        self.held = HeldBytes(HELD)
         self.let_wait(4)
 
     def let_wait(self, most: int) -> None:
+        calls = (self._take, self._drop, self.refused.append)
         self.arrivals = Arrivals(
-            self.poller, self.clock, self._take, self._drop, seconds=10.0, most=most, largest=LARGEST
+            self.poller, self.clock, *calls, held=self.held, seconds=10.0, most=most, largest=LARGEST
         )
 
-    def _take(self, _connection: End, data: bytes, is_whole: bool) -> None:
-        self.taken.append((data, is_whole))
+    def _take(self, connection: End, data: bytearray, is_whole: bool) -> None:
+        self.taken.append((bytes(data), is_whole))
+        self.answering.append(connection)
 
     def _drop(self, end: End) -> None:
         end.sock.close()
@@ -93,10 +111,18 @@ class ArrivalsLoop(Loop):
     def connect(self, first: bytes) -> tuple[socket.socket, End]:
         """A client that has said so much."""
         server, client = self.pair()
-        client.sendall(first)
-        end = End(server)
+        end, said = End(server), memoryview(first)
+        client.sendall(said[:PIECE])
         self.arrivals.begin(end)
+        for begin in range(PIECE, len(said), PIECE):
+            client.sendall(said[begin : begin + PIECE])  # as much as a pair of sockets takes at once
+            self.turn()
         return client, end
+
+    def post(self, length: int, missing: int = 0) -> End:
+        """A client whose request has so many bytes, all but the last ones of which have arrived."""
+        head = f"POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode()
+        return self.connect(head + b"x" * (length - missing))[1]
 
 
 @pytest.fixture
@@ -156,13 +182,54 @@ def test_the_oldest_makes_place_when_there_are_too_many(world: ArrivalsLoop) -> 
     assert [(GET, True)] == world.taken
 
 
-def test_together_they_take_no_more_than_twice_the_largest(world: ArrivalsLoop) -> None:
+def test_of_large_ones_that_arrive_together_the_largest_but_one_is_refused(world: ArrivalsLoop) -> None:
+    """The largest goes on; and those beside it, as long as they take no more than they may."""
+    largest = world.post(LARGEST, missing=1)
+    others = [world.post(140_000, missing=1), world.post(120_000, missing=1)]
+    assert [] == world.refused
+    late = world.post(100_000, missing=1)
+    assert [others[0]] == world.refused
+    assert 1 == world.held.refused()
+    assert not {id(end) for end in (largest, others[1], late)} & {id(end) for end in world.dropped}
+    assert 3 == len(world.arrivals)
+
+
+def test_what_is_being_answered_counts_until_it_is(world: ArrivalsLoop) -> None:
     world.let_wait(100)
-    head = f"POST / HTTP/1.1\r\nContent-Length: {LARGEST}\r\n\r\n".encode()
-    ends = [world.connect(head + b"x" * (LARGEST - 1))[1] for _ in range(20)]
-    held = 2 * (LARGEST + HEAD_BYTES) // (len(head) + LARGEST - 1)
-    assert held == len(world.arrivals)
-    assert ends[: 20 - held] == world.dropped
+    for length in (LARGEST, HELD - 1_000):
+        world.post(length)
+    assert 2 == len(world.taken)  # whole, and so not to be refused any more
+    late = world.post(2 * PIECE, missing=1)
+    assert [late] == world.refused
+    world.held.drop(world.answering.pop())
+    assert world.post(2 * PIECE) not in world.refused
+    assert 3 == len(world.taken)
+
+
+def test_one_request_alone_is_never_too_much(world: ArrivalsLoop) -> None:
+    world.post(LARGEST)
+    assert [LARGEST] == [len(data) - data.index(b"x") for data, _ in world.taken]
+
+
+def test_small_requests_are_served_beside_large_ones(world: ArrivalsLoop) -> None:
+    world.let_wait(100)
+    for _ in range(4):
+        world.post(LARGEST, missing=1)
+    refused = len(world.refused)
+    assert refused
+    for _ in range(20):
+        world.post(SMALL_BYTES - 100)
+    assert refused == len(world.refused)
+
+
+def test_what_a_thread_reads_counts_as_well() -> None:
+    held, (mine, other) = HeldBytes(HELD), (object(), object())
+    held.add(other, 2 * HELD)
+    held.claim(mine, HELD)
+    with pytest.raises(TooManyBytesError):
+        held.claim(mine, 1)
+    held.drop(other)
+    held.claim(mine, HELD)  # the largest now
 
 
 OVER_THE_LIMIT = f"POST / HTTP/1.1\r\nContent-Length: {LARGEST + HEAD_BYTES + 1}\r\n\r\n".encode()
@@ -209,10 +276,14 @@ def test_they_end_more_often_than_the_log_has_lines(world: ArrivalsLoop, caplog:
 def test_a_parser_reads_what_has_arrived_and_then_the_socket() -> None:
     one, other = socket.socketpair()
     with one, other:
-        reading = Received(one, b"abcdef")
+        claimed: list[int] = []
+        data = bytearray(b"abcdef")
+        reading = Received(one, data, claimed.append)
         assert [b"abcd", b"ef"] == [reading.recv(4), reading.recv(4)]
+        data.clear()  # raises as long as anybody keeps it in memory
         other.sendall(b"ghi")
         assert b"ghi" == reading.recv(4)
+        assert [3] == claimed
         reading.settimeout(3.0)
         assert 3.0 == one.gettimeout()
 

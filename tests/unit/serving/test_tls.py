@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from certs.authority import Pair, bundle_of
+from controller.serving.server import HELD_BYTES
+from tests.unit.extender.http_process import BODY_LIMIT
 from tests.unit.extender.http_server import DEADLINE_SECONDS, ServerProcess, call_for, exchange
 from tests.unit.serving import tls_files
 from tests.unit.serving.tls_files import CLIENT, HOST, Mounted, authority, client_of, expired, server_of
@@ -91,6 +93,12 @@ def own_server(tmp_path: Path) -> Iterator[Any]:
     yield start
     for server in started:
         server.stop()
+
+
+def test_large_bodies_that_are_too_many_together_get_a_429(server: TlsServer) -> None:
+    length = BODY_LIMIT - 1_000
+    told = server.refuses_of_many(server.connected, length, HELD_BYTES // length + 4)
+    assert {b"400", b"429"} == {answer.split()[1] for answer in told}
 
 
 def client_hello() -> bytes:

@@ -10,7 +10,7 @@ import jsonpatch
 import pytest
 
 from controller.errors import MalformedRequestError
-from webhook.review import Operation, decode_review, encode_allowed, plan_value
+from webhook.review import MOST_VALUES, Operation, decode_review, encode_allowed, plan_value
 
 REQUEST: dict[str, Any] = {
     "uid": "u1",
@@ -72,12 +72,20 @@ def test_a_request_is_read() -> None:
         (body({**REQUEST, "oldObject": "text"}), "request.oldObject"),
         (body({**REQUEST, "dryRun": "yes"}), "request.dryRun"),
         (body({**REQUEST, "kind": "Pod"}), "request.kind"),
+        (body({**REQUEST, "object": {"spec": {"volumes": [{}] * MOST_VALUES}}}), "request.object"),
+        (body({**REQUEST, "oldObject": {f"k{number}": 1 for number in range(MOST_VALUES)}}), "request.oldObject"),
     ],
 )
 def test_what_is_no_review_is_refused_with_the_field(sent: bytes, field: str) -> None:
     with pytest.raises(MalformedRequestError) as refused:
         decode_review(sent)
     assert field == refused.value.field
+
+
+def test_texts_may_be_long_and_what_nobody_reads_may_be_anything() -> None:
+    text = '{"a": [1, 2], "b": "\\\\"}, ' * 2 * MOST_VALUES
+    review = decode_review(body({**REQUEST, "object": {"a": text}, "userInfo": [{}] * 2 * MOST_VALUES}))
+    assert {"a": text} == review.object
 
 
 def answer(encoded: bytes) -> dict[str, Any]:
