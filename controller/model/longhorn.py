@@ -114,6 +114,7 @@ class LonghornNode:
     record: NodeRecord | None = None  # what is allocated there, where the Node itself carries that
     not_ready: str = "condition Ready is not True"  # what Longhorn says of that while it is not
     not_schedulable: str = "condition Schedulable is not True"
+    is_cordoned: bool = False  # Schedulable is False with reason KubernetesNodeCordoned
 
 
 def repeated_disk_uuids(node: LonghornNode) -> frozenset[str]:
@@ -321,6 +322,9 @@ class LonghornSettings:
     fast_rebuild_v2: bool | None = None  # None: neither of the setting's names is there, the version's default holds
     concurrent_rebuild_limit: int = 5  # a node's; 0: no rebuilding, no eviction, no locality moves
     default_engine_image: str = ""  # of new v1 volumes; "": not known
+    closes_cordoned: bool = True  # a Kubernetes node's cordon makes Longhorn's node not schedulable
+    makes_v1: bool = True  # new volumes of that data engine; a setting that is not there is not known to forbid it
+    makes_v2: bool = True
     behaviour: Behaviour = NEWEST  # of the release that runs
 
     @property

@@ -117,6 +117,9 @@ _PLAIN: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "default-instance-manager-image": ("instance_manager_image", str),
     "concurrent-replica-rebuild-per-node-limit": ("concurrent_rebuild_limit", _number(0)),
     "default-engine-image": ("default_engine_image", str),
+    "disable-scheduling-on-cordoned-node": ("closes_cordoned", parse_flag),
+    "v1-data-engine": ("makes_v1", parse_flag),
+    "v2-data-engine": ("makes_v2", parse_flag),
 }
 # A field for each data engine, named with it, and the value of an engine that the object does not name.
 _BY_ENGINE: Final[dict[str, tuple[str, Callable[[str], object], object]]] = {

@@ -218,6 +218,7 @@ def node_facts(raw: Raw) -> LonghornNode:
         record=node_record(raw),
         not_ready=why_not_true_at(status, "status", "Ready"),
         not_schedulable=why_not_true_at(status, "status", "Schedulable"),
+        is_cordoned=why_false_at(status, "status", "Schedulable", "reason") == "KubernetesNodeCordoned",
     )
 
 

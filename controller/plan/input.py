@@ -26,20 +26,26 @@ from controller.model.versions import (
     support_of,
 )
 from controller.plan.complaints import InputError, Notes, nearest
-from controller.plan.objects import Objects, decode_objects
+from controller.plan.objects import Objects, decode_objects, settle_cordons
 
 PARTS: Final = frozenset({"objects", "settings", "now", "longhornVersion", "question", "questions"})
 MOST_QUESTIONS: Final = 10_000
 _LIKE_SETTING: Final = 0.8
+# The last one decides about scores alone.
+DECIDING: Final = tuple(name for name in LONGHORN_NAMES if name != "concurrent-replica-rebuild-per-node-limit")
+# Settings that decide no answer, with Longhorn's defaults: where an answer depends on one, a remark says so.
+TOPOLOGY_KEYS, IMAGE_COPIES = "csi-allowed-topology-keys", "default-min-number-of-backing-image-copies"
+REMARKED: Final[Mapping[str, str]] = {TOPOLOGY_KEYS: "", IMAGE_COPIES: "3"}
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """Questions, raw, with everything that decides them. `is_list`: they stand in `questions`, so their answers are a
-    list as well."""
+    list as well. `remarked`: the values of the settings that are only remarked on."""
 
     objects: Objects
     settings: LonghornSettings
+    remarked: Mapping[str, str]
     now_utc: datetime
     questions: Sequence[object]
     is_list: bool
@@ -71,7 +77,9 @@ def decode_document(raw: object, now_utc: datetime, notes: Notes) -> Document:
     )
     questions, is_list = _questions(raw)
     _note_objects(objects, version, notes)
-    return Document(objects, settings, now_utc, questions, is_list)
+    settle_cordons(objects, settings, notes)
+    remarked = {name: values.get(name, default) for name, default in REMARKED.items()}
+    return Document(objects, settings, remarked, now_utc, questions, is_list)
 
 
 def _questions(raw: Raw) -> tuple[Sequence[object], bool]:
@@ -135,8 +143,8 @@ def _given_settings(given: object, notes: Notes) -> dict[str, str]:
     values = {}
     for name, value in given.items():
         values[name] = _setting_text(f"settings.{name}", value)
-        if name not in LONGHORN_NAMES:
-            near = nearest(name, LONGHORN_NAMES, _LIKE_SETTING)
+        if name not in DECIDING and name not in REMARKED:
+            near = nearest(name, DECIDING, _LIKE_SETTING)
             problem = "nothing is decided by it" + (f", {near} is read" if near else "")
             notes.pass_over(InputError("", f"settings.{name}", problem))
     return values

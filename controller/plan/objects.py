@@ -132,6 +132,19 @@ def world_of(objects: Objects, settings: LonghornSettings) -> World:
     return world
 
 
+def settle_cordons(objects: Objects, settings: LonghornSettings, notes: Notes) -> None:
+    """Brings Longhorn's nodes in line with the cordons of the Kubernetes nodes, as Longhorn's node controller does
+    (`SetSchedulableCondition`): a question may be about a cordon that nobody has made."""
+    nodes: dict[str, LonghornNode] = objects.by_kind["node"]
+    for name, kube_node in objects.by_kind["kube_node"].items():
+        node, is_closed = nodes.get(name), kube_node.unschedulable and settings.closes_cordoned
+        if node is None or not (node.is_cordoned or node.schedulable) or node.schedulable is not is_closed:
+            continue
+        nodes[name] = replace(node, schedulable=not is_closed, not_schedulable="the Kubernetes node is cordoned")
+        as_what = "cordoned" if is_closed else "not cordoned"
+        notes.remark(f"{objects.names['node', name]}: counts as {as_what}, by {objects.names['kube_node', name]}")
+
+
 def decode_objects(given: object, notes: Notes) -> Objects:
     """All objects, those of a `List` among them. Other kinds are counted, not read."""
     if isinstance(given, Mapping):

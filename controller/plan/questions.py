@@ -19,7 +19,7 @@ from controller.model.workload import Pod
 from controller.plan.answers import Json, encode_expansion, encode_fit, encode_step
 from controller.plan.complaints import InputError, Notes
 from controller.plan.fit import GivenPromise, fit_nowhere, fit_pod, put_promises
-from controller.plan.input import Document
+from controller.plan.input import IMAGE_COPIES, TOPOLOGY_KEYS, Document
 from controller.plan.objects import NeededObjects, world_of
 from controller.rules.candidates import PlacementView
 from controller.rules.demand import VolumeDemand, claim_for, demands_of_pod
@@ -220,7 +220,16 @@ class Questions:
                 notes.pass_over(error, "which counts as nothing")
         for demand in demands:
             self._check_image(demand)
+            self._check_topology(demand)
         return demands
+
+    def _check_topology(self, demand: VolumeDemand) -> None:
+        """Longhorn makes no volume that follows a label of the chosen node, if its setting does not allow the label."""
+        label, follows = f"topology.kubernetes.io/{demand.follows}", demand.follows
+        allowed = map(str.strip, self._document.remarked[TOPOLOGY_KEYS].split(","))
+        if follows and label not in allowed and any(getattr(one, follows) for one in self._world.nodes.values()):
+            problem = f"Longhorn makes no volume of its class while {TOPOLOGY_KEYS} lacks {label}"
+            self._notes.remark(f"{self._objects.names['claim', demand.claim]}: {problem}")
 
     def _check_image(self, demand: VolumeDemand) -> None:
         """A backing image has to be there, or its class has to say how it is made: else Longhorn makes no volume on it
@@ -233,6 +242,9 @@ class Questions:
             claim = self._world.claims[demand.claim]
             found = self._world.storage_class(claim.class_name)
             if found is None or found.parameters.get("backingImageDataSourceType") in _MADE_IMAGES:
+                copies = f"{IMAGE_COPIES}: {self._document.remarked[IMAGE_COPIES]}"
+                problem = f"BackingImage {name} is made with its volume; the copies ({copies}) take no room here"
+                self._notes.remark(f"{self._objects.names['claim', demand.claim]}: {problem}")
                 return
             owner, field = self._objects.names["class", found.name], "parameters.backingImage"
         problem = f"there is no BackingImage {name} in objects"

@@ -197,7 +197,7 @@ def _demand(
         clone_disks=_clone_disks(volume, lookup, settings),
         follows=follows_topology(made_by) if made_by is not None else "",
         is_served=is_served(volume),
-        never=why_never(made_by, volume, lookup) if made_by is not None else "",
+        never=why_never(made_by, volume, lookup, settings) if made_by is not None else "",
         unread_backup=unread_backup(volume, lookup) if made_by is not None else "",
     )
 

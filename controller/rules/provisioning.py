@@ -184,9 +184,9 @@ def check_class(storage_class: StorageClass) -> None:
                 raise MalformedRequestError(field, str(error)) from error
 
 
-def why_never(storage_class: StorageClass, volume: Volume, lookup: Lookup) -> str:
+def why_never(storage_class: StorageClass, volume: Volume, lookup: Lookup, settings: LonghornSettings) -> str:
     """Return, for a person, why no pod ever runs with that new volume; "" if pods can. Longhorn refuses to make such a
-    volume, or its CSI plugin to attach it (`csi/controller_server.go`, `types.go`)."""
+    volume, or its CSI plugin to attach it (`csi/controller_server.go`, `types.go`, `webhook/common/common.go`)."""
     given = storage_class.parameters
     try:
         check_class(storage_class)
@@ -194,6 +194,9 @@ def why_never(storage_class: StorageClass, volume: Volume, lookup: Lookup) -> st
         return f"StorageClass {storage_class.name}: {error}"
     if given.get("dataLocality") == "":
         return f"StorageClass {storage_class.name}: parameters.dataLocality is empty"
+    engine = volume.needs.data_engine
+    if not (settings.makes_v2 if engine == "v2" else settings.makes_v1):
+        return f"Longhorn's setting {engine}-data-engine is off, and it makes no such volume"
     if volume.replica_count != 1 and locality_of(volume).has_one_copy:
         return (
             f"StorageClass {storage_class.name}: data locality {volume.data_locality} needs numberOfReplicas 1, "

@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from controller.model.longhorn_settings import LONGHORN_NAMES
 from controller.plan.command import answer
-from controller.plan.input import PARTS
+from controller.plan.input import DECIDING, PARTS, REMARKED
 from controller.plan.yaml_reader import load_yaml
 from tests.fakes.saved import core, node, replica, volume
 
@@ -59,7 +58,8 @@ def test_every_part_of_a_question_is_described() -> None:
 
 def test_the_settings_that_are_read_are_named() -> None:
     section = PAGE.read_text().split("## Settings that decide\n", 1)[1].split("\n## ", 1)[0]
-    assert sorted(LONGHORN_NAMES) == sorted(re.findall(r"`([a-z0-9-]+)`", section))
+    found = [re.findall(r"`([a-z0-9-]+)`", part) for part in section.split("\n\n", 1)]
+    assert [sorted(DECIDING), sorted(REMARKED)] == [sorted(names) for names in found]
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")

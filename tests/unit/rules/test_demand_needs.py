@@ -102,6 +102,14 @@ def test_a_clone_that_asks_for_another_size_than_its_source_never_comes() -> Non
         )
 
 
+def test_of_a_data_engine_that_is_off_no_new_volume_comes_and_those_that_exist_stay() -> None:
+    off = LonghornSettings(makes_v2=False)
+    for engine, never in (("v1", ""), ("v2", "Longhorn's setting v2-data-engine is off, and it makes no such volume")):
+        assert never == demand(world(dataEngine=engine), claim(), off).never
+    made = with_volume(needs=DiskNeeds(data_engine="v2"))
+    assert "" == demand(made, bound(made), off).never
+
+
 @pytest.mark.parametrize("owner", ["another", ""])
 def test_a_claim_that_says_another_ones_volume_is_its_own_tells_nothing_of_it(owner: str) -> None:
     made = with_source()
