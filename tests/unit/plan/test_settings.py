@@ -59,7 +59,10 @@ def waiting() -> tuple[list[Raw], Raw]:
 LOCAL = {"dataLocality": "best-effort", "numberOfReplicas": "1"}
 SMALL = [node("n1", gib=50), node("n2")]
 IMAGE: dict[str, Any] = {"spec": {"image": "e:1"}, "status": {"state": "deployed", "nodeDeploymentMap": {"n1": True}}}
-MANAGER: dict[str, Any] = {"spec": {"nodeID": "n1", "image": "m:1", "type": "aio"}, "status": {"currentState": "running"}}
+MANAGER: dict[str, Any] = {
+    "spec": {"nodeID": "n1", "image": "m:1", "type": "aio"},
+    "status": {"currentState": "running"},
+}
 CASES: dict[str, tuple[tuple[list[Raw], Raw], str, str]] = {
     "allow-empty-disk-selector-volume": (
         placing(node("n1", disks={"d1": {"spec": {"tags": ["ssd"]}}})), "true", "false"),
