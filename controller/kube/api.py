@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import json
+import logging
+import re
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -49,6 +52,10 @@ DATE_SECONDS: Final = 120.0  # an answer's Date that is older tells no time any 
 MISFIT: Final = "the server rejected our request due to an error in our request"
 PAGE: Final = 500
 _JSON: Final = "application/json"
+_DEPTH: Final = 100  # of what is read of an object; Kubernetes and Longhorn nest a tenth of it
+_DIGITS: Final = 40
+_HALF_PAIR: Final = re.compile(r"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
+_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])', re.DOTALL)
 _ERRORS: Final[Mapping[int, type[ClusterError]]] = {
     403: ForbiddenError,
     404: NotFoundError,
@@ -56,6 +63,9 @@ _ERRORS: Final[Mapping[int, type[ClusterError]]] = {
     410: GoneError,
     429: UnavailableError,
 }
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +258,8 @@ class ClientKubeApi(KubeApi):
         if response.status >= 300:
             raise _error(response.status, response.data)
         try:
-            decoded = msgspec.json.decode(response.data)
-        except msgspec.DecodeError as error:
+            decoded = decode(response.data, f"{call.method} {call.path}")
+        except ValueError as error:
             raise UnavailableError(f"{call.method} {call.path}: the answer is not JSON: {error}") from error
         if not isinstance(decoded, dict):
             raise UnavailableError(f"{call.method} {call.path}: the answer is not an object")
@@ -317,6 +327,37 @@ def _rest_of(response: urllib3.BaseHTTPResponse) -> bytes:
         return b""
     finally:
         response.close()
+
+
+def decode(data: bytes, what: str) -> Any:
+    """JSON from the API server. ValueError for what is none.
+
+    One odd object must not keep the others out, so what is no plain JSON, and told of as `what`, is read as Go's
+    clients read it, kube-scheduler and Longhorn among them: U+FFFD stands for text that is no Unicode (encoding/json).
+    Numbers of any size are read, and null stands for what is nested too deep.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError) as error:
+        problem = error  # msgspec.DecodeError is a ValueError
+    text = _HALF_PAIR.sub(lambda found: found[1] or "\ufffd", data.decode("utf-8", "replace"))
+    found = json.loads(
+        _shallow(text), strict=False, parse_int=lambda digits: (int, float)[len(digits) > _DIGITS](digits)
+    )
+    log.warning("%s: is not plain JSON, and was read all the same: %s", what, problem)
+    return found
+
+
+def _shallow(text: str) -> str:
+    """JSON with null for each list and object that is nested too deep."""
+    pieces, kept_to, depth = [], 0, 0
+    for found in _BRACKETS.finditer(text):
+        depth += (found[1] is not None) - (found[2] is not None)
+        if found[1] and depth == _DEPTH + 1:
+            pieces += [text[kept_to : found.start()], "null"]
+        elif found[2] and depth == _DEPTH:
+            kept_to = found.end()
+    return "".join((*pieces, text[kept_to:]))
 
 
 def find(

@@ -13,11 +13,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
-
 from controller.clock import Clock
-from controller.errors import ClusterError, GoneError, MalformedRequestError, NotFoundError, UnavailableError
-from controller.kube.api import KubeApi, Page, WatchStream, pages
+from controller.errors import ClusterError, GoneError, NotFoundError, UnavailableError
+from controller.kube.api import KubeApi, Page, WatchStream, decode, pages
 from controller.kube.resources import Resource
 from controller.kube.store import Store
 from controller.model.reader import version_number
@@ -36,7 +34,7 @@ BACKOFF_SECONDS: Final = 0.25  # after a first failure at least
 MAX_BACKOFF_SECONDS: Final = 10.0
 SHORT_WATCH_SECONDS: Final = 1.0
 TRIES_BEFORE_LIST: Final = 4  # a position that the server refuses for this long may be one that it never had
-_THEIRS: Final = (ClusterError, MalformedRequestError, msgspec.DecodeError)  # not a fault of ours
+_VERBS: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 
 _log = logging.getLogger(__name__)
 
@@ -137,7 +135,7 @@ class Informer(Part):
                 self._follow_once()
             except NotFoundError:
                 return self._be_absent()
-        except _THEIRS as error:
+        except ClusterError as error:
             if self.worker.is_stopping:
                 return 0.0
             _log.warning("informer kind=%s failures=%d error=%r", self.resource.plural, self._failures + 1, error)
@@ -236,15 +234,13 @@ class Informer(Part):
         """
         lines = 0
         for line in stream:
-            event = msgspec.json.decode(line)
-            verb, raw = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
-            if not isinstance(raw, dict):
-                raise UnavailableError("watch: an event without an object")
+            verb, raw = _event_of(line, self.resource.plural)
             if verb == "ERROR":
                 raise _error_of(raw)
             if verb != "BOOKMARK":
-                self.store.apply(str(verb), raw)
-            self._seen(str((raw.get("metadata") or {}).get("resourceVersion", "")))
+                self.store.apply(verb, raw)
+            metadata = raw.get("metadata")
+            self._seen(metadata.get("resourceVersion") if isinstance(metadata, dict) else None)
             in_doubt = in_doubt and verb != "BOOKMARK"
             if not in_doubt:
                 self._mark_current()
@@ -256,10 +252,10 @@ class Informer(Part):
             self._forget_position()  # no bookmark came: a list tells
         return lines
 
-    def _seen(self, version: str) -> None:
+    def _seen(self, version: object) -> None:
         with self._changed:
-            if version:
-                self._resource_version = version
+            if version_number(version):
+                self._resource_version = str(version)
             self._changed.notify_all()
 
     def _mark_current(self, at: float | None = None) -> None:
@@ -272,6 +268,19 @@ class Informer(Part):
             stream, self._is_cut = self._stream, True
         if stream is not None:
             stream.close()
+
+
+def _event_of(line: bytes, plural: str) -> tuple[str, dict[str, Any]]:
+    """Verb and object. UnavailableError for what is no event: it is read again, and in the end a list shows what it was
+    about."""
+    try:
+        event = decode(line, plural)
+    except (ValueError, RecursionError) as error:
+        raise UnavailableError(f"watch: {error}") from error
+    verb, raw = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
+    if verb not in _VERBS or not isinstance(raw, dict):
+        raise UnavailableError("watch: an event without a verb or an object")
+    return verb, raw
 
 
 def _error_of(status: dict[str, Any]) -> ClusterError:

@@ -111,7 +111,7 @@ class Store(Generic[Facts]):
     def apply(self, verb: str, raw: Raw) -> list[Change[Facts]]:
         """Takes one watch event; returns the change, if any fact has changed."""
         bad: dict[str, str] = {}
-        key, new = self._parsed(raw, bad) if verb != "DELETED" else (key_of(raw), None)
+        key, new = self._parsed(raw, bad, is_gone=verb == "DELETED")
         with self._lock:
             old = self._items.pop(key, None)
             if new is not None:
@@ -120,17 +120,20 @@ class Store(Generic[Facts]):
             self._bad.update(bad)
         return self._publish([Change(key, old, new)] if old != new else [])
 
-    def _parsed(self, raw: Raw, bad: dict[str, str]) -> tuple[str, Facts | None]:
+    def _parsed(self, raw: Raw, bad: dict[str, str], *, is_gone: bool = False) -> tuple[str, Facts | None]:
         key = read(key_of, raw)
-        found = key if isinstance(key, MalformedRequestError) else read(partial(self._facts, key), raw)
+        found = key if isinstance(key, MalformedRequestError) else read(partial(self._facts, key, is_gone), raw)
         name = NAMELESS if isinstance(key, MalformedRequestError) else key
         if not isinstance(found, MalformedRequestError):
             return name, found
         bad[name] = str(found)
-        _log.warning("bad object kind=%s key=%s problem=%s", self.kind, name, found)
+        if self._bad.get(name) != bad[name]:  # not again with each heartbeat
+            _log.warning("bad object kind=%s key=%s problem=%s", self.kind, name, found)
         return name, None
 
-    def _facts(self, key: str, raw: Raw) -> Facts | None:
+    def _facts(self, key: str, is_gone: bool, raw: Raw) -> Facts | None:
+        if is_gone:
+            return None
         found, old = self._parse(raw), self._items.get(key)
         return found if found is None or old is None or self._sharing is None else self._sharing(old, found)
 

@@ -13,7 +13,6 @@ F = TypeVar("F")
 _EMPTY: Raw = {}
 _SHOWN: Final = 80  # characters, digits
 _MOST_SAID: Final = 300  # characters of a condition's reason or message
-_UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 def read(parse: Callable[[Raw], F], raw: Raw) -> F | MalformedRequestError:
@@ -23,7 +22,7 @@ def read(parse: Callable[[Raw], F], raw: Raw) -> F | MalformedRequestError:
         return parse(raw)
     except MalformedRequestError as error:
         return error
-    except _UNREADABLE as error:
+    except Exception as error:  # fault barrier
         return MalformedRequestError("", repr(error))
 
 
@@ -67,7 +66,8 @@ def text_at(raw: Raw, path: str, name: str, default: str = "") -> str:
 def version_number(version: object) -> int:
     """The number of a resourceVersion, by which what live reads and watches show of one kind is put in order. One that
     is missing or odd is older than all."""
-    return int(version) if isinstance(version, str) and version.isascii() and version.isdigit() else 0
+    is_number = isinstance(version, str) and version.isascii() and version.isdigit() and len(version) < 20
+    return int(version) if is_number else 0
 
 
 def version_of(meta: Raw) -> int:

@@ -55,7 +55,7 @@ class FakeWatch:
         while not self._server.ends_watches:
             for version, verb, raw in self._news():
                 self._version = version
-                yield _line(verb, raw)
+                yield self._server.garble(_line(verb, raw))
             with self._server.changed:
                 if self._news():  # come since the look above; a bookmark must not go past them
                     continue
@@ -82,7 +82,7 @@ class FakeWatch:
 
 class FakeApiServer(KubeApi):
     """KubeApi in memory. `fail` is asked before every call and may raise; `admit` before a patch is stored, with the
-    object before and after, and the field manager; `cut` breaks the next idle watch.
+    object before and after, and the field manager; `cut` breaks the next idle watch; `garble` changes lines of watches.
 
     Threads: any. Blocks: watches only.
     """
@@ -97,6 +97,7 @@ class FakeApiServer(KubeApi):
         self.admit: Callable[[Resource, Raw, Raw, str], None] = lambda _resource, _old, _new, _manager: None
         self.date: Callable[[], datetime | None] = lambda: None
         self.cut: Callable[[], bytes | SchedulerError] | None = None
+        self.garble: Callable[[bytes], bytes] = lambda line: line
         self.bookmark = False
         self.absent: set[str] = set()  # plurals whose CRD does not exist
         self.page_size: int | None = None

@@ -156,6 +156,27 @@ def test_an_answer_that_is_no_object_is_a_failure(server: ScriptedServer, code: 
         server.api.get(PODS, "ns", "p")
 
 
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (b'"a\xffb"', "a\ufffdb"),
+        (b'"\\ud83d\\ude00 \\ud83d \\\\ud83d"', "\U0001f600 \ufffd \\ud83d"),
+        (b'"{\\"[" ', '{"['),
+        (b"9" * 5_000, float("inf")),
+        (b"[" * 2_000 + b"]" * 2_000, None),
+    ],
+    ids=["no UTF-8", "half a pair", "brackets", "many digits", "deep"],
+)
+def test_one_odd_object_does_not_keep_a_list_from_being_read(server: ScriptedServer, text: bytes, read: object) -> None:
+    items = b'[{"a": {"b": %s}}, {"c": "caf\xc3\xa9", "d": 10000000000000000001}, {"e": "\xff"}]' % text
+    server.answer = lambda handler: handler.reply(200, b'{"items": %s, "metadata": {}}' % items)
+    odd, good, _ = server.api.list_page(CLAIMS).items
+    while isinstance(odd, dict | list):
+        odd = next(iter(odd.values() if isinstance(odd, dict) else odd))
+    assert read == odd
+    assert {"c": "caf\u00e9", "d": 10_000_000_000_000_000_001} == good
+
+
 def test_no_connection_and_no_answer_are_unavailable(server: ScriptedServer) -> None:
     server.answer = lambda _: server.released.wait(30)
     with pytest.raises(UnavailableError, match="timed out"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -104,6 +105,13 @@ def test_it_lists_in_pages_then_watches(server: FakeApiServer) -> None:
         b'{"type": "ERROR", "object": {"code": 410, "message": "too old"}}',
         b'{"type": "ERROR", "object": {"code": 500, "message": "etcd"}}',
         b'{"type": "ADDED", "object": null}',
+        b'{"type": "ADDED", "object": {"metadata": "none"}}',
+        b'{"type": "DELETED", "object": {"metadata": {}}}',
+        b'{"type": "GREETED", "object": {"metadata": {"name": "b", "namespace": "ns"}}}',
+        b'{"type": ["ERROR"], "object": {}}',
+        b'{"type": "ERROR", "object": {"code": "410", "message": ["too old"]}}',
+        b'{"type": "ADDED", "object": %s1%s}' % (b"[" * 9_000, b"]" * 9_000),
+        b"\xff",
         b"[]",
         UnavailableError("watch: reset"),
         GoneError("410"),
@@ -115,6 +123,65 @@ def test_a_broken_watch_loses_nothing(server: FakeApiServer, fault: bytes | Sche
         put(server, "b", 2)
         server.delete(CLAIMS, "ns", "a")
         follower.wait_for(b=2)
+
+
+SIZE = b'"size":0'
+DAMAGES: Sequence[Callable[[bytes, random.Random], bytes]] = (
+    lambda line, chance: line[: chance.randrange(len(line))],
+    lambda line, chance: line.replace(b"odd", chance.choice((b"\xff", b"\xc3(", b"\xed\xa0\x80")), 1),
+    lambda line, chance: line.replace(b"odd", chance.choice((b"\\ud800", b"\\udc00", b"\x01", b'"')), 1),
+    lambda line, _: line.replace(SIZE, SIZE[:-1] + b"9" * 5_000),
+    lambda line, chance: line.replace(SIZE, SIZE[:-1] + chance.choice((b"NaN", b"1e999", b"null", b"[0]", b'"0"'))),
+    lambda line, _: line.replace(SIZE, SIZE[:-1] + b"[" * 2_000 + b"]" * 2_000),
+    lambda line, _: line.replace(b'"metadata"', b'"metabolism"'),
+)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_damaged_lines_between_good_ones_keep_no_good_object_out(server: FakeApiServer, seed: int) -> None:
+    chance = random.Random(seed)
+
+    def garble(line: bytes) -> bytes:
+        return chance.choice(DAMAGES)(line, chance) if b"odd" in line else line
+
+    server.garble = garble
+    with following(server) as follower:
+        for number in range(40):
+            put(server, f"good-{number}", number + 1)
+            put(server, f"odd-{number}", 0)
+        put(server, "good-0", 2)
+        server.delete(CLAIMS, "ns", "good-1")
+        expected = {"ns/good-0": 2} | {f"ns/good-{number}": number + 1 for number in range(2, 40)}
+        wait_until(
+            lambda: {key: size for key, size in follower.store.items().items() if "good" in key} == expected, timeout=20
+        )
+        assert 0 == follower.informer.worker.state().failures  # none was a fault of ours
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (b"a\xffb", "a\ufffdb"),
+        (b"\\ud83d\\ude00 \\ud83d \\\\ud83d", "\U0001f600 \ufffd \\ud83d"),
+        (b"\xed\xa0\x80", "\ufffd" * 3),
+    ],
+)
+def test_text_that_is_no_utf_8_is_read_as_kube_scheduler_and_longhorn_read_it(
+    server: FakeApiServer, caplog: pytest.LogCaptureFixture, text: bytes, read: str
+) -> None:
+    store: Store[str] = Store("claim", lambda raw: str(raw["metadata"]["labels"]["x"]))
+    informer = Informer(server, CLAIMS, store, SystemClock(), backoff_seconds=100)
+    server.garble = lambda line: line.replace(b"TEXT", text)
+    informer.start()
+    try:
+        wait_until(store.synced.is_set)
+        server.create(CLAIMS, "ns", {"metadata": {"name": "a", "labels": {"x": "TEXT"}}})
+        server.create(CLAIMS, "ns", {"metadata": {"name": "b", "labels": {"x": "plain"}}})
+        wait_until(lambda: "ns/b" in store.items())
+        assert {"ns/a": read, "ns/b": "plain"} == store.items()
+        assert caplog.text.count("persistentvolumeclaims: is not plain JSON") == 1
+    finally:
+        informer.stop()
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
@@ -206,18 +273,30 @@ def test_subscribers_after_one_that_fails_get_the_change_at_once() -> None:
 
 def test_a_parser_that_fails_on_one_object_and_an_object_without_a_name_keep_only_themselves_out() -> None:
     def parse(raw: Mapping[str, Any]) -> int:
+        if raw.get("is_deep"):
+            raise RecursionError
         return int(raw["size"]["bytes"])
 
     store: Store[int] = Store("claim", parse)
     good = {"metadata": {"name": "good"}, "size": {"bytes": 1}}
-    store.replace([good, {"metadata": {"name": "odd"}, "size": None}, {"metadata": {}}])
+    deep = {"metadata": {"name": "deep"}, "is_deep": True}
+    store.replace([good, {"metadata": {"name": "odd"}, "size": None}, deep, {"metadata": {}}])
     assert {"good": 1} == store.items()
-    assert {"odd", "(without a name)"} == store.bad.keys()
+    assert {"odd", "deep", "(without a name)"} == store.bad.keys()
 
-    store.apply("MODIFIED", {"metadata": None})
+    for verb in ("MODIFIED", "DELETED"):
+        store.apply(verb, {"metadata": None})
+    store.apply("DELETED", deep)
     store.apply("MODIFIED", {"metadata": {"name": "odd"}, "size": {"bytes": 2}})
 
     assert {"good": 1, "odd": 2} == store.items()
+
+
+def test_what_is_wrong_with_an_object_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    store: Store[int] = Store("claim", size_of)
+    for size in ("x", "x", 1, "x"):
+        store.apply("MODIFIED", {"metadata": {"name": "a"}, "size": size})
+    assert 2 == caplog.text.count("bad object kind=claim key=a problem=size: is not a number")
 
 
 def test_a_bookmark_proves_that_a_late_store_is_current(server: FakeApiServer, clock: VirtualClock) -> None:
