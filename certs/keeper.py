@@ -150,8 +150,8 @@ class Certificates(Part):
         return {name: (end - now).total_seconds() for name, end in self._expiries.items()}
 
     def _pause_seconds(self, is_well: bool) -> float:
-        hurry = min(HURRY_SECONDS, self._look_every_seconds)
-        return self._look_every_seconds if is_well and self.is_serving else hurry
+        every = self._look_every_seconds
+        return every if is_well and self.is_serving else self._looks.hurry_seconds((min(HURRY_SECONDS, every), every))
 
     def look(self) -> None:
         """One round. Raises ClusterError when the API server cannot be asked, or refuses."""

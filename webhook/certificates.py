@@ -114,8 +114,9 @@ class WebhookCertificates(Part):
         return {name: (end - now).total_seconds() for name, end in ends.items()}
 
     def _pause_seconds(self, is_over: bool) -> float:
-        hurry = min(HURRY_SECONDS, self._pace.look_every_seconds)
-        return self._pace.look_every_seconds if is_over and self.is_serving and not self.problems else hurry
+        every = self._pace.look_every_seconds
+        is_well = is_over and self.is_serving and not self.problems
+        return every if is_well else self._looks.hurry_seconds((min(HURRY_SECONDS, every), every))
 
     def look(self) -> None:
         """One round: read, use what is new, and stop using what has not been confirmed for too long."""

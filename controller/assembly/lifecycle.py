@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from controller.allocator.allocator import Allocator
@@ -31,6 +32,7 @@ from controller.kube.endpoint_slice import Endpoint, clear_at_end
 from controller.model.allocations import Allocation
 from controller.placement.plan_objects import Loaded
 from controller.process.common_metrics import StoreState
+from controller.process.repeated import Said
 from controller.process.worker import Part, ProcessPart, Worker, waiting
 from controller.settings import LiveSettings
 
@@ -120,6 +122,8 @@ class Lifecycle(Part):
         self._next_endpoint_at = 0.0
         self._off_since: float | None = None
         self._wake_at: list[float] = []  # when pods that wait are to be woken because bypass began
+        self._endpoint_problem = Said(partial(log.warning, "EndpointSlice: %s"))
+        self._term_problem = Said(partial(log.warning, "the term cannot begin, trying again %s"))
         self._told_mode: Mode | None = None  # of this term
         self._told_problems: frozenset[tuple[str, str]] = frozenset()
         self._is_electing = False
@@ -276,12 +280,12 @@ class Lifecycle(Part):
         try:
             self._parts.terms.fence(term)
             if not self._catch_up():
-                log.warning("stores did not catch up in time, trying again term=%d", term)
-                return
+                raise NotReadyError("stores did not catch up in time")
             loaded, record = self._parts.terms.load(term), self._parts.load_record()
         except (ClusterError, NotReadyError) as error:
-            log.warning("the term cannot begin, trying again term=%d: %s", term, error)
+            self._term_problem.note(f"term={term}: {error}")
             return
+        self._term_problem.note()
         if self._wanted_term != term:
             return
         self._allocator.begin_term(
@@ -335,9 +339,10 @@ class Lifecycle(Part):
             else:
                 raise NotReadyError("there is no server certificate yet")
         except SchedulerError as error:
-            log.warning("EndpointSlice: %s", error)
+            self._endpoint_problem.note(error)
             self._next_endpoint_at = now + RETRY_SECONDS
             return
+        self._endpoint_problem.note()
         if should is not self.points_here:
             log.info("EndpointSlice %s", "points here" if should else "is empty")
         self.points_here = should

@@ -10,12 +10,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Final
 
 from controller.clock import Clock
 from controller.election.gate import Gate
 from controller.errors import ClusterError, ConflictError
 from controller.kube.lease import LeaseClient, LeaseRecord
+from controller.process.repeated import Said
 from controller.process.worker import Part, Worker
 
 RELEASE_SECONDS: Final = 2.0
@@ -96,6 +98,7 @@ class Elector(Part):
         self._has_led = False
         self._term = 0
         self._renewed_at = 0.0
+        self._problem = Said(partial(_log.warning, "lease: %s"))
         # Whatever failed, an elector that pauses longer would leave the Lease without a holder. The deadline still
         # counts.
         pace = (timing.retry_period, timing.retry_period)
@@ -122,6 +125,7 @@ class Elector(Part):
         try:
             lease = self._leases.read(timeout)
             now = self._clock.now()
+            self._problem.note()
             self._view = observe(self._view, lease, now)
             self._holder = lease.holder
             self._end_lost_term(lease)
@@ -131,7 +135,7 @@ class Elector(Part):
         except ConflictError:
             return True  # somebody wrote: the next read tells who
         except ClusterError as error:
-            _log.warning("lease: %s", error)
+            self._problem.note(error)
             return False
         finally:
             self._end_overdue_term()

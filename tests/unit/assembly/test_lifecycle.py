@@ -261,11 +261,28 @@ def test_the_endpoint_is_asserted_again_and_tried_again_when_it_failed(leader: P
     assert leader.step(after=1) == ["point here"]
 
 
-def test_the_service_leads_nowhere_until_there_is_a_certificate(parted: Parted) -> None:
+def test_the_service_leads_nowhere_until_there_is_a_certificate(
+    parted: Parted, caplog: pytest.LogCaptureFixture
+) -> None:
     parted.certificates.is_serving = False
     assert "point here" not in parted.leading().said
+    for _ in range(20):
+        assert [] == parted.step(after=1)
+    assert 1 == caplog.text.count("EndpointSlice: there is no server certificate yet")
     parted.certificates.is_serving = True
     assert ["point here"] == parted.step(after=1)
+
+
+def test_what_keeps_a_term_from_beginning_is_logged_once(parted: Parted, caplog: pytest.LogCaptureFixture) -> None:
+    parted.said.fails = {"fence": AWAY}
+    parted.elected()
+    for _ in range(20):
+        parted.step(after=1)
+    parted.said.fails, parted.follower.catches_up = {}, False
+    for _ in range(20):
+        parted.step(after=1)
+    told = [record.getMessage() for record in caplog.records if "the term cannot begin" in record.getMessage()]
+    assert ["away", "stores did not catch up in time"] == [text.split(": ")[1] for text in told]
 
 
 def test_bypass_wakes_every_pod_that_waits_and_once_more_those_refused_meanwhile(leader: Parted) -> None:

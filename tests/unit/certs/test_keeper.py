@@ -13,7 +13,7 @@ from controller.kube.resources import SECRETS, SERVICES
 from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
-from tests.fakes.secrets import put_leaf
+from tests.fakes.secrets import put_leaf, spoil_secret
 from tests.waiting import wait_until
 
 SETTINGS = ProcessSettings(
@@ -204,6 +204,29 @@ def test_an_api_server_that_is_away_changes_nothing(world: ServiceCluster, leade
         leader.look()
     assert leader.certificates.is_serving
     assert 1 == len(leader.given)
+
+
+@pytest.mark.parametrize("mode", CertificateMode)
+@pytest.mark.parametrize(
+    "data", [{"ca.crt": b""}, {"ca.crt": b"junk"}, {"tls.key": b""}, {"tls.crt": b""}, {"tls.key": b"", "ca.crt": b""}]
+)
+def test_a_damaged_secret_is_named_once_and_looked_at_less_and_less_often(
+    world: ServiceCluster, mode: CertificateMode, data: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    now = world.clock.now_utc()
+    ca = make_authority("theirs", 10 * DAY, now)
+    world.write("tls", sign(ca, LeafSpec("s", DAY, ("x",)), now), ca)
+    spoil_secret(world.api, "longhorn-system", "tls", data)
+    server = world.server(mode)
+    pauses = [server.certificates._looks.run_once() for _ in range(40)]
+    assert not server.certificates.is_serving
+    assert [1.0] * 30 == pauses[:30]
+    assert 10.0 == pauses[-1]
+    assert len(server.certificates.problems) == caplog.text.count("certificates: ")
+    if mode is not CertificateMode.SELF:
+        world.write("tls", sign(ca, LeafSpec("s", DAY, ("x",)), now), ca)
+        assert 10.0 == server.certificates._looks.run_once()
+        assert server.certificates.is_serving
 
 
 def test_its_thread_looks_until_it_is_stopped(world: ServiceCluster) -> None:

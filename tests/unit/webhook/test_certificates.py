@@ -20,7 +20,7 @@ from controller.kube.resources import SECRETS, Resource
 from controller.serving.tls import Material, ServerTls
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
-from tests.fakes.secrets import put_leaf, put_secret
+from tests.fakes.secrets import put_leaf, put_secret, spoil_secret
 from tests.unit.serving.tls_files import Mounted
 from tests.waiting import wait_until
 from webhook.certificates import WebhookCertificates, certificate_worker
@@ -97,6 +97,22 @@ def test_each_is_used_without_the_other(secrets: tuple[str, ...]) -> None:
     assert ("server" in secrets, "client" in secrets) == world.used
     assert 2 - len(secrets) == len(world.worker.problems)
     assert all("does not exist" in problem for problem in world.worker.problems)
+
+
+@pytest.mark.parametrize("data", [{"ca.crt": b""}, {"tls.key": b""}])
+@pytest.mark.parametrize("mode", ["self", "provided"])
+def test_a_damaged_secret_is_named_once_and_looked_at_less_and_less_often(
+    mode: str, data: dict[str, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    world = CertifiedWebhook(settings=replace(SETTINGS, tls_mode=mode), secrets=("server", "client"))
+    spoil_secret(world.api, SPACE, "client", data)
+    pauses = [world.worker._looks.run_once() for _ in range(40)]
+    assert (1.0, 10.0) == (pauses[29], pauses[-1])
+    assert (True, False) == world.used
+    assert 1 == caplog.text.count("certificates: webhook-client")
+    world.put("client")
+    assert 10.0 == world.worker._looks.run_once()
+    assert (True, True) == world.used
 
 
 FILES = ("tls.crt", "tls.key", "ca.crt")
