@@ -209,6 +209,7 @@ def _prepare_uninstall(options: argparse.Namespace) -> int:
         config_map=options.config_map,
         tls_mode=options.tls_mode,
         webhook_tls_mode=options.webhook_tls_mode,
+        scheduler_names=options.scheduler_names,
     )
     done = prepare_uninstall(
         ClientKubeApi.load(options.kubeconfig or None),
@@ -296,6 +297,7 @@ def _parser() -> argparse.ArgumentParser:
     same = "as the controller runs with (default: %(default)s)"
     prepare.add_argument("--tls-mode", choices=(*modes, PLAIN_HTTP), default="self", help=same)
     prepare.add_argument("--webhook-tls-mode", choices=(*modes, "off"), default="self", help=same)
+    prepare.add_argument("--scheduler-names", default=defaults.scheduler_names, help=same)
     prepare.add_argument("--force", action="store_true", help="continue even if such pods are still pending")
     prepare.add_argument("--purge", action="store_true", help="delete the certificate authorities' Secrets too")
     check.add_argument("--test-namespace", default="default", help="namespace of the test pod (default: %(default)s)")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.admission.configurations import WantedEntries
-from controller.canary.proof import NOT_PROVEN, Finding, Wiring
+from controller.canary.proof import NOT_PROVEN, NOT_RENEWED, Finding, Wiring
 from controller.settings import LiveSettings
 from controller.workers.support import LonghornRelease
 
@@ -73,8 +73,11 @@ def _not_wired(scheduler: str, facts: AdmissionFacts) -> str:
     finding = facts.findings.get(scheduler)
     if finding is not None and finding.state is Wiring.WIRED:
         return ""
-    if finding is None or (finding.state is Wiring.UNKNOWN and finding.cause == NOT_PROVEN):
+    if finding is None or finding.cause == NOT_RENEWED:
+        # It does not run: whether it asks, a canary tells as soon as it does. Until then it places no pod unchecked.
+        return "" if scheduler in facts.opted_in else NOT_SEEN if finding is None else NOT_RENEWED
+    if finding.state is Wiring.UNKNOWN and finding.cause == NOT_PROVEN:
         # No evidence against it. Without canaries, evidence for it may take a long time.
         is_early = facts.leading_seconds < GRACE_SECONDS or not facts.live.wiring_check_every_seconds
-        return "" if scheduler in facts.opted_in and is_early else NOT_SEEN if finding is None else NOT_PROVEN
+        return "" if scheduler in facts.opted_in and is_early else NOT_PROVEN
     return f"{finding.state}: {finding.cause}"

@@ -9,8 +9,10 @@ that is seen of a scheduler may change it at once:
     unwired    it looked for the resource on nodes, as a pod's condition shows, or it placed the canary
     unknown    nothing was seen of it yet, or it did not consider a canary
 
-Only schedulers that exist are checked: the cluster's own one, and any other name once its Lease, or a pod that names
-it, has been seen. So the list may name a scheduler before it is installed, at no cost.
+Only schedulers that exist are checked: the cluster's own one, and any other name once somebody renews its Lease, or a
+pod names it. So the list may name a scheduler before it is installed, at no cost. One that was removed is not checked
+any more: nobody renews its Lease, which kube-scheduler leaves behind with its holder, or it has none and is silent. But
+while pods wait for it, it stays.
 
 Evidence of both kinds may arrive out of order. Evidence against a wired scheduler therefore also sends a canary, whose
 verdict corrects the finding if the evidence was out of date.
@@ -21,9 +23,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import Final
+from typing import Any, Final
 
 from controller.canary.pod import canary_name
 from controller.clock import Clock
@@ -31,7 +33,6 @@ from controller.kube.store import Change
 from controller.model.names import DEFAULT_SCHEDULER, EXTENDER_RESOURCE
 from controller.model.workload import Pod
 
-DEFAULT_LEASE: Final = "kube-system/kube-scheduler"
 UNPROVEN_SECONDS: Final = 60.0  # between canaries while a scheduler is not known to be wired
 LEAST_GAP_SECONDS: Final = 2.0  # between canaries, whatever asks for them
 CREATION_SECONDS: Final = 1.0  # a filter call may overtake the answer that tells the canary's uid
@@ -39,6 +40,7 @@ MOST_DISMISSED: Final = 64  # former canaries that are remembered
 MOST_ASKED: Final = 1_000  # pods that somebody asked about, until they are placed
 
 NOT_PROVEN: Final = "not proven yet"
+NOT_RENEWED: Final = "nobody renews its Lease"
 ASKED_ABOUT_CANARY: Final = "it asked the extender about the canary"
 ASKED_ABOUT_POD: Final = "it asked the extender about a pod"
 LACKS: Final = (
@@ -101,7 +103,9 @@ class _Track:
     """One scheduler name in one term. `canary_uid`: "" without a canary, None while its creation is under way."""
 
     finding: Finding
-    is_there: bool  # the scheduler exists: its Lease was seen, or a pod that names it
+    is_there: bool  # the scheduler exists, as far as is known
+    runs: bool = False  # it renews its Lease
+    waiting: set[str] = field(default_factory=set)  # uids of pods that wait for it; not kept of the cluster's own one
     canary_uid: str | None = ""
     outcome: Outcome | None = None  # of that canary
     sent_at: float = float("-inf")
@@ -131,8 +135,8 @@ class WiringProof:
         self.late_calls = 0  # read by the metrics
         self.changed = threading.Event()  # something has happened; the prover clears it
 
-    def _new_track(self, scheduler: str, *, is_there: bool) -> _Track:
-        return _Track(Finding(scheduler, Wiring.UNKNOWN, NOT_PROVEN, self._clock.now()), is_there)
+    def _new_track(self, scheduler: str, **known: Any) -> _Track:
+        return _Track(Finding(scheduler, Wiring.UNKNOWN, NOT_PROVEN, self._clock.now()), **known)
 
     # What is known
 
@@ -211,19 +215,25 @@ class WiringProof:
             if scheduler is not None:
                 with self._lock:
                     self._judge_locked(scheduler, pod, is_gone=change.new is None)
-            elif change.new is not None and pod.scheduler_name in self._tracks:
-                self._pod_seen(change.old, pod)
+            elif pod.scheduler_name in self._tracks:
+                if pod.scheduler_name != DEFAULT_SCHEDULER:
+                    waiting = self._tracks[pod.scheduler_name].waiting
+                    waiting.difference_update([change.old.uid] if change.old is not None else ())
+                    waiting.update([pod.uid] if change.new is not None and pod.is_pending else ())
+                if change.new is not None:
+                    self._pod_seen(change.old, pod)
 
     def _pod_seen(self, old: Pod | None, pod: Pod) -> None:
         """Take evidence from a pod that is not a canary, and whose scheduler is checked."""
         lacked = old is not None and old.lacks_extender and old.uid == pod.uid
         lacks = pod.lacks_extender and pod.is_pending and not lacked
         may_prove = bool(pod.node_name and self._asked)
-        if self._tracks[pod.scheduler_name].is_there and not lacks and not may_prove:
+        is_new = pod.is_pending or old is None or old.is_pending
+        if not lacks and not may_prove and (self._tracks[pod.scheduler_name].is_there or not is_new):
             return  # nothing changes, and no lock is needed
         with self._lock:
             track = self._tracks[pod.scheduler_name]
-            track.is_there = True
+            track.is_there |= is_new
             if may_prove and pod.uid in self._asked:
                 self._asked.remove(pod.uid)
                 self._find_locked(pod.scheduler_name, Wiring.WIRED, ASKED_ABOUT_POD)
@@ -232,14 +242,19 @@ class WiringProof:
                 self._find_locked(pod.scheduler_name, Wiring.UNWIRED, LACKS)
             self.changed.set()
 
-    def leases_changed(self, changes: Iterable[Change[str]]) -> None:
-        """Another kube-scheduler is active, perhaps with another configuration."""
-        held = {change.key for change in changes if change.new is not None}
+    def runs(self, scheduler: str) -> None:
+        """Somebody new renews its Lease: a kube-scheduler that has begun, perhaps with another configuration."""
         with self._lock:
-            for scheduler, track in self._tracks.items():
-                if lease_of(scheduler, self._namespace) in held:
-                    track.is_there = track.is_wanted = True
-                    self.changed.set()
+            track = self._tracks[scheduler]
+            track.is_there = track.is_wanted = track.runs = True
+            self.changed.set()
+
+    def stopped(self, scheduler: str) -> None:
+        """Nobody renews its Lease any more. (Of the cluster's own one a canary tells.)"""
+        if scheduler != DEFAULT_SCHEDULER:
+            with self._lock:
+                self._tracks[scheduler].runs = False
+                self._gone_locked(scheduler, NOT_RENEWED)
 
     # For the prover's thread
 
@@ -248,7 +263,8 @@ class WiringProof:
         with self._lock:
             self._is_serving = True
             for scheduler, track in self._tracks.items():
-                self._tracks[scheduler] = self._new_track(scheduler, is_there=track.is_there)
+                known = {"is_there": track.is_there, "runs": track.runs, "waiting": track.waiting}
+                self._tracks[scheduler] = self._new_track(scheduler, **known)
             self._news.clear()
             self._asked.clear()
 
@@ -300,9 +316,9 @@ class WiringProof:
         with self._lock:
             return self._tracks[scheduler].outcome
 
-    def last_look(self, scheduler: str, pod: Pod | None, why_silent: str) -> Outcome:
+    def last_look(self, scheduler: str, pod: Pod | None, why_silent: str, *, is_answer: bool = False) -> Outcome:
         """The outcome of a canary whose time is over, by a live read; `pod` is None if there is none. A scheduler that
-        asked about other pods meanwhile was merely busy."""
+        asked about other pods meanwhile was merely busy. `is_answer`: `why_silent` is what the scheduler said."""
         with self._lock:
             track = self._tracks[scheduler]
             if pod is None or pod.uid != track.canary_uid:
@@ -311,8 +327,12 @@ class WiringProof:
                 self._judge_locked(scheduler, pod)
             if track.outcome is None:
                 track.outcome = Outcome.SILENT
-                if track.heard_at < track.sent_at:
+                if track.heard_at >= track.sent_at:
+                    return track.outcome
+                if is_answer or track.runs:
                     self._find_locked(scheduler, Wiring.UNKNOWN, why_silent)
+                else:
+                    self._gone_locked(scheduler, why_silent)
             return track.outcome
 
     def settled(self, scheduler: str) -> str:
@@ -356,6 +376,17 @@ class WiringProof:
             self._find_locked(scheduler, *SHOWS[outcome])
         self.changed.set()
 
+    def _gone_locked(self, scheduler: str, cause: str) -> None:
+        """The scheduler does not run. That is nobody's concern unless pods wait for it, or it is the cluster's own."""
+        track = self._tracks[scheduler]
+        if track.waiting or scheduler == DEFAULT_SCHEDULER:
+            if track.finding.cause != NOT_RENEWED:  # which says more
+                self._find_locked(scheduler, Wiring.UNKNOWN, cause)
+            return
+        track.is_there, track.is_wanted = False, True
+        track.finding = Finding(scheduler, Wiring.UNKNOWN, NOT_PROVEN, self._clock.now())
+        self.changed.set()
+
     def _find_locked(self, scheduler: str, state: Wiring, cause: str) -> None:
         """Change the finding. Its first cause stays while its state does, unless that is UNKNOWN."""
         track = self._tracks[scheduler]
@@ -371,9 +402,3 @@ class WiringProof:
     def _canarys_scheduler(self, namespace: str, name: str) -> str | None:
         """The scheduler for which a canary of that name is, whoever made the pod; None if the name is no canary's."""
         return self._scheduler_of.get(name) if namespace == self._namespace else None
-
-
-def lease_of(scheduler: str, namespace: str) -> str:
-    """The key of the Lease that a scheduler's copies elect their leader on: the cluster's own one, or, of a second
-    scheduler as `render-scheduler-config` makes it, one of its name beside us."""
-    return DEFAULT_LEASE if scheduler == DEFAULT_SCHEDULER else f"{namespace}/{scheduler}"

@@ -37,6 +37,7 @@ class WiringProver(Part):
     """The one thread that makes and deletes canaries.
 
     `serving` returns a number that differs in each term, or None while this process must not prove anything.
+    `clear_leases` ends schedulers that are gone, and deletes what they left behind while it may write.
     Threads: `worker`'s. Blocks: `stop` joins it, and deletes the present canary if the API server answers. I/O: pods,
     outside every lock.
     """
@@ -50,8 +51,10 @@ class WiringProver(Part):
         serving: Callable[[], int | None],
         live: Callable[[], LiveSettings],
         tell: Callable[[str, str, bool], None],
+        clear_leases: Callable[[Callable[[], bool]], None] = lambda _may_write: None,
     ) -> None:
         self._proof, self._canaries, self._clock = proof, canaries, clock
+        self._clear_leases = clear_leases
         self._serving, self._live, self._tell = serving, live, tell
         self._term: int | None = None
         self._is_swept = False
@@ -99,6 +102,7 @@ class WiringProver(Part):
                 self._to_remove[name, uid] = None
             self._is_swept = True
         self._remove()
+        self._clear_leases(lambda: is_serving and self._serving() == self._term)
         if is_serving:
             for scheduler in self._proof.schedulers:
                 self._attend(scheduler)
@@ -139,7 +143,7 @@ class WiringProver(Part):
         cause = f"it has not considered the canary within {VERDICT_SECONDS:.0f} s"
         if words:
             cause = f"it has not asked about the canary within {VERDICT_SECONDS:.0f} s: {words[:WORDS_LIMIT]}"
-        return self._proof.last_look(scheduler, pod, cause)
+        return self._proof.last_look(scheduler, pod, cause, is_answer=bool(words))
 
     def _dismiss(self, scheduler: str) -> None:
         del self._deadlines[scheduler]

@@ -37,9 +37,10 @@ from controller.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE, GATE
+from controller.model.names import CANARY_LABEL, DEFAULT_SCHEDULER, EXTENDER_RESOURCE, GATE
 from controller.model.workload import pod_facts
 from controller.placement.plan_entries import SHARDS, shard_name
+from controller.process.flags import split_names
 from controller.settings import ENABLED, ProcessSettings
 
 ACCOUNT: Final = "longhorn-scheduler-extender"
@@ -126,10 +127,11 @@ def _delete(api: KubeApi, resource: Resource, name: str) -> bool:
 
 
 def made_by_the_leader(settings: ProcessSettings, *, purges: bool) -> Sequence[tuple[Resource, str]]:
-    """Kind and name of each object in its namespace. `purges`: the authorities as well. What others write
-    (`cert-manager`, `provided`) is theirs."""
+    """Kind and name of each object in its namespace, and of the Leases that second schedulers leave behind. `purges`:
+    the authorities as well. What others write (`cert-manager`, `provided`) is theirs."""
+    second = [name for name in split_names(settings.scheduler_names) if name != DEFAULT_SCHEDULER]
     found = [
-        (LEASES, settings.lease),
+        *((LEASES, name) for name in (settings.lease, *second)),
         *((ENDPOINT_SLICES, name) for name in (settings.service, settings.replica_scheduler_service)),
         *((CONFIG_MAPS, shard_name(index)) for index in range(SHARDS)),
     ]

@@ -203,6 +203,8 @@ class Informer(Part):
         with self._changed:
             is_proof = in_doubt or self._proofs_wanted > 0
             version = self._resource_version
+        if not version:
+            return  # forgotten since the list, by `catch_up`, which waits for another one
         opened_at = self._clock.now()
         stream = self._api.watch(
             self.resource,

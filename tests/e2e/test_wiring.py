@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import yaml
 
-from controller.model.names import CANARY_LABEL
+from controller.model.names import CANARY_LABEL, SECOND_SCHEDULER
 from tests.cluster.client import Object
 from tests.cluster.history import read_history
 from tests.e2e import workloads
 from tests.e2e.harness import Scene
-from tests.e2e.schedulers import Schedulers, lacks_resource
+from tests.e2e.schedulers import ELECTION, Schedulers, lacks_resource
 from tests.e2e.scheduling import NAMESPACE, RESOURCE
+from tests.e2e.second_scheduler import second
 from tests.e2e.view import PODS
 from tests.waiting import wait_until
 
@@ -26,7 +28,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 FOUND_SECONDS = 5.0
 LEASE = "kube-scheduler"
-OUR_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/longhorn-manager-disk-scheduler-lock"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+OUR_LEASE = f"{LEASES}/longhorn-manager-disk-scheduler-lock"
 REASONS = {"wired": "SchedulerWired", "unwired": "SchedulerNotWired", "unknown": "SchedulerWiringUnknown"}
 Entry = dict[str, Any]
 
@@ -175,6 +178,35 @@ def test_a_scheduler_that_takes_over_is_found_out_within_seconds_of_its_lease(wi
         assert 0 <= wired.seconds_to_find(state, since, is_takeover, lacks_resource) <= FOUND_SECONDS
         wired.wait_no_canary()
         first = second
+
+
+def test_a_second_scheduler_that_is_removed_is_looked_for_no_more_and_its_lease_goes(wired: Wired) -> None:
+    wired.scene.start_controller()
+    config = yaml.safe_load(second(wired.scene, SECOND_SCHEDULER))
+    config["leaderElection"] |= {key: ELECTION[key] for key in ("leaseDuration", "renewDeadline", "retryPeriod")}
+    wired.scene.cluster.start_scheduler(config, name="second")
+    wiring = lambda: wired.scene.controllers[-1].status()["wiring"].get(SECOND_SCHEDULER, {}).get("state")  # noqa: E731
+    try:
+        wait_until(lambda: wiring() == "wired", "wired second scheduler", 30)
+    finally:
+        # Beside it, its right to let the Lease go is taken away.
+        wired.scene.cluster.stop_scheduler("second", kill=True)
+    left = wired.api.get(f"{LEASES}/{SECOND_SCHEDULER}")
+    assert left["spec"]["holderIdentity"]
+    wait_until(lambda: wiring() is None, "end of the second scheduler", 30)
+    wait_until(lambda: SECOND_SCHEDULER not in {one["metadata"]["name"] for one in wired.api.get(LEASES)["items"]})
+    # Another leader finds it no more, although somebody has put the Lease back.
+    wired.scene.stop_controllers()
+    kept = {"name": SECOND_SCHEDULER, "namespace": NAMESPACE}
+    wired.api.create(
+        LEASES, {"apiVersion": left["apiVersion"], "kind": "Lease", "metadata": kept, "spec": left["spec"]}
+    )
+    wired.scene.start_controller()
+    wait_until(
+        lambda: SECOND_SCHEDULER not in {one["metadata"]["name"] for one in wired.api.get(LEASES)["items"]}, "", 60
+    )
+    assert wiring() is None
+    assert not [event for event in wired.scene.events(REASONS["unknown"]) if SECOND_SCHEDULER in event["message"]]
 
 
 @pytest.mark.long

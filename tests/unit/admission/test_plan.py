@@ -9,7 +9,7 @@ import pytest
 
 from controller.admission.configurations import WantedEntries
 from controller.admission.plan import GRACE_SECONDS, NOT_SEEN, AdmissionFacts, decide
-from controller.canary.proof import NOT_PROVEN, Finding, Wiring
+from controller.canary.proof import NOT_PROVEN, NOT_RENEWED, Finding, Wiring
 from controller.model.versions import Support
 from controller.settings import UNREAD, LiveSettings
 from controller.workers.support import LonghornRelease
@@ -27,6 +27,7 @@ def found(state: Wiring, cause: str = "why", scheduler: str = OURS) -> dict[str,
 
 
 UNWIRED, UNPROVEN = found(Wiring.UNWIRED), found(Wiring.UNKNOWN, NOT_PROVEN)
+STOPPED = found(Wiring.UNKNOWN, NOT_RENEWED)
 BEFORE, AFTER = {"leading_seconds": GRACE_SECONDS - 1}, {"leading_seconds": GRACE_SECONDS}
 QUIET = {"live": replace(ON, wiring_check_every_seconds=0), "opted_in": RULE}  # without canaries
 
@@ -62,11 +63,14 @@ def test_switched_off_or_beside_another_longhorn_nothing_is_wanted(changed: dict
         pytest.param({}, {}, id="proven"),
         pytest.param({"findings": UNWIRED, "opted_in": RULE}, {OURS: "unwired: why"}, id="disproved"),
         pytest.param({"findings": found(Wiring.UNKNOWN, "silent")}, {OURS: "unknown: silent"}, id="silent"),
-        pytest.param({"findings": {}, "opted_in": RULE}, {OURS: NOT_SEEN}, id="not seen"),
+        pytest.param({"findings": {}}, {OURS: NOT_SEEN}, id="not seen"),
+        pytest.param({"findings": STOPPED}, {OURS: NOT_RENEWED}, id="stopped"),
+        # Nobody places its pods, and once it runs again a canary tells.
+        pytest.param({"findings": {}, "opted_in": RULE}, {}, id="not seen, with a rule"),
+        pytest.param({"findings": STOPPED, "opted_in": RULE}, {}, id="stopped, with a rule"),
         pytest.param({"findings": UNWIRED, "live": ALWAYS}, {}, id="without a proof, where none is asked for"),
         pytest.param({"live": replace(ON, opt_in="off")}, {"": "scheduler-extender-opt-in is off"}, id="off"),
         # A new leader leaves a rule that it found until it knows better.
-        pytest.param({"findings": {}, "opted_in": RULE, **BEFORE}, {}, id="early, not seen"),
         pytest.param({"findings": UNPROVEN, "opted_in": RULE, **BEFORE}, {}, id="early, not proven"),
         pytest.param({"findings": UNPROVEN, "opted_in": RULE, **AFTER}, {OURS: NOT_PROVEN}, id="later"),
         pytest.param({"findings": UNPROVEN, **BEFORE}, {OURS: NOT_PROVEN}, id="early, without a rule"),

@@ -30,6 +30,7 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 
 NAMESPACE, ACCOUNT = "longhorn-system", "longhorn-scheduler-extender"
+OUR_LEASE = "longhorn-manager-disk-scheduler-lock"
 SETTINGS = replace(ProcessSettings(), tls_mode="self")
 AUTHORITIES = {"longhorn-scheduler-extender-ca", "longhorn-scheduler-webhook-ca"}
 LEAVES = {
@@ -54,7 +55,9 @@ class Leaving:
         self._create, self.server.create = self.server.create, self._created  # type: ignore[method-assign]
         self.put(CONFIG_MAPS, ACCOUNT, {"data": {"scheduler-extender-enabled": "true", "other": "stays"}})
         self.put(SERVICE_ACCOUNTS, ACCOUNT, {"metadata": {"uid": "account-2"}})
-        self.put(LEASES, "longhorn-manager-disk-scheduler-lock", {"spec": {"leaseTransitions": 7}})
+        self.put(LEASES, OUR_LEASE, {"spec": {"leaseTransitions": 7}})
+        for name in ("longhorn-scheduler", "default-scheduler"):
+            self.put(LEASES, name, {"spec": {"holderIdentity": "gone"}})
         made = ((ENDPOINT_SLICES, SLICES), (SECRETS, LEAVES | AUTHORITIES), (CONFIG_MAPS, PLANS))
         for resource, names in made:
             for name in names:
@@ -176,14 +179,13 @@ def test_where_the_settings_are_not_nothing_is_removed(leaving: Leaving) -> None
 
 def test_what_the_leader_made_goes_with_its_account_and_the_authorities_stay(leaving: Leaving) -> None:
     lines = leaving.prepare()
-    assert {"longhorn-manager-disk-scheduler-lock"} == leaving.owned(LEASES)
+    assert {OUR_LEASE, "longhorn-scheduler"} == leaving.owned(LEASES)
     assert (SLICES, LEAVES) == (leaving.owned(ENDPOINT_SLICES), leaving.owned(SECRETS))
     assert PLANS == leaving.owned(CONFIG_MAPS)
     assert "no pending pod requests longhorn.io/scheduler-extender" in lines
-    (lease,) = leaving.server.list_page(LEASES, NAMESPACE).items
-    assert {"leaseTransitions": 7} == lease["spec"]
+    assert {"leaseTransitions": 7} == leaving.server.get(LEASES, NAMESPACE, OUR_LEASE)["spec"]
     assert lines == leaving.prepare()  # done again, it says the same
-    assert 1 == len(leaving.server.list_page(LEASES, NAMESPACE).items[0]["metadata"]["ownerReferences"])
+    assert 1 == len(leaving.server.get(LEASES, NAMESPACE, OUR_LEASE)["metadata"]["ownerReferences"])
 
 
 def test_purged_the_authorities_go_too(leaving: Leaving) -> None:
@@ -250,7 +252,7 @@ def test_a_leader_that_writes_meanwhile_is_no_failure(leaving: Leaving) -> None:
 
 def test_an_owner_that_is_there_already_stays(leaving: Leaving) -> None:
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "theirs"}
-    leaving.put(LEASES, "longhorn-manager-disk-scheduler-lock", {"metadata": {"ownerReferences": [owner]}})
+    leaving.put(LEASES, OUR_LEASE, {"metadata": {"ownerReferences": [owner]}})
     leaving.prepare()
-    (lease,) = leaving.server.list_page(LEASES, NAMESPACE).items
+    lease = leaving.server.get(LEASES, NAMESPACE, OUR_LEASE)
     assert ["theirs", "account-1"] == [one["uid"] for one in lease["metadata"]["ownerReferences"]]
