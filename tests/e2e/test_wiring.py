@@ -185,7 +185,10 @@ def test_a_second_scheduler_that_is_removed_is_looked_for_no_more_and_its_lease_
     config = yaml.safe_load(second(wired.scene, SECOND_SCHEDULER))
     config["leaderElection"] |= {key: ELECTION[key] for key in ("leaseDuration", "renewDeadline", "retryPeriod")}
     wired.scene.cluster.start_scheduler(config, name="second")
-    wiring = lambda: wired.scene.controllers[-1].status()["wiring"].get(SECOND_SCHEDULER, {}).get("state")  # noqa: E731
+
+    def wiring() -> object:
+        return wired.scene.controllers[-1].status()["wiring"].get(SECOND_SCHEDULER, {}).get("state")
+
     try:
         wait_until(lambda: wiring() == "wired", "wired second scheduler", 30)
     finally:
