@@ -6,13 +6,16 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from controller.clock import Clock, SystemClock
 from controller.errors import ConfigError
 from controller.kube.resources import Resource
 from controller.scheduler_config.config import Rendered, merged_config, new_config
@@ -40,6 +43,8 @@ NAME: Final = "render-scheduler-config"
 PARTS: Final = ("all", "config", "wiring")
 CLIENT_SECRET: Final = "longhorn-scheduler-extender-client"
 WAIT_SECONDS: Final = 60
+SOON: Final = timedelta(days=30)
+Tell = Callable[[str], None]
 
 
 def add_parser(commands: Any) -> None:
@@ -117,10 +122,11 @@ def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
     add("--leader-elect", action=argparse.BooleanOptionalAction, help=elect)
 
 
-def render(arguments: argparse.Namespace, tell: Callable[[str], None], get: Get | None = None) -> Rendered:
-    """What to print, and notes for the person. `tell` is told at once what takes long. ConfigError names the option, or
-    the field of the merged file."""
-    options = _options(arguments, get or _from(arguments.cluster_kubeconfig), tell).checked()
+def render(arguments: argparse.Namespace, tell: Tell, get: Get | None = None, clock: Clock | None = None) -> Rendered:
+    """What to print, and notes for the person. `tell` is told at once what takes long, and what is odd about
+    certificates. ConfigError names the option, or the field of the merged file."""
+    now_utc = (clock or SystemClock()).now_utc()
+    options = _options(arguments, get or _from(arguments.cluster_kubeconfig), tell, now_utc).checked()
     merge, is_talos = arguments.merge, options.platform.is_talos
     require(
         not (merge and is_talos),
@@ -159,7 +165,7 @@ def _stream(pieces: Iterable[str]) -> str:
     return "---\n".join(pieces)
 
 
-def _options(arguments: argparse.Namespace, get: Get, tell: Callable[[str], None]) -> Options:
+def _options(arguments: argparse.Namespace, get: Get, tell: Tell, now_utc: datetime) -> Options:
     platform, address = PLATFORMS[arguments.platform], arguments.service_address
     needs_cluster = arguments.part != "wiring"  # which says neither whom to ask nor with what
     if not address and needs_cluster and platform.on_host_network:
@@ -168,14 +174,14 @@ def _options(arguments: argparse.Namespace, get: Get, tell: Callable[[str], None
         **{name: value for name, value in vars(arguments).items() if name in Options.__dataclass_fields__},
         "platform": platform,
         "service_address": address,
-        "certificates": _certificates(arguments, get if needs_cluster else None, tell),
+        "certificates": _certificates(arguments, get if needs_cluster else None, tell, now_utc),
         "timeout_milliseconds": parse_timeout(arguments.http_timeout),
     }
     return Options(**found)
 
 
 def _certificates(
-    arguments: argparse.Namespace, get: Get | None, tell: Callable[[str], None]
+    arguments: argparse.Namespace, get: Get | None, tell: Tell, now_utc: datetime
 ) -> CertificateData | CertificateDirectory | None:
     """Those that the options name, one way and no two; else those of the cluster, if it is to be asked."""
     paths = {f"--{name}-file": getattr(arguments, f"{name}_file") for name in FILES}
@@ -193,31 +199,80 @@ def _certificates(
     if asked:
         for option, path in paths.items():
             require(bool(path), option, "is missing: give all three certificate files, or none")
-        return _checked({f"{option}: {path}": _content(option, path) for option, path in paths.items()})
+        files = {f"{option}: {path}": _content(option, path) for option, path in paths.items()}
+        return _checked(files, now_utc, tell)
     if get is None:
         return None
     secret = arguments.client_secret
     data = client_certificate(get, arguments.namespace, secret, arguments.wait, tell)
-    return _checked({f"--client-secret: {secret}: {file}": data[file] for file in FILES.values()})
+    return _checked({f"--client-secret: {secret}: {file}": data[file] for file in FILES.values()}, now_utc, tell)
 
 
-def _checked(files: Mapping[str, bytes]) -> CertificateData:
-    """The three, by their names for errors: each is what it should be, and key and certificate belong together."""
+def _checked(files: Mapping[str, bytes], now_utc: datetime, tell: Tell) -> CertificateData:
+    """The three, by their names for errors: each is what it should be now, and key and certificate belong together."""
     (ca_name, ca), (leaf_name, leaf), (key_name, key) = files.items()
-    _certificate(ca_name, ca)
-    certificate = _certificate(leaf_name, leaf)
+    authorities, chain = _certificates_in(ca_name, ca), _certificates_in(leaf_name, leaf)
+    certificate = chain[0]
+    for one in authorities:
+        require(_is_authority(one), ca_name, f"{_subject(one)} is no certificate authority")
+    require(not _is_authority(certificate), leaf_name, f"{_subject(certificate)} is a certificate authority")
+    require(_is_for_clients(certificate), leaf_name, "is not for clients: its extended key usage lacks clientAuth")
+    for name, one in ((leaf_name, certificate), *((ca_name, one) for one in authorities)):
+        _check_time(name, one, now_utc, tell)
+    if not any(_is_issued_by(one, authority) for one in chain for authority in authorities):
+        # Not wrong where callers and the server have certificates of two authorities.
+        issuer = certificate.issuer.rfc4514_string()
+        tell(f"{leaf_name}: its authority {issuer!r} is not in {ca_name}: does the extender's {CA} name it?")
     try:
         private_key = serialization.load_pem_private_key(key, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         # The library's own words may quote what is in the file.
-        raise ConfigError(f"{key_name}: holds no unencrypted private key in PEM") from error
+        has_password = isinstance(error, TypeError)
+        problem = "is protected by a passphrase" if has_password else "holds no unencrypted private key in PEM"
+        raise ConfigError(f"{key_name}: {problem}") from error
     require(private_key.public_key() == certificate.public_key(), key_name, "is not the key of the certificate")
     return CertificateData(ca, leaf, key)
 
 
-def _certificate(name: str, data: bytes) -> x509.Certificate:
+def _check_time(name: str, certificate: x509.Certificate, now_utc: datetime, tell: Tell) -> None:
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    require(now_utc <= end, name, f"{_subject(certificate)} ended at {end:%Y-%m-%d %H:%M} UTC")
+    require(begin <= now_utc, name, f"{_subject(certificate)} is not valid before {begin:%Y-%m-%d %H:%M} UTC")
+    if end - now_utc < SOON:
+        tell(f"{name}: {_subject(certificate)} ends at {end:%Y-%m-%d %H:%M} UTC; render the configuration anew before")
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
     try:
-        return x509.load_pem_x509_certificates(data)[0]
+        return bool(certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+
+
+def _is_for_clients(certificate: x509.Certificate) -> bool:
+    """Without the extension, a certificate is for everything."""
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    return bool({ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(usage))
+
+
+def _is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _subject(certificate: x509.Certificate) -> str:
+    return f"the certificate {certificate.subject.rfc4514_string()!r}"
+
+
+def _certificates_in(name: str, data: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(data)
     except ValueError as error:
         raise ConfigError(f"{name}: holds no certificate in PEM") from error
 

@@ -22,6 +22,7 @@ from controller.scheduler_config import command
 from controller.scheduler_config.config import Rendered
 from controller.scheduler_config.from_cluster import Get
 from controller.scheduler_config.options import SERVICE
+from tests.fakes.clock import VirtualClock
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES: dict[str, list[str]] = {
@@ -36,8 +37,8 @@ CLUSTER_IP = "10.96.0.7"
 def secret() -> dict[str, bytes]:
     """What the leader keeps for kube-scheduler."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    ca = make_authority("ca", timedelta(days=9), now)
-    leaf = sign(ca, LeafSpec("client", timedelta(days=8), is_client=True), now)
+    ca = make_authority("ca", timedelta(days=900), now)
+    leaf = sign(ca, LeafSpec("client", timedelta(days=800), is_client=True), now)
     return {"ca.crt": ca.certificate, "tls.crt": leaf.certificate, "tls.key": leaf.key}
 
 
@@ -58,7 +59,8 @@ def ask(*words: str, get: Get | None = cluster, told: list[str] | None = None) -
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers(dest="command"))
     notes = told if told is not None else []
-    return command.render(parser.parse_args([command.NAME, *words]), notes.append, get=get)
+    clock = VirtualClock() if get is not None else None  # what a living cluster holds is of now
+    return command.render(parser.parse_args([command.NAME, *words]), notes.append, get=get, clock=clock)
 
 
 def whole(*words: str) -> str:

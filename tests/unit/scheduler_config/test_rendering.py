@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import re
 import shlex
 import textwrap
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
 
 from certs.authority import LeafSpec, make_authority, sign
 from controller.cli import main
@@ -166,9 +169,36 @@ def test_addresses_of_all_kinds_make_a_url(address: str, host: str) -> None:
 @pytest.fixture(scope="module")
 def pem() -> dict[str, bytes]:
     """What the options for files name, and a key that belongs to none of them."""
-    ca = make_authority("ca", timedelta(days=9), NOW)
-    other = sign(ca, LeafSpec("other", timedelta(days=8), is_client=True), NOW).key
-    return {**{name: secret()[file] for name, file in FILES.items()}, "other": other}
+    ca = make_authority("ca", timedelta(days=900), NOW)
+    other = sign(ca, LeafSpec("other", timedelta(days=800), is_client=True), NOW)
+    return {**{name: secret()[file] for name, file in FILES.items()}, "other": other.key}
+
+
+@dataclass
+class Given:
+    """Certificates for the three files: those of an authority and its client, less what a case spoils."""
+
+    begins: timedelta = timedelta(0)
+    lasts: timedelta = timedelta(days=800)
+    is_client: bool = True
+    ca_lasts: timedelta = timedelta(days=900)
+    another_ca: bool = False
+    leaf_as_ca: bool = False
+    ca_as_leaf: bool = False
+    passphrase: bytes = b""
+
+    def files(self) -> dict[str, bytes]:
+        now = NOW + self.begins
+        ca = make_authority("ca", self.ca_lasts, now)
+        leaf = sign(ca, LeafSpec("c", self.lasts, ("c",) * (not self.is_client), is_client=self.is_client), now)
+        shown = make_authority("ca", self.ca_lasts, NOW) if self.another_ca else ca
+        leaf, shown = (ca if self.ca_as_leaf else leaf), (leaf if self.leaf_as_ca else shown)
+        key = leaf.key
+        if self.passphrase:
+            lock = serialization.BestAvailableEncryption(self.passphrase)
+            pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+            key = serialization.load_pem_private_key(key, None).private_bytes(pem, form, lock)
+        return {"ca": shown.certificate, "cert": leaf.certificate, "key": key}
 
 
 def files(folder: Path, pem: dict[str, bytes], **exchanged: bytes) -> list[str]:
@@ -283,6 +313,44 @@ def test_a_file_that_is_not_what_it_should_be_is_named(
     words = files(tmp_path, pem, **{name: pem["other"] if content is None else content})
     with pytest.raises(ConfigError, match=f"^{problem}"):
         ask("--for", "plain", *words)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (
+            Given(begins=timedelta(days=-801)),
+            r"--cert-file: .*: the certificate 'CN=c.*' ended at 2025-12-31 00:00 UTC",
+        ),
+        (Given(begins=timedelta(days=2)), r"--cert-file: .*: .* is not valid before 2026-01-02 23:55 UTC"),
+        (Given(begins=-timedelta(days=2), lasts=timedelta(days=3), ca_lasts=timedelta(days=1)), "--c.*: .* ended at"),
+        (Given(is_client=False), "--cert-file: .*: is not for clients: its extended key usage lacks clientAuth"),
+        (Given(leaf_as_ca=True), "--ca-file: .*: the certificate 'CN=c.*' is no certificate authority"),
+        (Given(ca_as_leaf=True), "--cert-file: .*: the certificate 'CN=ca.*' is a certificate authority"),
+        (Given(passphrase=b"secret"), "--key-file: .*: is protected by a passphrase"),
+    ],
+)
+def test_certificates_with_which_no_call_can_succeed_are_refused(tmp_path: Path, given: Given, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{problem}"):
+        ask("--for", "plain", *files(tmp_path, given.files()))
+
+
+@pytest.mark.parametrize(
+    ("given", "note"),
+    [
+        (Given(), ""),
+        (
+            Given(begins=timedelta(days=-780)),
+            "--cert-file: .*: the certificate 'CN=c.*' ends at 2026-01-21 00:00 UTC; ",
+        ),
+        (Given(another_ca=True), "--cert-file: .*: its authority 'CN=ca.*' is not in --ca-file: "),
+    ],
+)
+def test_what_is_odd_about_certificates_is_told(tmp_path: Path, given: Given, note: str) -> None:
+    told: list[str] = []
+    assert "keyData" in ask("--for", "plain", *files(tmp_path, given.files()), told=told).text
+    assert bool(note) == len(told)
+    assert re.match(note, "".join(told))
 
 
 def test_the_three_files_go_together_and_are_there(tmp_path: Path, pem: dict[str, bytes]) -> None:
