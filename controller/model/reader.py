@@ -12,6 +12,7 @@ Raw = Mapping[str, Any]
 F = TypeVar("F")
 _EMPTY: Raw = {}
 _SHOWN: Final = 80  # characters, digits
+_DIGITS: Final = 19  # of a version
 _MOST_SAID: Final = 300  # characters of a condition's reason or message
 
 
@@ -66,8 +67,9 @@ def text_at(raw: Raw, path: str, name: str, default: str = "") -> str:
 def version_number(version: object) -> int:
     """The number of a resourceVersion, by which what live reads and watches show of one kind is put in order. One that
     is missing or odd is older than all."""
-    is_number = isinstance(version, str) and version.isascii() and version.isdigit() and len(version) < 20
-    return int(version) if is_number else 0
+    if not isinstance(version, str) or not version.isascii() or not version.isdigit() or len(version) > _DIGITS:
+        return 0
+    return int(version)
 
 
 def version_of(meta: Raw) -> int:

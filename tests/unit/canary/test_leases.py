@@ -13,7 +13,7 @@ from controller.canary.prover import VERDICT_SECONDS
 from controller.errors import ForbiddenError
 from controller.kube.resources import LEASES
 from controller.model.names import SECOND_SCHEDULER
-from tests.unit.canary.test_proof import NAMESPACE, SCHEDULER, ProofBench, real_pod
+from tests.unit.canary.leader import NAMESPACE, SCHEDULER, ProofBench, real_pod
 
 DURATION = 15
 OVER = DURATION + LATE_SECONDS + 1

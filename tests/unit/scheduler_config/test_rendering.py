@@ -175,7 +175,7 @@ def pem() -> dict[str, bytes]:
 
 
 @dataclass
-class Given:
+class Brought:
     """Certificates for the three files: those of an authority and its client, less what a case spoils."""
 
     begins: timedelta = timedelta(0)
@@ -319,18 +319,24 @@ def test_a_file_that_is_not_what_it_should_be_is_named(
     ("given", "problem"),
     [
         (
-            Given(begins=timedelta(days=-801)),
+            Brought(begins=timedelta(days=-801)),
             r"--cert-file: .*: the certificate 'CN=c.*' ended at 2025-12-31 00:00 UTC",
         ),
-        (Given(begins=timedelta(days=2)), r"--cert-file: .*: .* is not valid before 2026-01-02 23:55 UTC"),
-        (Given(begins=-timedelta(days=2), lasts=timedelta(days=3), ca_lasts=timedelta(days=1)), "--c.*: .* ended at"),
-        (Given(is_client=False), "--cert-file: .*: is not for clients: its extended key usage lacks clientAuth"),
-        (Given(leaf_as_ca=True), "--ca-file: .*: the certificate 'CN=c.*' is no certificate authority"),
-        (Given(ca_as_leaf=True), "--cert-file: .*: the certificate 'CN=ca.*' is a certificate authority"),
-        (Given(passphrase=b"secret"), "--key-file: .*: is protected by a passphrase"),
+        (Brought(begins=timedelta(days=2)), r"--cert-file: .*: .* is not valid before 2026-01-02 23:55 UTC"),
+        (
+            Brought(begins=-timedelta(days=2), lasts=timedelta(days=3), ca_lasts=timedelta(days=1)),
+            "--c.*: .* ended at",
+        ),
+        (
+            Brought(is_client=False),
+            "--cert-file: .*: is not for clients: its extended key usage lacks clientAuth",
+        ),
+        (Brought(leaf_as_ca=True), "--ca-file: .*: the certificate 'CN=c.*' is no certificate authority"),
+        (Brought(ca_as_leaf=True), "--cert-file: .*: the certificate 'CN=ca.*' is a certificate authority"),
+        (Brought(passphrase=b"secret"), "--key-file: .*: is protected by a passphrase"),
     ],
 )
-def test_certificates_with_which_no_call_can_succeed_are_refused(tmp_path: Path, given: Given, problem: str) -> None:
+def test_certificates_with_which_no_call_can_succeed_are_refused(tmp_path: Path, given: Brought, problem: str) -> None:
     with pytest.raises(ConfigError, match=f"^{problem}"):
         ask("--for", "plain", *files(tmp_path, given.files()))
 
@@ -338,15 +344,15 @@ def test_certificates_with_which_no_call_can_succeed_are_refused(tmp_path: Path,
 @pytest.mark.parametrize(
     ("given", "note"),
     [
-        (Given(), ""),
+        (Brought(), ""),
         (
-            Given(begins=timedelta(days=-780)),
+            Brought(begins=timedelta(days=-780)),
             "--cert-file: .*: the certificate 'CN=c.*' ends at 2026-01-21 00:00 UTC; ",
         ),
-        (Given(another_ca=True), "--cert-file: .*: its authority 'CN=ca.*' is not in --ca-file: "),
+        (Brought(another_ca=True), "--cert-file: .*: its authority 'CN=ca.*' is not in --ca-file: "),
     ],
 )
-def test_what_is_odd_about_certificates_is_told(tmp_path: Path, given: Given, note: str) -> None:
+def test_what_is_odd_about_certificates_is_told(tmp_path: Path, given: Brought, note: str) -> None:
     told: list[str] = []
     assert "keyData" in ask("--for", "plain", *files(tmp_path, given.files()), told=told).text
     assert bool(note) == len(told)
