@@ -23,6 +23,7 @@ from controller.allocator.choose.verdict import (
     GAVE_UP,
     KEPT,
     LATE,
+    NO_LONGHORN,
     NO_ROOM,
     SURE,
     Judgement,
@@ -82,14 +83,18 @@ class PodFit:
     # Volumes that are bound to no node
 
     def open_among(self, names: Sequence[str]) -> tuple[Sequence[str], dict[str, Judgement]]:
-        """Return those of `names` that the volumes bound to no node allow, and the verdicts on the others. Afterwards
+        """Return those of `names` that the volumes bound to no node allow, and Longhorn's attacher (`csi/
+        controller_server.go`, `ControllerPublishVolume`), and the verdicts on the others. Afterwards
         `anywhere` has places for these volumes. To be called once, before nodes are judged."""
         if any(demand.never for demand in self.demands):
             return [], dict.fromkeys(names, unsuitable(Reason.NEVER_PLACED))
+        nodes = self.world.nodes  # Longhorn attaches volumes to no others
+        closed = {name: NO_LONGHORN for name in names if name not in nodes} if self.demands else {}
+        if closed:
+            names = [name for name in names if name not in closed]
         judged = self.needing_disks()
-        if not judged:
-            return names, {}
-        closed = dict[str, Judgement]()
+        if not judged or not names:
+            return names, closed
         for zone, region, members in self._by_topology(names, judged):
             self._bound = bound = [_bind(demand, zone, region) for demand in judged]
             found = self._plan(bound, members, self.taken)

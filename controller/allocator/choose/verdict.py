@@ -45,6 +45,7 @@ NO_ROOM: Final = Judgement(Verdict.FULL, Reason.NO_ROOM_IN_CLUSTER)
 GAVE_UP: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED, is_bounded=True)
 KEPT: Final = Judgement(Verdict.CONTENDED, Reason.KEPT)
 IN_USE: Final = Judgement(Verdict.UNSUITABLE, Reason.IN_USE_ELSEWHERE)
+NO_LONGHORN: Final = Judgement(Verdict.UNSUITABLE, Reason.NO_LONGHORN_NODE)
 LATE: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED)  # the call's time is up
 
 

@@ -52,11 +52,12 @@ def judge_nodes(fit: PodFit, names: Sequence[str]) -> dict[str, Judgement]:
 
 def _alike(fit: PodFit, names: Sequence[str]) -> Iterable[Sequence[str]]:
     """The nodes in groups, of which one judgement on the pod's volumes that are bound to no node holds for all."""
-    groups = dict[tuple[str, str], list[str]]()
+    groups = dict[tuple[str, str, bool], list[str]]()
     follows = any(demand.follows for demand in fit.needing_disks())
     for name in names:
-        node = fit.world.nodes.get(name) if follows else None
-        groups.setdefault((node.zone, node.region) if node is not None else ("", ""), []).append(name)
+        node = fit.world.nodes.get(name)
+        where = (node.zone, node.region) if node is not None and follows else ("", "")
+        groups.setdefault((*where, node is None), []).append(name)
     return groups.values()
 
 

@@ -119,8 +119,10 @@ class Filtering:
             )
 
     def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
+        nodes = self.room.world.nodes
         needs_room = any(one.is_local or one.is_roaming or one.never for one in demands)
-        if not needs_room and self.shared.limit_of(pod, demands) is NO_LIMIT:
+        may_attach = not demands or all(name in nodes for name in candidates)
+        if not needs_room and may_attach and self.shared.limit_of(pod, demands) is NO_LIMIT:
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
         found = self.find_nodes(pod, demands, candidates, is_narrow=True)
         if not found.sure:
@@ -273,8 +275,9 @@ class Filtering:
         part = is_sample(len(candidates), len(self.room.world.kube_nodes))
         refusal = self.refusals.refused(pod.uid, candidates, is_contended, self.now, is_sample=part)
         self.refusals.not_reached(pod.uid, [name for name, entry in judgements.items() if entry is LATE])
-        if not is_contended and self.is_due_remotely(refusal, demands):
-            return self._passed(Decision.REMOTE, candidates, pod)
+        remote = _with_longhorn(judgements, candidates)
+        if remote and not is_contended and self.is_due_remotely(refusal, demands):
+            return self._passed(Decision.REMOTE, remote, pod)
         if not self.adds_up:  # otherwise anybody may have asked, about any nodes
             nominated = self.room.table.hold(pod.uid, Source.NOMINATION)
             if nominated is not None and any(map(nominated.includes, candidates)):
@@ -342,7 +345,7 @@ class Filtering:
         self.refusals.refused_preemption(pod.uid, dropped, self.now, is_contended=is_contended)
         refusal = self.refusals.get(pod.uid)
         is_remote = refusal is not None and not is_contended and self.is_due_remotely(refusal, demands)
-        return candidates if is_remote else ()  # it takes no room there, so none is kept for it
+        return _with_longhorn(found.refused, candidates) if is_remote else ()  # it takes no room: none is kept for it
 
     def fail_preemption(self, pod_uid: str, candidates: Collection[str]) -> None:
         """Count the pod as contended on the candidates, of which nothing is known, unless it waits no more."""
@@ -353,6 +356,12 @@ class Filtering:
             self.refusals.expect(pod_uid, list(candidates), self.now)
         elif pod.is_pending:
             self.refusals.refused_preemption(pod_uid, list(candidates), self.now)
+
+
+def _with_longhorn(judgements: Mapping[str, Judgement], candidates: Collection[str]) -> Sequence[str]:
+    """The candidates to which Longhorn can attach a volume at all."""
+    closed = {name for name, one in judgements.items() if one.reason is Reason.NO_LONGHORN_NODE}
+    return [name for name in candidates if name not in closed]
 
 
 def _is_contended(judgements: Mapping[str, Judgement]) -> bool:

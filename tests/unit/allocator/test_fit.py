@@ -149,7 +149,7 @@ def test_a_disk_whose_uuid_another_one_of_its_node_has_takes_nothing() -> None:
     assert Verdict.SURE is fit(world, local(1)).verdict
 
 
-def test_a_kubernetes_node_without_longhorn_is_unsuitable_only_for_local_room() -> None:
+def test_a_kubernetes_node_without_longhorn_is_unsuitable_for_each_pod_with_a_volume() -> None:
     world = world_of(room("d1", 100))
     for name in ("n1", "n2"):
         world.put_kube_node(name, KubeNode(name, unschedulable=False))
@@ -158,7 +158,7 @@ def test_a_kubernetes_node_without_longhorn_is_unsuitable_only_for_local_room() 
     found = fit_pod(world, [local(10)], nodes)
     assert (Verdict.SURE, Verdict.UNSUITABLE) == (found["n1"].verdict, found["n2"].verdict)
     assert {("", Reason.NO_LONGHORN_NODE)} == reasons(found["n2"])
-    assert {Verdict.SURE} == {entry.verdict for entry in fit_pod(world, [roaming(10)], nodes).values()}
+    assert found == fit_pod(world, [roaming(10)], nodes) | {"n1": found["n1"]}
     assert {Verdict.SURE} == {entry.verdict for entry in fit_pod(world, [], nodes).values()}
 
 

@@ -136,12 +136,13 @@ def test_a_promise_lies_only_on_disks_that_take_its_volume() -> None:
     assert {"a": "contended"} == verdicts(objects, "a", promises=[promise("a", 60, "x")], settings=strict)
 
 
-def test_a_node_is_longhorns_and_kubernetes_where_room_is_needed() -> None:
+def test_a_node_is_longhorns_and_where_room_is_needed_also_kubernetes() -> None:
     kube, objects = [core("Node", name) for name in ("a", "b")], [node("a"), node("c"), pod("data"), claim("data")]
     assert {"a": "sure", "b": "unsuitable", "c": "unsuitable"} == verdicts([*objects, *kube], "a", "b", "c")
     assert {"c": "sure"} == verdicts(objects, "c")
     spread = [storage_class("spread", numberOfReplicas="1"), claim("data", of_class="spread")]
-    assert {"a": "sure", "b": "sure"} == verdicts([*spread, node("a"), *kube, pod("data")], "a", "b")
+    spread += [node("a"), node("c"), *kube, pod("data")]
+    assert {"a": "sure", "b": "unsuitable", "c": "sure"} == verdicts(spread, "a", "b", "c")
 
 
 def test_instance_managers_are_asked_only_where_there_are_any() -> None:
