@@ -17,7 +17,7 @@ from controller.scheduler_config.draft import Draft
 from controller.scheduler_config.entry import set_extender
 from controller.scheduler_config.fragments import header_of
 from controller.scheduler_config.options import DEFAULT_BURST, DEFAULT_QPS, Options
-from controller.scheduler_config.profiles import set_profile
+from controller.scheduler_config.profiles import keep_fit, set_profile
 from controller.scheduler_config.tree import Layout
 
 GROUP: Final = "kubescheduler.config.k8s.io"
@@ -60,6 +60,7 @@ def _finished(draft: Draft) -> Rendered:
         draft.put(draft.document, "enableProfiling", False, 0)
     _set_percentage(draft)
     set_profile(draft)
+    keep_fit(draft)
     set_extender(draft)
     text = tree.write(draft.document, draft.layout)
     lost = tree.difference(tree.read_again(text, draft.source or KIND), tree.plain(draft.document), draft.before)

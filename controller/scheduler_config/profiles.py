@@ -16,6 +16,8 @@ from controller.scheduler_config.draft import Draft
 
 DEFAULT_ORDER: Final = "PrioritySort"
 """The plugin that orders the queue where nothing else is said."""
+FIT: Final = "NodeResourcesFit"
+"""The plugin that looks for resources on nodes."""
 
 
 def set_profile(draft: Draft) -> None:
@@ -41,6 +43,57 @@ def _list_profiles(draft: Draft, wanted: str) -> None:
     else:
         both = CommentedSeq([CommentedMap(schedulerName=DEFAULT_SCHEDULER), profile])
         draft.put(draft.document, "profiles", both, 0, "bothProfiles")
+
+
+def keep_fit(draft: Draft) -> None:
+    """Lets kube-scheduler start with our entry, and tells what it does to each profile.
+
+    It writes the resources that extenders have `ignoredByScheduler` into the arguments of FIT, in place of what stands
+    in `ignoredResources`, and ends where a profile has no such arguments (`pkg/scheduler/scheduler.go`,
+    `buildExtenders`): they are there by default only while the plugin is enabled.
+    """
+    for index, profile in enumerate(draft.document.get("profiles") or ()):
+        where = f"profiles[{index}].pluginConfig"
+        settings = profile.get("pluginConfig") or CommentedSeq()
+        if not isinstance(settings, CommentedSeq):
+            draft.fail(where, "is not a list")
+        ours = [place for place, item in enumerate(settings) if _name(item) == FIT]
+        if not ours and not _runs_fit(profile):
+            added = CommentedMap(name=FIT, args=CommentedMap())
+            if settings:
+                tree.append(tree.in_block_style(settings), added)
+            else:
+                profile["pluginConfig"] = CommentedSeq([added])
+            draft.note(where, f"{FIT} is added: without it kube-scheduler does not start with an extender's resources")
+        for place in ours:
+            _note_ignored(draft, f"{where}[{place}].args.ignoredResources", settings[place].get("args"))
+
+
+def _note_ignored(draft: Draft, where: str, args: object) -> None:
+    if not isinstance(args, CommentedMap):
+        return
+    extenders = [one for one in draft.document.get("extenders") or () if isinstance(one.get("managedResources"), list)]
+    managed = [one for extender in extenders for one in extender["managedResources"] if isinstance(one, dict)]
+    ignored = {one.get("name") for one in managed if one.get("ignoredByScheduler")}
+    groups = tuple(f"{group}/" for group in args.get("ignoredResourceGroups") or ())
+    lost = [name for name in args.get("ignoredResources") or () if name not in ignored]
+    lost = [name for name in lost if not str(name).startswith(groups)]
+    if lost:
+        draft.note(
+            where,
+            f"kube-scheduler replaces it beside an extender's resources and looks for {', '.join(map(str, lost))} on "
+            "nodes again; name the group in ignoredResourceGroups instead",
+        )
+
+
+def _runs_fit(profile: CommentedMap) -> bool:
+    """Whether FIT is enabled at any point, so that it has arguments by default."""
+    plugins = profile.get("plugins")
+    points = plugins if isinstance(plugins, CommentedMap) else CommentedMap()
+    points = {key: part for key, part in points.items() if isinstance(part, CommentedMap)}
+    if any(FIT in _plugins(part, "enabled") for part in points.values()):
+        return True
+    return not {"*", FIT} & _plugins(points.get("multiPoint", CommentedMap()), "disabled")
 
 
 def _names(draft: Draft, profiles: CommentedSeq) -> list[str]:

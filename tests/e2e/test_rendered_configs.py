@@ -156,6 +156,10 @@ profiles:
     args:
       scoringStrategy:
         type: MostAllocated
+- schedulerName: merged-unfit   # has no arguments of the plugin that it does not run
+  plugins:
+    multiPoint:
+      disabled: [{{name: NodeResourcesFit}}]
 extenders:
 # asked about everything
 - urlPrefix: http://127.0.0.1:{port}/other

@@ -397,3 +397,60 @@ def _inside_our_entry(text: str) -> list[str]:
         return []
     last = next(number for number, found in enumerate(lines) if number > first and "filterVerb: g" in found)
     return comments("\n".join(lines[first : last + 1]))
+
+
+# What kube-scheduler makes of its plugin for resources, once an extender's resources are ignored
+
+FIT = {"name": "NodeResourcesFit", "args": {}}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "more", "is_added"),
+    [
+        ("multiPoint: {disabled: [{name: NodeResourcesFit}]}", "", True),
+        ("multiPoint: {disabled: [{name: '*'}], enabled: [{name: PrioritySort}, {name: DefaultBinder}]}", "", True),
+        ("multiPoint: {disabled: [{name: '*'}]}", "{name: Other}", True),
+        ("multiPoint: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFit}]}", "", False),
+        ("multiPoint: {disabled: [{name: '*'}]}, score: {enabled: [{name: NodeResourcesFit}]}", "", False),
+        ("filter: {disabled: [{name: NodeResourcesFit}]}", "", False),
+        ("multiPoint: {disabled: [{name: ImageLocality}]}", "", False),
+        ("multiPoint: {disabled: [{name: '*'}]}", "{name: NodeResourcesFit, args: {}}", False),
+    ],
+)
+def test_a_profile_without_the_plugin_for_resources_gets_its_arguments(plugins: str, more: str, is_added: bool) -> None:
+    """kubernetes/kubernetes#60332: without them kube-scheduler ends with "can't find NodeResourcesFitArgs"."""
+    text = f"{HEAD}profiles:\n- schedulerName: default-scheduler\n- schedulerName: packs\n  plugins: {{{plugins}}}\n"
+    text += f"  pluginConfig: [{more}]\n" if more else ""
+    rendered = merge(text)
+    before, after = read(text)["profiles"], read(rendered.text)["profiles"]
+    assert before[0] == after[0]
+    assert [*before[1].get("pluginConfig", ()), *([FIT] if is_added else ())] == after[1].get("pluginConfig", [])
+    note = "FILE: profiles[1].pluginConfig: NodeResourcesFit is added: without it kube-scheduler does not start"
+    assert [is_added] == [len(rendered.notes) == 1 and rendered.notes[0].startswith(note)]
+    again = merge(rendered.text)
+    assert (rendered.text, ()) == (again.text, again.notes)
+
+
+@pytest.mark.parametrize(
+    ("args", "lost"),
+    [
+        ("ignoredResources: [example.com/foo, other.com/x]", "example.com/foo, other.com/x"),
+        ("ignoredResources: [example.com/foo], ignoredResourceGroups: [example.com]", ""),
+        ("ignoredResources: [taken.com/one]", ""),
+        ("scoringStrategy: {type: MostAllocated}", ""),
+    ],
+)
+def test_resources_that_kube_scheduler_no_longer_ignores_are_named(args: str, lost: str) -> None:
+    """kubernetes/kubernetes#88887 brought the argument, which an extender's resources replace."""
+    others = "extenders:\n- urlPrefix: http://x\n  managedResources:\n"
+    others += "  - {name: taken.com/one, ignoredByScheduler: true}\n"
+    config = f"profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args: {{{args}}}\n"
+    notes = merge(HEAD + config + others).notes
+    where = "FILE: profiles[0].pluginConfig[0].args.ignoredResources: kube-scheduler replaces it beside an extender's "
+    told = f"{where}resources and looks for {lost} on nodes again; name the group in ignoredResourceGroups instead"
+    assert ((told,) if lost else ()) == notes
+
+
+def test_settings_of_plugins_that_are_no_list_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"profiles\[0\]\.pluginConfig: is not a list"):
+        merge(f"{HEAD}profiles:\n- pluginConfig: {{name: x}}\n")
