@@ -3,8 +3,9 @@
 # Weighed: distroless has neither shell nor pip, but its Python is the one of its Debian, at a path of its own, so that the
 # environment of any other build stage breaks there; and it has no tags for versions. python:slim is one image for both.
 #
-# Another registry or a digest: --build-arg PYTHON_IMAGE=mirror.example.com/python:3.12.13-slim-trixie@sha256:...
-ARG PYTHON_IMAGE=python:3.12.13-slim-trixie
+# By the digest of the list for all architectures, since a tag can be moved. `docker buildx imagetools inspect` says that
+# of a newer one. Another registry: --build-arg PYTHON_IMAGE=mirror.example.com/python:3.12.13-slim-trixie@sha256:...
+ARG PYTHON_IMAGE=python:3.12.13-slim-trixie@sha256:229a2c5bfa27522db7815ea81f9bed70af17ccb9de9fc7ad142b1877b5830d36
 
 FROM ${PYTHON_IMAGE} AS build
 
@@ -12,7 +13,7 @@ FROM ${PYTHON_IMAGE} AS build
 ARG PIP_INDEX_URL
 WORKDIR /src
 COPY requirements/runtime.lock requirements/build.lock requirements/
-# Wheels only, and only those whose digest is in a lock: no compiler, no surprise. pip and the build backend stay here.
+# Of the scripts, only the product's own stay. Wheels only, and only those whose digest is in a lock: no compiler, no surprise. pip and the build backend stay here.
 RUN python -m venv /build && \
     /build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements/build.lock && \
     python -m venv --without-pip /app && \
@@ -24,7 +25,8 @@ COPY extender extender
 COPY webhook webhook
 COPY certs certs
 RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . && \
-    /build/bin/pip --python /app/bin/python install --no-cache-dir --no-deps --no-index /wheels/*.whl
+    /build/bin/pip --python /app/bin/python install --no-cache-dir --no-deps --no-index /wheels/*.whl && \
+    find /app/bin -type f ! -name 'longhorn-*' -delete
 
 FROM ${PYTHON_IMAGE}
 

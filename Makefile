@@ -194,6 +194,17 @@ images: venv ## the images that the chart needs, a line each; VALUES=my-values.y
 package: venv ## the chart as an archive, in dist/
 	@$(RUN) -m tests.helm package dist
 
+REGISTRY ?=
+
+.PHONY: push-chart
+push-chart: venv ## push that archive to REGISTRY=registry.example.com/team, below charts/
+	@test -n "$(REGISTRY)" || { echo 'make push-chart: say where to: REGISTRY=registry.example.com/team' >&2; exit 1; }
+	@"$$($(RUN) -m tests.helm path)" push dist/longhorn-scheduler-extender-*.tgz "oci://$(REGISTRY)/charts" 2>&1 | tee dist/chart.txt
+
+.PHONY: pushed
+pushed: venv ## the digests of image and chart, when both are pushed
+	@$(RUN) -m release.pushed
+
 # What the image is built with, and what it is called.
 DOCKER ?= docker
 IMAGE ?=
@@ -201,6 +212,8 @@ PLATFORMS ?=
 PYTHON_IMAGE ?=
 PIP_INDEX_URL ?=
 PUSH ?=
+# A file in which docker's builder says what it made.
+METADATA ?=
 
 .PHONY: image
 image: ## build IMAGE=registry.example.com/team/name:tag; PLATFORMS=linux/amd64,linux/arm64 PUSH=1
@@ -208,7 +221,7 @@ image: ## build IMAGE=registry.example.com/team/name:tag; PLATFORMS=linux/amd64,
 	@$(DOCKER) build --tag "$(IMAGE)" --build-arg VERSION="$$(awk '$$1 == "appVersion:" {print $$2}' helm/*/Chart.yaml)" \
 		--build-arg REVISION="$$(git rev-parse HEAD)$$(git diff --quiet HEAD || echo -dirty)" \
 		$(addprefix --build-arg PYTHON_IMAGE=,$(PYTHON_IMAGE)) $(addprefix --build-arg PIP_INDEX_URL=,$(PIP_INDEX_URL)) \
-		$(addprefix --platform ,$(PLATFORMS)) $(if $(PUSH),--push) .
+		$(addprefix --platform ,$(PLATFORMS)) $(addprefix --metadata-file ,$(METADATA)) $(if $(PUSH),--push) .
 
 # The version of Python in the image; no C library that its Debian has not.
 IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON_IMAGE=python:\([0-9]*\.[0-9]*\)\..*/\1/p' Dockerfile)

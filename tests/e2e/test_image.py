@@ -150,7 +150,7 @@ def test_the_image_exposes_the_ports_of_the_manifests(image: Image) -> None:
 def test_the_image_says_what_it_is_and_does_not_run_as_root(image: Image) -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     said = {name.removeprefix("org.opencontainers.image."): value for name, value in image.stage.labels.items()}
-    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+", said.pop("base.name"))
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", said.pop("base.name"))
     assert {
         "title": project["name"],
         "description": project["description"],
@@ -181,3 +181,5 @@ def test_nothing_but_what_runs_is_in_the_image(image: Image) -> None:
     tools = {"pip", "setuptools", "pytest", "hypothesis", "mypy", "matplotlib", "grpc_tools"}
     assert not names & {*tools, "tests", "bench", "release"}
     assert {"app", "usr"} == {path.name for path in image.root.iterdir()}
+    scripts = {path.name for path in (image.root / "app" / "bin").iterdir() if not path.name.startswith("python")}
+    assert {"longhorn-scheduler-extender", "longhorn-scheduler-webhook"} == scripts

@@ -1,5 +1,6 @@
-"""`python -m tests.helm build` builds Helm into the cache, `write` makes what is made from the chart, `images` lists
-the images that it needs, `package` makes its archive, `rights` tells which of its rights nobody used."""
+"""`python -m tests.helm build` builds Helm into the cache, `path` says where it is, `write` makes what is made from the
+chart, `images` lists the images that it needs, `package` makes its archive, `rights` tells which of its rights nobody
+used."""
 
 from __future__ import annotations
 
@@ -28,6 +29,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     listing.add_argument("--kube-version", help="of the cluster, as in 1.34.1")
     rights = commands.add_parser("rights", help="list the rights that no request in the audit logs needed")
     rights.add_argument("folder", type=Path)
+    commands.add_parser("path", help="the path of Helm 3, built if need be")
     commands.add_parser("package", help="make the chart's archive").add_argument("folder", type=Path)
     return parser.parse_args(arguments)
 
@@ -54,6 +56,9 @@ def main() -> int:
         if options.command == "build":
             for tool in TOOLS:
                 print(f"{tool.name} {tool.version}: {tool.build()}")
+            return 0
+        if options.command == "path":
+            print(HELM_3.build(lambda text: print(text, file=sys.stderr)))
             return 0
         with tempfile.TemporaryDirectory() as home:
             run(options, Helm(HELM_3.build(), Path(home)))

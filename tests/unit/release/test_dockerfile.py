@@ -85,7 +85,7 @@ def test_both_stages_stand_on_one_image_of_a_pinned_version_that_can_be_replaced
     assert "ARG" == STEPS[0].word
     name, _, default = STEPS[0].rest.partition("=")
     assert {f"${{{name}}}"} == {step.rest.partition(" AS ")[0] for step in STEPS if step.word == "FROM"}
-    assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-[a-z]+", default)
+    assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", default)
     assert default.startswith(f"python:{python_of(DOCKERFILE)}-")
 
 
