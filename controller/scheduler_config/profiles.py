@@ -89,8 +89,8 @@ def _note_ignored(draft: Draft, where: str, args: object) -> None:
 def _runs_fit(profile: CommentedMap) -> bool:
     """Whether FIT is enabled at any point, so that it has arguments by default."""
     plugins = profile.get("plugins")
-    points = plugins if isinstance(plugins, CommentedMap) else CommentedMap()
-    points = {key: part for key, part in points.items() if isinstance(part, CommentedMap)}
+    parts = plugins.items() if isinstance(plugins, CommentedMap) else ()
+    points = {key: part for key, part in parts if isinstance(part, CommentedMap)}
     if any(FIT in _plugins(part, "enabled") for part in points.values()):
         return True
     return not {"*", FIT} & _plugins(points.get("multiPoint", CommentedMap()), "disabled")
