@@ -16,7 +16,8 @@ from controller.settings import UNREAD, LiveSettings, live_settings, setting_not
 
 MODE_TEXTS: Final = {
     Mode.ACTIVE: "Pods that request the scheduler extender are placed only where their Longhorn volumes have room",
-    Mode.BYPASS: "All pods are let through unchecked: the scheduler extender is bypassed or switched off",
+    Mode.BYPASS: "All pods are let through unchecked: the scheduler extender is bypassed or switched off. A pod that "
+    "comes to a node without room hangs there until its volume has room",
     Mode.CLOSED: "The scheduler extender is switched off, and no pod requests it",
     Mode.UNKNOWN: "Pods that request the scheduler extender wait: set scheduler-extender-enabled to true or false",
 }

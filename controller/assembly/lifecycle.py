@@ -121,6 +121,7 @@ class Lifecycle(Part):
         # The thread's own.
         self._next_endpoint_at = 0.0
         self._off_since: float | None = None
+        self._let_through = ""  # said of bypass: how many pods it lets through that had been refused
         self._wake_at: list[float] = []  # when pods that wait are to be woken because bypass began
         self._endpoint_problem = Said(partial(log.warning, "EndpointSlice: %s"))
         self._term_problem = Said(partial(log.warning, "the term cannot begin, trying again %s"))
@@ -255,7 +256,9 @@ class Lifecycle(Part):
             self._off_since = self._clock.now()
         if mode is self.mode or self._awaits_rule(live):
             return
-        log.info("mode %s -> %s", self.mode, mode)
+        refused = self._allocator.snapshot().refused_count if mode is Mode.BYPASS else 0
+        self._let_through = f". {refused} pods that were refused are let through now" if refused else ""
+        log.info("mode %s -> %s%s", self.mode, mode, self._let_through)
         self.mode = mode
         self._parts.terms.changed()
         self._allocator.set_mode(mode)
@@ -367,7 +370,8 @@ class Lifecycle(Part):
         self._told_problems = problems
         if self.mode is not self._told_mode:
             is_warning = self.mode in (Mode.BYPASS, Mode.UNKNOWN)
-            self._parts.tell(MODE_REASON, f"Mode {self.mode}: {MODE_TEXTS[self.mode]}", is_warning)
+            text = f"Mode {self.mode}: {MODE_TEXTS[self.mode]}{self._let_through}"
+            self._parts.tell(MODE_REASON, text, is_warning)
             self._told_mode = self.mode
 
     def _end_everything(self) -> None:

@@ -325,6 +325,19 @@ def test_the_leader_tells_of_its_mode_and_of_every_setting_that_is_not_used(part
     assert 3 == len(parted.told_since())  # to those who look after a change of leader
 
 
+def test_bypass_says_how_many_pods_it_lets_through_that_had_been_refused(leader: Parted) -> None:
+    leader.cluster.add_node("n1", free_gib=10)
+    for name in ("a", "b"):
+        leader.cluster.add_pod(name)
+        assert not leader.cluster.offered(name, "n1")
+    leader.told_since()
+    leader.set_live(bypass=True)
+    leader.step()
+    ((text, is_warning),) = leader.told_since()
+    assert (True, True) == (is_warning, text.endswith(". 2 pods that were refused are let through now"))
+    assert "without room" in text
+
+
 def test_switched_off_pods_stop_opting_in_first_then_those_that_ask_are_let_through_and_then_it_closes(
     leader: Parted,
 ) -> None:
