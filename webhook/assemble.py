@@ -29,7 +29,7 @@ from controller.rules.opt_in import OptInPolicy
 from controller.serving.tls import ServerTls
 from webhook.app import Reviewer, create_app
 from webhook.certificates import certificate_worker
-from webhook.expansion import CLAIM, VOLUME, ExpansionService
+from webhook.expansion import CLAIM, VOLUME, ExpansionService, GrowthCheck
 from webhook.leader import BoundedLeader, LeaderClient
 from webhook.metrics import PREFIX, WebhookMetrics
 from webhook.pod_opt_in import PodService
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 MUTATE_PODS: Final = "mutate-pods"
 MUTATE_SHARE_MANAGERS: Final = "mutate-share-managers"
 _KINDS: Final = {"validate-pvcs": CLAIM, "validate-volumes": VOLUME}  # that grow, by their routes
-ROUTES: Final = (MUTATE_PODS, MUTATE_SHARE_MANAGERS, *_KINDS)
+CHECK_GROWTH: Final = "check-growth"
+ROUTES: Final = (MUTATE_PODS, MUTATE_SHARE_MANAGERS, *_KINDS, CHECK_GROWTH)
 
 
 class Webhook(Collector):
@@ -119,6 +120,7 @@ class Webhook(Collector):
         }
         return {
             **expansions,
+            CHECK_GROWTH: GrowthCheck(leader),
             MUTATE_PODS: PodService(stores, read, self.clock, self._policy, metrics),
             MUTATE_SHARE_MANAGERS: ShareManagerService(
                 self.settings.namespace,

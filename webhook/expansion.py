@@ -18,7 +18,7 @@ from typing import Final
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, TooManyReadsError
-from controller.model.names import LONGHORN_DRIVERS
+from controller.model.names import GROWTH_CHECK_LABEL, LEADER_ANSWERS, LEADER_IS_SILENT, LONGHORN_DRIVERS
 from controller.model.quantity import exact_bytes_text, quantity_bytes
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import claim_facts
@@ -158,6 +158,26 @@ class ExpansionService:
         if lookup.was_refused:
             raise TooManyReadsError("the volume could not be read")
         return pv is not None and pv.driver not in LONGHORN_DRIVERS
+
+
+class GrowthCheck:
+    """Reviews of the pods by which others find out whether a growth's review reaches the leader. Each is denied, with
+    the answer. Threads: any. Blocks: for LEADER_SECONDS at most. I/O: the call of the leader."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+
+    def review(self, review: Review) -> bytes:
+        request = pb.HoldExpansionRequest(volume_name=GROWTH_CHECK_LABEL, size_bytes=1, dry_run=True)  # there is none
+        try:
+            self._leader.hold_expansion(request, LEADER_SECONDS)
+        except (LeaderAwayError, LeaderFailedError, CrowdedError) as error:
+            log.warning("%s: %s", LEADER_IS_SILENT, error)
+            return encode_denied(review.uid, f"{LEADER_IS_SILENT}; its log says why")
+        return encode_denied(review.uid, LEADER_ANSWERS)
+
+    def failed(self, review: Review) -> bytes:
+        return encode_denied(review.uid, f"{LEADER_IS_SILENT}; its log says why")
 
 
 def growth_of_volume(review: Review) -> AskedGrowth | None:

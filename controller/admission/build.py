@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from controller.admission.configurations import WebhookPlace
+from controller.admission.configurations import GROWTH_CHECK, WebhookPlace
+from controller.admission.growth_path import GrowthPath
 from controller.admission.missed import MissedPods
 from controller.admission.plan import AdmissionFacts, AdmissionPlan, decide
 from controller.admission.reconciler import Contents, Reconciler, contents_of
@@ -96,7 +97,13 @@ class AdmissionWorker(Group):
         )
         for watch in watches:
             watch.store.subscribe(lambda _changes: self.reconciler.worker.wake())
-        super().__init__((Informer(api, NAMESPACES, namespaces, clock), *watches, self.reconciler))
+        self._opening = opening
+        self.growth_path = GrowthPath(api, settings.namespace, self._is_growth_checked, tell)
+        super().__init__((Informer(api, NAMESPACES, namespaces, clock), *watches, self.reconciler, self.growth_path))
+
+    def _is_growth_checked(self) -> bool:
+        found = self.reconciler.present(VALIDATING_WEBHOOKS)
+        return self._opening() is not None and found is not None and GROWTH_CHECK in found.names
 
     def _decide(self, opted_in: frozenset[str], leading_seconds: float) -> AdmissionPlan | None:
         self.stuck.tell()  # on the leader alone, at the reconciler's pace
@@ -128,7 +135,7 @@ class AdmissionWorker(Group):
             "entries": [name for found in (pod_rule, growth_rule) if found is not None for name in found.names],
             "opted_in_schedulers": split_names(pod_rule.annotation) if pod_rule is not None else [],
             "why_not": decision.why_not if decision is not None else {},
-            "problems": self.reconciler.problems,
+            "problems": (*self.reconciler.problems, *filter(None, (self.growth_path.problem,))),
             "repairs": self.reconciler.repairs,
             "stuck_pods": self.stuck.status(),
             "missed_pods": self.missed.status(),

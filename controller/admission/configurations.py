@@ -27,6 +27,7 @@ MARKED_PODS: Final = f"marked-pods.{DOMAIN}"
 SHARE_MANAGERS: Final = f"share-managers.{DOMAIN}"
 CLAIMS: Final = f"claims.{DOMAIN}"
 VOLUMES: Final = f"volumes.{DOMAIN}"
+GROWTH_CHECK: Final = f"growth-check.{DOMAIN}"
 POD_SECONDS: Final = 3
 SHARE_MANAGER_SECONDS: Final = 2
 EXPANSION_SECONDS: Final = 5
@@ -70,7 +71,7 @@ def validating(wanted: WantedEntries, place: WebhookPlace) -> list[Raw]:
     """Entries of the ValidatingWebhookConfiguration, without their authorities."""
     if wanted.expansion == EXPANSION_OFF:
         return []
-    return [_claims(wanted, place), _volumes(wanted, place)]
+    return [_claims(wanted, place), _volumes(wanted, place), _growth_check(place)]
 
 
 def with_authorities(entries: Sequence[Raw], bundle: bytes, present: Sequence[Mapping[str, Any]]) -> list[Raw]:
@@ -158,6 +159,17 @@ def _volumes(wanted: WantedEntries, place: WebhookPlace) -> Raw:
         **_expansion(VOLUMES, "/validate-volumes", wanted, place, rule),
         "namespaceSelector": {"matchLabels": {NAMESPACE_NAME: place.namespace}},
         "matchConditions": [_condition("grows", _grows("spec.size"))],
+    }
+
+
+def _growth_check(place: WebhookPlace) -> Raw:
+    """Pods that nobody wants, whose denial says whether the webhook reaches the leader."""
+    return {
+        **_entry(GROWTH_CHECK, "/check-growth", place, _rule("CREATE", "", "v1", "pods")),
+        "objectSelector": {"matchLabels": {names.GROWTH_CHECK_LABEL: "true"}},
+        "timeoutSeconds": EXPANSION_SECONDS,
+        "failurePolicy": "Ignore",
+        "sideEffects": "None",
     }
 
 

@@ -1,7 +1,7 @@
-"""Tries an installation out, as `helm test` does: a pod through the webhook, a question to the extender, and a look at
-the gate.
+"""Tries an installation out, as `helm test` does: a question to the extender, a pod through the webhook, the way of a
+growth's review to the leader, and a look at the gate.
 
-The pod is created with `dryRun=All`: all of admission looks at it, and nothing is stored. The question is
+Pods are created with `dryRun=All`: all of admission looks at them, and nothing is stored. The question is
 kube-scheduler's own, about a pod without volumes, over the Service and with kube-scheduler's certificate; nothing is
 held for it. The gate stands where its policy, binding and account are there and a leader renews it: the leader proves
 by itself that others are refused. What cannot be tried yet is reported as such, and is no failure.
@@ -21,7 +21,9 @@ from typing import Any, Final
 
 from certs.layout import BUNDLE, CERTIFICATE, KEY
 from certs.secret import data_of
+from controller.admission.configurations import GROWTH_CHECK
 from controller.admission.configurations import PODS as PODS_ENTRIES
+from controller.admission.growth_path import SILENT_TEXT, reaches_leader
 from controller.canary.pod import CONTAINER_SECURITY, POD_SECURITY
 from controller.clock import Clock
 from controller.errors import ClusterError
@@ -34,9 +36,17 @@ from controller.kube.resources import (
     POLICY_BINDINGS,
     SECRETS,
     SERVICE_ACCOUNTS,
+    VALIDATING_WEBHOOKS,
     Resource,
 )
-from controller.model.names import EXTENDER_RESOURCE, GATE, MUTATING_CONFIGURATION, RENEWED_ANNOTATION
+from controller.model.names import (
+    EXTENDER_RESOURCE,
+    GATE,
+    LEADER_ANSWERS,
+    MUTATING_CONFIGURATION,
+    RENEWED_ANNOTATION,
+    VALIDATING_CONFIGURATION,
+)
 from controller.model.times import utc_time
 from controller.placement.gate import NO_TIME
 from controller.placement.gate_policy import SILENT_SECONDS, Enforcement
@@ -92,7 +102,12 @@ def check_installation(
     Threads: one. Blocks: as said. I/O: the API server and the extender.
     """
     deadline = clock.now() + wait_seconds
-    for what, attempt in (("extender", _try_extender), ("webhook", _try_webhook), ("gate", _try_gate)):
+    for what, attempt in (
+        ("extender", _try_extender),
+        ("webhook", _try_webhook),
+        ("growth", _try_growth),
+        ("gate", _try_gate),
+    ):
         while True:
             try:
                 outcome, text = attempt(api, target)
@@ -117,6 +132,18 @@ def _try_webhook(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
     if amount != "1":
         return "failed", f"a pod with a claim in {target.test_namespace} does not get {EXTENDER_RESOURCE}"
     return "ok", f"a pod with a claim in {target.test_namespace} gets {EXTENDER_RESOURCE}"
+
+
+def _try_growth(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
+    found = find(api, VALIDATING_WEBHOOKS, None, VALIDATING_CONFIGURATION)
+    if found is None:
+        return "skipped", f"there is no {VALIDATING_WEBHOOKS.kind} {VALIDATING_CONFIGURATION}"
+    if GROWTH_CHECK not in [entry.get("name") for entry in found.get("webhooks") or []]:
+        return "skipped", "growth is not checked while the extender or its setting for that is off"
+    answers = reaches_leader(api, target.test_namespace)
+    if answers is None:
+        return "failed", "the API server does not reach the webhook, so the growth of volumes is not checked"
+    return ("ok", LEADER_ANSWERS) if answers else ("failed", SILENT_TEXT)
 
 
 def _pod(target: CheckTarget) -> dict[str, Any]:

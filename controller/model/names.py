@@ -41,6 +41,13 @@ WRITTEN_OVER_ANNOTATION: Final = "scheduling.longhorn.io/written-over"
 CANARY_LABEL: Final = "scheduling.longhorn.io/canary"
 """On the pods by which the leader finds out whether kube-scheduler asks the extender."""
 
+GROWTH_CHECK_LABEL: Final = "scheduling.longhorn.io/growth-check"
+"""On a pod that is never made: its dry run shows whether the review of a growth reaches the leader. It is denied, with
+one of the next two in the text."""
+
+LEADER_ANSWERS: Final = "the leader answers the webhook"
+LEADER_IS_SILENT: Final = "the leader does not answer the webhook"
+
 DISABLE_V2_LABEL: Final = "node.longhorn.io/disable-v2-data-engine"
 """On a Kubernetes node, `true`: no replica of a v2 volume goes there."""
 

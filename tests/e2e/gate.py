@@ -26,7 +26,7 @@ class Gate:
             cluster = self._scene.cluster
             self.webhook = Webhook(cluster, ("--leader-address", leader_address(cluster), *self._flags))
         self.webhook.wait_ready()
-        wait_until(lambda: is_configured(self._scene), "configuration with both entries", WAIT_SECONDS)
+        wait_until(lambda: is_configured(self._scene), "configuration with all entries", WAIT_SECONDS)
 
     def close(self) -> None:
         if self.webhook is not None:
@@ -39,4 +39,4 @@ class Gate:
 
 def is_configured(scene: Scene) -> bool:
     found = scene.api.get_or_none(OURS[1])
-    return found is not None and len(found.get("webhooks") or ()) == 2
+    return found is not None and len(found.get("webhooks") or ()) == 3

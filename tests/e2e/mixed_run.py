@@ -100,7 +100,7 @@ class MixedRun:
         wait_until(self._leader, "a leader", 150.0)
         Webhook(scene.cluster, ("--leader-address", leader_address(scene.cluster))).wait_ready()
         path = f"{VALIDATING}/{VALIDATING_CONFIGURATION}"
-        wait_until(lambda: len((scene.api.get_or_none(path) or {}).get("webhooks") or ()) == 2, "configuration", 60.0)
+        wait_until(lambda: len((scene.api.get_or_none(path) or {}).get("webhooks") or ()) == 3, "configuration", 60.0)
         scene.cluster.start_scheduler(scene.extender_config())
         second: scheduling.Config = {**scene.extender_config(), "profiles": [{"schedulerName": SECOND_SCHEDULER}]}
         scene.cluster.start_scheduler(second, name=SECOND_SCHEDULER)

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 PODS = ["pods.scheduling.longhorn.io", "marked-pods.scheduling.longhorn.io"]
 MUTATIONS = [*PODS, "share-managers.scheduling.longhorn.io"]
-VALIDATIONS = ["claims.scheduling.longhorn.io", "volumes.scheduling.longhorn.io"]
+VALIDATIONS = [f"{name}.scheduling.longhorn.io" for name in ("claims", "volumes", "growth-check")]
 LEAVES_SECONDS = 5.0
 MakeCell = Callable[..., Cell]
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
+from controller.admission import growth_path
 from controller.allocator.plans import growths
+from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiError
 from tests.e2e import hurried
 from tests.e2e.claim_webhook import NAME, ClaimWebhook
 from tests.e2e.gate import Gate
 from tests.e2e.growing_cell import WAIT_SECONDS, GrowingCell
 from tests.e2e.harness import GIB, Cell, Scene
+from tests.e2e.programs import GRPC_PORT
 from tests.e2e.scheduling import NAMESPACE
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -305,6 +311,38 @@ def test_the_refusal_as_kubectl_shows_it(stage: GrowingCell) -> None:
     ):
         assert part in text
     assert (0, "") == (edit(stage, "a", "400Gi")[0], stage.grow("a", 400))
+
+
+def test_a_leader_that_the_webhook_does_not_reach_is_told_by_an_event_and_by_the_installations_check(
+    stage: GrowingCell,
+) -> None:
+    """As where a NetworkPolicy is in the way. The webhook is ready all the same."""
+    scene = stage.scene
+    scene.stop_controllers()
+    flags = hurried.flags_of(growth_path, EVERY_SECONDS=0.5, AGAIN_SECONDS=0.5)
+    leader = scene.start_controller(module=hurried.__name__, flags=flags)
+    wait_until(lambda: "ok: growth: " in check(scene), "a way to the leader", WAIT_SECONDS)
+
+    scene.cluster.services.map_pod(leader.ip, GRPC_PORT, free_port())
+    wait_until(lambda: "failed: growth: " in check(scene), "a check that fails", WAIT_SECONDS)
+    assert "let the webhook's pods in to port 9505" in check(scene)
+    wait_until(lambda: scene.events("GrowthUnchecked"), "an Event", WAIT_SECONDS)
+    assert "9505" in "".join(leader.status()["admission"]["problems"])
+    assert stage.gate.webhook is not None and stage.gate.webhook.answers_ready()
+
+    scene.cluster.services.map_pod(leader.ip, GRPC_PORT, leader.grpc_port)
+    wait_until(lambda: scene.events("GrowthChecked"), "another Event", WAIT_SECONDS)
+    assert "ok: growth: " in check(scene)
+    assert not leader.status()["admission"]["problems"]
+
+
+def check(scene: Scene) -> str:
+    """What the check of the installation says, as an administrator runs it once."""
+    host, port = scene.address
+    words = ["check-installation", "--kubeconfig", str(scene.cluster.kubeconfig), "--wait-seconds", "0"]
+    words += ["--namespace", NAMESPACE, "--extender-address", f"{host}:{port}"]
+    command = [sys.executable, "-m", "controller", *words]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False).stdout
 
 
 def test_without_a_leader_growth_is_allowed_with_a_warning_or_denied_as_is_set(stage: GrowingCell) -> None:

@@ -110,6 +110,7 @@ SEEDS: Final[dict[str, tuple[Callable[[], Raw], ...]]] = {
         lambda: review("persistentvolumeclaims", "PersistentVolumeClaim", "UPDATE", "ns", claim("2Gi"), claim("1Gi")),
         lambda: review("persistentvolumeclaims", "PersistentVolumeClaim", "UPDATE", "ns", None, None),
     ),
+    "check-growth": (lambda: review("pods", "Pod", "CREATE", "ns", _pod(), None),),
     "validate-volumes": (
         lambda: review("volumes", "Volume", "UPDATE", NAMESPACE, volume("2147483648"), volume("1073741824")),
         lambda: review("volumes", "Volume", "UPDATE", NAMESPACE, None, None),

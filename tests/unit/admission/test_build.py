@@ -70,7 +70,7 @@ def test_nothing_is_written_before_longhorns_settings_are_known(world: BuiltAdmi
     wait_until(lambda: world.looks > 1)
     assert [] == world.worker.status()["entries"]
     world.support.current = RELEASE
-    wait_until(lambda: len(world.worker.status()["entries"]) == 5)
+    wait_until(lambda: len(world.worker.status()["entries"]) == 6)
     status = world.worker.status()
     assert (["default-scheduler"], {"mine": "unwired: x"}) == (status["opted_in_schedulers"], status["why_not"])
     raw = world.server.get(MUTATING_WEBHOOKS, None, NAME)

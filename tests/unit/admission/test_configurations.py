@@ -9,6 +9,7 @@ import pytest
 
 from controller.admission.configurations import (
     CLAIMS,
+    GROWTH_CHECK,
     MARKED_PODS,
     PODS,
     SHARE_MANAGERS,
@@ -47,7 +48,7 @@ def test_only_what_is_wanted_is_there() -> None:
     assert [] == mutating(WantedEntries(), PLACE) + validating(WantedEntries(), PLACE)
     assert {PODS, MARKED_PODS} == by_name(mutating(WantedEntries(("a",)), PLACE)).keys()
     assert {SHARE_MANAGERS} == by_name(mutating(WantedEntries(share_managers=True), PLACE)).keys()
-    assert {CLAIMS, VOLUMES} == by_name(validating(WantedEntries(expansion="allow"), PLACE)).keys()
+    assert {CLAIMS, VOLUMES, GROWTH_CHECK} == by_name(validating(WantedEntries(expansion="allow"), PLACE)).keys()
 
 
 def test_pods_are_waited_for_shortly_and_go_on_without_us() -> None:
@@ -68,8 +69,12 @@ def test_share_managers_are_found_in_longhorns_namespace_alone() -> None:
 
 @pytest.mark.parametrize(("expansion", "policy"), [("allow", "Ignore"), ("deny", "Fail")])
 def test_the_setting_decides_what_becomes_of_expansions_without_us(expansion: str, policy: str) -> None:
-    for entry in validating(WantedEntries(expansion=expansion), PLACE):
+    entries = by_name(validating(WantedEntries(expansion=expansion), PLACE))
+    for entry in (entries[CLAIMS], entries[VOLUMES]):
         assert (policy, 5, "NoneOnDryRun") == (entry["failurePolicy"], entry["timeoutSeconds"], entry["sideEffects"])
+    checked = entries[GROWTH_CHECK]
+    assert {"scheduling.longhorn.io/growth-check": "true"} == checked["objectSelector"]["matchLabels"]
+    assert ("Ignore", "None") == (checked["failurePolicy"], checked["sideEffects"])
 
 
 def test_no_entry_stands_without_authorities() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from controller.admission.configurations import (
     CLAIMS,
+    GROWTH_CHECK,
     MARKED_PODS,
     PODS,
     SHARE_MANAGERS,
@@ -130,7 +131,7 @@ def written(rig: ReconcilerRig) -> ReconcilerRig:
 
 def test_what_is_wanted_is_written_and_then_left_alone(written: ReconcilerRig) -> None:
     assert [PODS, MARKED_PODS, SHARE_MANAGERS] == written.entries()
-    assert [CLAIMS, VOLUMES] == written.entries(VALIDATING_WEBHOOKS)
+    assert [CLAIMS, VOLUMES, GROWTH_CHECK] == written.entries(VALIDATING_WEBHOOKS)
     written.step(5)
     assert 2 == written.writes()
 
@@ -211,7 +212,7 @@ def test_a_deleted_configuration_is_told_of_never_made_and_filled_once_the_manif
     assert f"{name} does not exist" in problem
     written.apply(VALIDATING_WEBHOOKS)
     written.step()
-    assert ([CLAIMS, VOLUMES], ()) == (written.entries(VALIDATING_WEBHOOKS), written.reconciler.problems)
+    assert ([CLAIMS, VOLUMES, GROWTH_CHECK], ()) == (written.entries(VALIDATING_WEBHOOKS), written.reconciler.problems)
 
 
 def test_two_writers_that_disagree_do_not_run_hot(written: ReconcilerRig) -> None:
@@ -321,7 +322,7 @@ def test_former_names_are_removed(rig: ReconcilerRig) -> None:
     rig.server.create(MUTATING_WEBHOOKS, None, {"metadata": {"name": "strangers"}})
     rig.step()
     assert {NAME, "strangers"} == mutating_names(rig)
-    assert [CLAIMS, VOLUMES] == rig.entries(VALIDATING_WEBHOOKS), "it bears that name by right"
+    assert [CLAIMS, VOLUMES, GROWTH_CHECK] == rig.entries(VALIDATING_WEBHOOKS), "it bears that name by right"
 
 
 def test_a_former_rule_stands_until_the_new_one_does(rig: ReconcilerRig) -> None:

@@ -11,14 +11,17 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 
+from controller.errors import ForbiddenError
 from controller.installation.check import CheckResult, CheckTarget, check_installation
 from controller.kube.resources import (
     CONFIG_MAPS,
     MUTATING_WEBHOOKS,
+    PODS,
     POLICIES,
     POLICY_BINDINGS,
     SECRETS,
     SERVICE_ACCOUNTS,
+    VALIDATING_WEBHOOKS,
     Resource,
 )
 from controller.model.times import rfc3339
@@ -100,6 +103,30 @@ def test_a_webhook_that_nobody_asks_yet_is_no_failure(extender: Extender, entrie
     if entries is not None:
         configured(server, *entries)
     assert "skipped" == check(server, extender)["webhook"].outcome
+
+
+@pytest.mark.parametrize(
+    ("denial", "outcome", "text"),
+    [
+        ("the leader answers the webhook", "ok", "the leader answers"),
+        ("the leader does not answer the webhook; its log says why", "failed", "port 9505"),
+        ("no pods today", "failed", "no pods today"),
+        ("", "failed", "does not reach the webhook"),
+    ],
+)
+def test_the_way_of_a_growth_to_the_leader_is_tried(extender: Extender, denial: str, outcome: str, text: str) -> None:
+    server = FakeApiServer()
+    assert "skipped" == check(server, extender)["growth"].outcome
+    entries = [{"name": "growth-check.scheduling.longhorn.io"}]
+    server.put(VALIDATING_WEBHOOKS, None, {"metadata": {"name": NAME}, "webhooks": entries})
+
+    def deny(verb: str, resource: Resource) -> None:
+        if denial and (verb, resource) == ("create", PODS):
+            raise ForbiddenError(f"403: {denial}")
+
+    server.fail = deny
+    found = check(server, extender)["growth"]
+    assert (outcome, True) == (found.outcome, text in found.text)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,16 @@ from controller.errors import MalformedRequestError, NotFoundError, SchedulerErr
 from controller.kube.resources import Resource
 from controller.rpc import disk_scheduler_pb2 as pb
 from tests.fakes.clock import VirtualClock
-from webhook.expansion import CLAIM, LEADER_SECONDS, POLICY, READ_SECONDS, VOLUME, ExpansionService, growth_of_volume
+from webhook.expansion import (
+    CLAIM,
+    LEADER_SECONDS,
+    POLICY,
+    READ_SECONDS,
+    VOLUME,
+    ExpansionService,
+    GrowthCheck,
+    growth_of_volume,
+)
 from webhook.leader import CrowdedError, LeaderAwayError, LeaderFailedError
 from webhook.review import MAX_WARNING_CHARACTERS, decode_review
 from webhook.stores import WebhookStores
@@ -354,3 +363,27 @@ def test_what_passes_soon_is_said_to_pass(
     told = "; ".join(["node n1: text"] * len(reasons))
     grown = "claim ns/data-0 (volume pvc-1) to 500 GiB (536870912000 bytes)"
     assert f"Longhorn cannot grow {grown}: {told}. {text}" == message
+
+
+# Whether a review reaches the leader
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        (pb.HoldExpansionReply(verdict=pb.HoldExpansionReply.NOT_CHECKED), "the leader answers the webhook"),
+        (LeaderAwayError("ipv4:10.0.0.1:9504: timeout"), "the leader does not answer the webhook; its log says why"),
+        (LeaderFailedError("PERMISSION_DENIED"), "the leader does not answer the webhook; its log says why"),
+        (CrowdedError("too many"), "the leader does not answer the webhook; its log says why"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_pod_that_asks_whether_the_leader_is_reached_is_denied_with_the_answer(
+    world: ExpansionReviews, reply: pb.HoldExpansionReply | Exception, text: str
+) -> None:
+    world.reply = reply
+    body = {**REVIEW, "request": {"uid": "u-1", "operation": "CREATE", "resource": {"resource": "pods"}}}
+    response = json.loads(GrowthCheck(world).review(decode_review(json.dumps(body).encode())))["response"]
+    assert (False, text) == (response["allowed"], response["status"]["message"])
+    (asked,) = world.asked
+    assert asked.dry_run
