@@ -18,7 +18,7 @@ from typing import Final
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, TooManyReadsError
-from controller.model.names import GROWTH_CHECK_LABEL, LEADER_ANSWERS, LEADER_IS_SILENT, LONGHORN_DRIVERS
+from controller.model.names import LEADER_ANSWERS, LEADER_IS_SILENT, LONGHORN_DRIVERS
 from controller.model.quantity import exact_bytes_text, quantity_bytes
 from controller.model.reader import Raw, mapping_at, text_at
 from controller.model.workload import claim_facts
@@ -34,6 +34,7 @@ MOST_PROBLEMS: Final = 3
 POLICY: Final = "scheduler-extender-expansion-policy"
 DENY: Final = "deny"
 CLAIM, VOLUME = "claim", "volume"
+_NO_VOLUME: Final = "growth-check"  # of which the leader only says that it checks nothing
 _CROWDED: Final = "too many expansions at once"
 _PASSING: Final = frozenset({"Contended", "NotEvaluated"})  # the reasons for which a little later may be enough
 
@@ -168,7 +169,7 @@ class GrowthCheck:
         self._leader = leader
 
     def review(self, review: Review) -> bytes:
-        request = pb.HoldExpansionRequest(volume_name=GROWTH_CHECK_LABEL, size_bytes=1, dry_run=True)  # there is none
+        request = pb.HoldExpansionRequest(volume_name=_NO_VOLUME, size_bytes=1, dry_run=True)
         try:
             self._leader.hold_expansion(request, LEADER_SECONDS)
         except (LeaderAwayError, LeaderFailedError, CrowdedError) as error:

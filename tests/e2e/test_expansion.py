@@ -324,6 +324,8 @@ def test_a_leader_that_the_webhook_does_not_reach_is_told_by_an_event_and_by_the
     wait_until(lambda: "ok: growth: " in check(scene), "a way to the leader", WAIT_SECONDS)
 
     scene.cluster.services.map_pod(leader.ip, GRPC_PORT, free_port())
+    stage.gate.close()  # with its connection to the leader
+    stage.gate.open()
     wait_until(lambda: "failed: growth: " in check(scene), "a check that fails", WAIT_SECONDS)
     assert "let the webhook's pods in to port 9505" in check(scene)
     wait_until(lambda: scene.events("GrowthUnchecked"), "an Event", WAIT_SECONDS)
@@ -342,7 +344,9 @@ def check(scene: Scene) -> str:
     words = ["check-installation", "--kubeconfig", str(scene.cluster.kubeconfig), "--wait-seconds", "0"]
     words += ["--namespace", NAMESPACE, "--extender-address", f"{host}:{port}"]
     command = [sys.executable, "-m", "controller", *words]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False).stdout
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    print(done.stdout + done.stderr)
+    return done.stdout
 
 
 def test_without_a_leader_growth_is_allowed_with_a_warning_or_denied_as_is_set(stage: GrowingCell) -> None:
