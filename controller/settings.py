@@ -21,6 +21,7 @@ ENABLED: Final = f"{PREFIX}enabled"
 AUTHORITY: Final = f"{PREFIX}allocation-authority"
 PLACEMENT: Final = f"{PREFIX}placement"
 MEBIBYTE: Final = 1024**2
+LONGEST_LEASE_SECONDS: Final = 600  # a Lease whose holder is gone is free after that, whatever it says
 _DAY: Final = 86_400
 CERTIFICATE_MODES: Final = ("self", "cert-manager", "provided")
 TLS_OFF: Final = "off"  # there is no webhook
@@ -283,6 +284,11 @@ class ProcessSettings:
             self.renew_deadline_seconds < self.lease_duration_seconds,
             "renew_deadline_seconds",
             f"is not below --lease-duration-seconds ({self.lease_duration_seconds})",
+        )
+        require(
+            self.lease_duration_seconds <= LONGEST_LEASE_SECONDS,
+            "lease_duration_seconds",
+            f"is more than {LONGEST_LEASE_SECONDS}",
         )
         require(1 <= self.threads <= 256, "threads", "is not between 1 and 256")
         require(self.body_limit_bytes >= MEBIBYTE, "body_limit_bytes", "is below 1 MiB")

@@ -19,8 +19,10 @@ from controller.errors import ClusterError, ConflictError
 from controller.kube.lease import LeaseClient, LeaseRecord
 from controller.process.repeated import Said
 from controller.process.worker import Part, Worker
+from controller.settings import LONGEST_LEASE_SECONDS
 
 RELEASE_SECONDS: Final = 2.0
+LARGEST_TERM: Final = 2**31 - 1  # `leaseTransitions` is an int32
 LOOK_SECONDS: Final = 0.4  # between two reads of a follower: the Lease may be handed back at any moment
 STOP_SECONDS: Final = 10.0  # for the call that is under way, and letting go
 
@@ -59,14 +61,29 @@ def step(view: View, lease: LeaseRecord, me: str, now: float, least_seconds: flo
     """What to do about a Lease that was just read. Pure.
 
     Another holder keeps it for the duration that it wrote, or `least_seconds` if that is longer: a Lease without a
-    duration does not invite anybody.
+    duration does not invite anybody. No leader may be set to hold it for more than LONGEST_LEASE_SECONDS.
     """
     if lease.holder == me:
         return LeaseMove.RENEW
     if not lease.holder or not lease.resource_version:
         return LeaseMove.ACQUIRE
     unchanged_seconds = now - view.seen_at
-    return LeaseMove.ACQUIRE if unchanged_seconds > max(lease.duration_seconds, least_seconds) else LeaseMove.WAIT
+    kept_seconds = max(min(lease.duration_seconds, LONGEST_LEASE_SECONDS), least_seconds)
+    return LeaseMove.ACQUIRE if unchanged_seconds > kept_seconds else LeaseMove.WAIT
+
+
+def next_term(transitions: int | None, mine: int) -> int:
+    """The number of a term that begins after that many transitions, other than `mine`, the last one of this process.
+    None: there is no Lease.
+
+    Past the largest number, and after one that nobody counts to, it begins anew at 1. So a later term may have a lower
+    number, or one that was there before: numbers are compared for equality alone, and what a former leader could still
+    write carries a random part as well.
+    """
+    if transitions is None:
+        return (mine + 1) % LARGEST_TERM
+    following = transitions + 1 if 0 <= transitions < LARGEST_TERM else 1
+    return following if following != mine else following % LARGEST_TERM + 1
 
 
 class Elector(Part):
@@ -96,7 +113,7 @@ class Elector(Part):
         self._holder = ""
         self._is_leading = False
         self._has_led = False
-        self._term = 0
+        self._term = -1  # of this process, the last one; its first may have number 0
         self._renewed_at = 0.0
         self._problem = Said(partial(_log.warning, "lease: %s"))
         # Whatever failed, an elector that pauses longer would leave the Lease without a holder. The deadline still
@@ -152,7 +169,11 @@ class Elector(Part):
 
     def _write(self, lease: LeaseRecord, timeout: float) -> None:
         is_new = not self._is_leading
-        transitions = lease.transitions + (1 if is_new and lease.resource_version else 0)
+        transitions = lease.transitions
+        if is_new:
+            transitions = next_term(transitions if lease.resource_version else None, self._term)
+            if not 0 <= lease.transitions < LARGEST_TERM:
+                _log.warning("lease: leaseTransitions %d has no successor; term=%d", lease.transitions, transitions)
         sent_at, sent_at_utc = self._clock.now(), self._clock.now_utc().timestamp()
         written = self._leases.write(
             self._me, self._timing.lease_duration, transitions, is_new_term=is_new, timeout=timeout

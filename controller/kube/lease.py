@@ -79,10 +79,12 @@ class LeaseClient:
         if self._raw is None:
             self._raw = self._api.create(LEASES, self._namespace, body, timeout=timeout)
         else:
-            body["metadata"] = dict(self._raw["metadata"])
+            annotations = dict(self._raw["metadata"].get("annotations") or {})
             if is_settled:
-                annotations = body["metadata"].get("annotations") or {}
-                body["metadata"]["annotations"] = {**annotations, SETTLED_ANNOTATION: str(transitions)}
+                annotations[SETTLED_ANNOTATION] = str(transitions)
+            elif is_new_term:
+                annotations.pop(SETTLED_ANNOTATION, None)  # of an earlier term, which may have had this number
+            body["metadata"] = {**self._raw["metadata"], "annotations": annotations}
             self._raw = self._api.replace(LEASES, self._namespace, self._name, body, timeout=timeout)
         return _record(self._raw)
 

@@ -1,4 +1,5 @@
-"""Plans on the real API server: many of them, late writes of a former leader, and what the server refuses."""
+"""Plans and the Lease on the real API server: many plans, late writes of a former leader, what the server refuses, and
+a Lease that somebody has written."""
 
 from __future__ import annotations
 
@@ -11,9 +12,12 @@ import pytest
 from bench.plan_objects import plans
 from controller.allocator.plans.plan import Plan
 from controller.clock import SystemClock
+from controller.election.elector import LARGEST_TERM, Elector, Timing
+from controller.election.gate import Gate
 from controller.errors import ClusterError, NotLeaderError
 from controller.kube.api import ClientKubeApi
-from controller.kube.resources import CONFIG_MAPS
+from controller.kube.lease import LeaseClient
+from controller.kube.resources import CONFIG_MAPS, LEASES
 from controller.model.places import Place
 from controller.placement.plan_entries import KEY, SHARDS, shard_name
 from controller.placement.plan_objects import PlanObjects
@@ -152,3 +156,49 @@ def test_without_a_namespace_there_are_no_plans_and_that_is_told(api: HeldUpApi)
     objects = leader(api, "nowhere")
     assert () == objects.load(1).plans
     assert "cannot be read or made" in objects.figures().last_problem
+
+
+# The Lease
+
+
+@pytest.mark.parametrize(
+    ("written", "terms"),
+    [
+        pytest.param({"leaseTransitions": LARGEST_TERM}, [0, 1, 2], id="a term without a successor"),
+        pytest.param({"acquireTime": None, "renewTime": "1999-12-31T23:59:59.000000Z"}, [0], id="times of the past"),
+        pytest.param(
+            {"renewTime": "9999-12-31T23:59:59.000000Z", "leaseDurationSeconds": LARGEST_TERM},
+            [0],
+            id="times of the future",
+        ),
+        pytest.param(None, [0, 1, 2], id="a Lease that is gone"),
+    ],
+)
+def test_a_lease_that_somebody_has_written_keeps_nobody_from_leading(
+    api: HeldUpApi, namespace: str, written: dict[str, Any] | None, terms: list[int]
+) -> None:
+    clock, begun = SystemClock(), list[int]()
+    gate = Gate(clock)
+
+    def began(term: int, _has_predecessor: bool) -> None:
+        begun.append(term)
+        gate.open()
+
+    def elector(name: str) -> Elector:
+        leases = LeaseClient(api, namespace, "lock", clock)
+        return Elector(leases, gate, clock, name, Timing(), on_started=began, on_stopped=lambda: None)
+
+    one = elector("a")
+    one.run_once()
+    for _ in range(2):
+        if written is None:
+            api.delete(LEASES, namespace, "lock")
+        else:
+            api.patch(LEASES, namespace, "lock", {"spec": written})
+        one.run_once()
+        gate.check()
+    assert terms == begun
+    one.let_go()
+    elector("b").run_once()
+    gate.check()
+    assert begun[-1] == terms[-1] + 1

@@ -12,12 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from controller.election.elector import LOOK_SECONDS, Elector, LeaseMove, Timing, View, observe, step
+from controller.election.elector import LARGEST_TERM, LOOK_SECONDS, Elector, LeaseMove, Timing, View, observe, step
 from controller.election.gate import Gate
 from controller.errors import NotLeaderError, UnavailableError
 from controller.kube.lease import LeaseClient, LeaseRecord
 from controller.kube.resources import LEASES, Resource
 from controller.model.names import SETTLED_ANNOTATION
+from controller.settings import LONGEST_LEASE_SECONDS
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 
@@ -139,6 +140,43 @@ def test_a_lease_that_tells_of_another_term_ends_this_one_whoever_holds_it(scene
     scene.server.patch(LEASES, NAMESPACE, NAME, {"spec": {"leaseTransitions": 7}})
     scene.a.run()
     assert ([0, 8], 1) == (scene.a.terms, scene.a.ends)
+
+
+@pytest.mark.parametrize("transitions", [LARGEST_TERM, LARGEST_TERM + 1, -1])
+def test_a_term_without_a_successor_is_followed_by_the_first(
+    scene: ThreeCandidates, transitions: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever somebody has written there, and as often as it happens; a process takes no number twice in a row."""
+    for _ in range(2):
+        scene.server.patch(LEASES, NAMESPACE, NAME, {"spec": {"leaseTransitions": transitions}})
+        scene.a.run(times=3)
+        scene.a.gate.check()
+    assert [0, 1, 2] == scene.a.terms
+    assert 2 == sum("leaseTransitions" in record.getMessage() for record in caplog.records)
+    scene.a.elector.let_go()
+    scene.b.run()
+    assert [3] == scene.b.terms
+
+
+def test_a_lease_that_was_deleted_begins_another_term(scene: ThreeCandidates) -> None:
+    scene.server.delete(LEASES, NAMESPACE, NAME)
+    scene.a.run()
+    assert [0, 1] == scene.a.terms
+    assert scene.a.had_predecessor
+
+
+def test_nobody_holds_a_lease_for_longer_than_the_longest_one_that_may_be_set(scene: ThreeCandidates) -> None:
+    spec = {
+        "holderIdentity": "x" * 300,
+        "leaseDurationSeconds": LARGEST_TERM,
+        "renewTime": "2999-01-01T00:00:00.000000Z",
+    }
+    scene.server.patch(LEASES, NAMESPACE, NAME, {"spec": spec})
+    scene.b.run()
+    scene.b.run(after=LONGEST_LEASE_SECONDS)
+    assert [] == scene.b.terms
+    scene.b.run(after=0.1)
+    assert [1] == scene.b.terms
 
 
 def test_a_released_lease_is_taken_at_once(scene: ThreeCandidates) -> None:

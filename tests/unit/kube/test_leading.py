@@ -136,6 +136,17 @@ def test_letting_go_tells_whether_anything_is_left_behind(a: Party, b: Party, le
     assert not b.read().is_settled
 
 
+def test_what_an_earlier_term_of_that_number_left_behind_says_nothing(a: Party, b: Party) -> None:
+    a.leaves_nothing = True
+    a.write(transitions=5, is_new_term=True)
+    a.leases.release("a", 1)
+    b.read()
+    b.write(transitions=6, is_new_term=True)  # and later the Lease is as it was, by a backup for example
+    b.write(transitions=5, is_new_term=True)
+    b.leases.release("b", 1)
+    assert not a.read().is_settled
+
+
 # The Service
 
 
