@@ -37,14 +37,16 @@ class ReplicaIndex:
 
     def __init__(self, touch: Callable[[str], None]) -> None:
         self._touch = touch
-        # The inner mappings are never changed but replaced, so that a copy of the outer ones is a copy of all.
+        # Inner mappings that a copy may share are never changed but replaced, so that copies need only the outer ones.
         self._of_volume: dict[str, Mapping[str, Replica]] = {}  # volume -> name -> replica
-        self._on_disk: dict[str, Mapping[str, Replica]] = {}  # disk uuid -> name -> replica
+        self._on_disk: dict[str, dict[str, Replica]] = {}  # disk uuid -> name -> replica; there may be very many
+        self._own = set[str]()  # uuids of the disks whose mapping no copy shares
         self._volume_of: dict[str, str] = {}
 
     def copy(self) -> ReplicaIndex:
         """A copy for questions only."""
         other = ReplicaIndex(self._touch)
+        self._own.clear()
         vars(other).update(_of_volume=self._of_volume.copy(), _on_disk=self._on_disk.copy())
         return other
 
@@ -85,17 +87,22 @@ class ReplicaIndex:
 
     def _count(self, replica: Replica) -> None:
         if replica.disk_uuid:
-            uuid = replica.disk_uuid
-            self._on_disk[uuid] = {**self._on_disk.get(uuid, _NONE), replica.name: replica}
+            self._members(replica.disk_uuid)[replica.name] = replica
             self._touch(replica.disk_uuid)
 
     def _uncount(self, replica: Replica) -> None:
         if not replica.disk_uuid:
             return
-        members = self._on_disk.get(replica.disk_uuid, _NONE)
-        left = {name: entry for name, entry in members.items() if name != replica.name}
-        if left:
-            self._on_disk[replica.disk_uuid] = left
-        else:
-            self._on_disk.pop(replica.disk_uuid, None)
+        members = self._members(replica.disk_uuid)
+        members.pop(replica.name, None)
+        if not members:
+            del self._on_disk[replica.disk_uuid]
+            self._own.remove(replica.disk_uuid)
         self._touch(replica.disk_uuid)
+
+    def _members(self, disk_uuid: str) -> dict[str, Replica]:
+        """The mapping of that disk, to be changed: no copy has it."""
+        if disk_uuid not in self._own:
+            self._on_disk[disk_uuid] = dict(self._on_disk.get(disk_uuid, _NONE))
+            self._own.add(disk_uuid)
+        return self._on_disk[disk_uuid]
