@@ -206,12 +206,15 @@ def _definitions() -> Schema:
 
 def schema_of(text: str) -> str:
     """The text of values.schema.json for a values.yaml."""
-    top = _closed({})
+    # Of charts that have this one as a dependency: Helm hands the value of their `condition` on.
+    top = _closed({"enabled": {"type": "boolean"}})
     for value in values_of(text):
         parent = top
         for key in value.path[:-1]:
             parent = parent["properties"][key]
         parent["properties"][value.path[-1]] = _schema(value)
+        if not value.is_leaf:  # as after an upgrade with --reuse-values, from a chart that did not know it
+            parent.setdefault("required", []).append(value.path[-1])
     head = {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": _definitions()}
     return json.dumps({**head, **top}, indent=2) + "\n"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -232,6 +234,48 @@ def test_both_helms_lint_the_chart_and_render_the_same(helm: Helm, helm4: Helm) 
         objects = [sorted(yaml.safe_dump(one) for one in yaml.safe_load_all(text) if one) for text in texts]
         assert len(objects[0]) > 20
         assert objects[0] == objects[1], name
+
+
+UMBRELLA = """\
+apiVersion: v2
+name: storage
+version: 1.0.0
+dependencies: [{name: longhorn-scheduler-extender, version: "*-0", condition: longhorn-scheduler-extender.enabled}]
+"""
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_a_chart_that_depends_on_it_may_switch_it_off(
+    helm: Helm, helm4: Helm, tmp_path: Path, is_enabled: bool
+) -> None:
+    """cert-manager/cert-manager#7334, helm/helm#13141: Helm hands the value of the condition on to the chart."""
+    (tmp_path / "Chart.yaml").write_text(UMBRELLA)
+    shutil.copytree(CHART, tmp_path / "charts" / CHART.name)
+    values = {"global": {"site": "x"}, CHART.name: with_image({"enabled": is_enabled})}
+    for one in (helm, helm4):
+        done = one.template(values, chart=tmp_path)
+        assert (0, is_enabled) == (done.returncode, "kind: Deployment" in done.stdout), done.stderr
+
+
+def test_outside_of_such_a_chart_it_is_not_switched_off(helm: Helm) -> None:
+    done = helm.template(with_image({"enabled": False}))
+    assert 1 == done.returncode
+    assert "enabled: is for a chart that has this one as a dependency" in done.stderr
+    assert 0 == helm.template(with_image({"enabled": True})).returncode
+
+
+def test_a_section_that_is_missing_is_named(helm: Helm) -> None:
+    """argoproj/argo-helm#1114, cilium/cilium#33841: `--reuse-values` leaves out what an earlier chart did not know."""
+    sections = [value for value in values_of(TEXT) if not value.is_leaf]
+    assert len(sections) > 20
+    for value in sections:
+        lacking: Any = None
+        for key in reversed(value.path):
+            lacking = {key: lacking}
+        done = helm.template(with_image(lacking) if value.path[0] != "image" else lacking)
+        assert 1 == done.returncode, value.name
+        assert "don't meet the specifications of the schema" in done.stderr, (value.name, done.stderr)
+        assert f"'{value.path[-1]}'" in done.stderr, (value.name, done.stderr)
 
 
 def test_an_older_kubernetes_is_refused_and_a_vendors_version_is_not(helm: Helm) -> None:

@@ -325,6 +325,9 @@ spec:
     "longhorn-scheduler-extender" "longhorn-scheduler-webhook") }}
 {{- fail "secondScheduler.name: is taken" }}
 {{- end }}
+{{- if and (hasKey $values "enabled") (not $values.enabled) }}
+{{- fail "enabled: is for a chart that has this one as a dependency; helm uninstall removes it" }}
+{{- end }}
 {{- end }}
 
 {{/* Ends the rendering where a PodDisruptionBudget keeps nodes from being drained. Percentages are rounded up. */}}
