@@ -38,7 +38,6 @@ from controller.allocator.waiting.wake_plan import WakePlan
 from controller.allocator.world.absences import known_demands
 from controller.errors import NotFoundError
 from controller.model.workload import Pod
-from controller.rules.demand import demands_of_pod
 
 __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "TableView"]
 
@@ -135,7 +134,7 @@ class Allocator(AllocatorCore):
             pod = self._world.pods.get(pod_uid)
             if pod is None or self._mode is not Mode.ACTIVE:
                 return ""
-            demands, _ = demands_of_pod(pod, self._world, self._world.settings)  # its claims may be newer than the copy
+            demands, _ = self._world.demands_of(pod)  # its claims may be newer than the copy
             limit = self._shared.limit_of(pod, demands)
         if not any(map(limit.includes, candidates)):
             return account_of_limit(limit)

@@ -22,7 +22,7 @@ from controller.plan.fit import GivenPromise, fit_nowhere, fit_pod, put_promises
 from controller.plan.input import IMAGE_COPIES, TOPOLOGY_KEYS, Document
 from controller.plan.objects import NeededObjects, world_of
 from controller.rules.candidates import PlacementView
-from controller.rules.demand import VolumeDemand, claim_for, demands_of_pod
+from controller.rules.demand import VolumeDemand, claim_for, demand_of_claim, demands_of_pod
 from controller.rules.growth import plan_expansion
 from controller.rules.preference import schedule_replicas
 
@@ -206,7 +206,8 @@ class Questions:
         """What the pod's volumes need. What it refers to and is not among the objects does not exist, and needs
         nothing: a lenient answer is given without it."""
         world, notes = self._world, self._notes
-        demands, missing = demands_of_pod(pod, self._needed, self._document.settings)
+        needed, settings = self._needed, self._document.settings
+        demands, missing = demands_of_pod(pod, needed, lambda claim: demand_of_claim(claim, needed, settings))
         for entry in missing:
             where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
             so_that = "so that the volume counts as large as is requested"

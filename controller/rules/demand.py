@@ -14,6 +14,7 @@ Rules, by volume (docs/rules/needs.md has them as a table for operators):
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from controller.model import names
@@ -80,9 +81,11 @@ class Missing:
     name: str
 
 
-def demands_of_pod(pod: Pod, lookup: Lookup, settings: LonghornSettings) -> tuple[list[VolumeDemand], list[Missing]]:
+def demands_of_pod(
+    pod: Pod, lookup: Lookup, demand_for: Callable[[Claim], VolumeDemand | Missing | None]
+) -> tuple[list[VolumeDemand], list[Missing]]:
     """Return the demands of the pod's Longhorn volumes, each volume once, and the objects that are missing. A volume
-    whose backup is missing counts with the size that is requested."""
+    whose backup is missing counts with the size that is requested. `demand_for`: `demand_of_claim`, or its results."""
     demands: dict[str, VolumeDemand] = {}
     missing: list[Missing] = []
     for volume in pod.volumes:
@@ -90,7 +93,7 @@ def demands_of_pod(pod: Pod, lookup: Lookup, settings: LonghornSettings) -> tupl
         if claim is None:
             missing.append(Missing("claim", pod.namespace, volume.claim))
             continue
-        found = demand_of_claim(claim, lookup, settings)
+        found = demand_for(claim)
         if isinstance(found, Missing):
             missing.append(found)
         elif found is not None:

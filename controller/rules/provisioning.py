@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Final, Protocol
 
 from controller.errors import MalformedRequestError
@@ -76,7 +77,8 @@ def finds_volume(claim: Claim, spare: Iterable[PersistentVolume], unbound: Itera
         return True
     rivals = (one for one in unbound if one.uid != claim.uid and one.class_name == claim.class_name)
     waiting = (one for one in rivals if not (one.selected_node or one.is_deleting))
-    return len(suited) > sum(any(_suits(volume, one) for volume in suited) for one in waiting)
+    takers = (one for one in waiting if any(_suits(volume, one) for volume in suited))
+    return len(list(islice(takers, len(suited)))) < len(suited)
 
 
 def _suits(volume: PersistentVolume, claim: Claim) -> bool:

@@ -17,7 +17,7 @@ from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.places import Place
 from controller.model.workload import Pod
-from controller.rules.demand import VolumeDemand, demands_of_pod
+from controller.rules.demand import VolumeDemand
 
 
 class PodRoom:
@@ -107,7 +107,7 @@ class PodRoom:
         if held is not None and held.includes(node):
             return
         self.table.end_hold(pod.uid, Source.NOMINATION)
-        demands, _ = demands_of_pod(pod, self.world, self.world.settings)
+        demands, _ = self.world.demands_of(pod)
         found = self.find_on(pod, demands, node)
         if found is not None:
             keeps_out = KeepsOut(pod.priority, approval.serial)

@@ -30,7 +30,7 @@ from controller.allocator.world.world import World
 from controller.clock import Clock
 from controller.model.places import Place
 from controller.model.workload import Pod
-from controller.rules.demand import VolumeDemand, demands_of_pod
+from controller.rules.demand import VolumeDemand
 from controller.settings import LiveSettings
 
 SLICE_SECONDS: Final = 0.003  # under the allocator's lock; one question about one pod may take it past this
@@ -150,7 +150,7 @@ class WakePlan:
 
     def _look_for(self, view: PlanView, pod: Pod, refusal: RefusedPod, is_over: Callable[[], bool]) -> bool:
         """Look for the pod's node and wake it; False if the slice ended, and the next one has to go on with the pod."""
-        demands, _ = demands_of_pod(pod, self._world, self._world.settings)
+        demands, _ = self._world.demands_of(pod)
         limit = view.shared.limit_of(pod, demands)
         if limit.waits:
             return True  # for another pod's choice, not for room
@@ -220,7 +220,7 @@ class WakePlan:
         slice is over before."""
         if len(self._kept) >= most_kept(len(self._world.nodes)) or self._kept_until.is_resting(pod.uid, view.now):
             return True
-        demands, _ = demands_of_pod(pod, self._world, self._world.settings)
+        demands, _ = self._world.demands_of(pod)
         where = _where(refusal)
         if self._never.covers(where, demands) or too_large(self._world, demands) is not None:
             return True

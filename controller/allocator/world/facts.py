@@ -15,7 +15,7 @@ from controller.allocator.world.replicas import Granted, NothingGranted, Replica
 from controller.allocator.world.share_managers import ShareManagers
 from controller.model.longhorn import BackingImage, Backup, Disk, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
-from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim
+from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim, demands_of_pod
 from controller.rules.provisioning import provisioned_name, rounded_volume_bytes
 
 _NO_IMAGES: Final[Mapping[str, int]] = {}
@@ -50,7 +50,8 @@ class Facts:
         self._claim_key_by_volume: dict[str, str] = {}  # Longhorn volume -> claim key, by its PV
         self.share_managers = ShareManagers()
         self._engines = EngineFacts()
-        self._demands: dict[str, VolumeDemand | None] = {}  # by claim uid
+        self._demands: dict[str, VolumeDemand | Missing | None] = {}  # by claim uid
+        self._tied: set[str] = set()  # those that follow from more than the claim, its PV and its volume
 
     # Lookup, as the demands ask for it
 
@@ -202,8 +203,37 @@ class Facts:
 
     def demand_of(self, claim_uid: str) -> VolumeDemand | None:
         """The demand of that claim's volume now; None if it needs nothing, or that is not known."""
-        if claim_uid not in self._demands:
-            claim = self.claim_by_uid(claim_uid)
-            found = None if claim is None else demand_of_claim(claim, self, self.settings)
-            self._demands[claim_uid] = None if isinstance(found, Missing) else found
-        return self._demands[claim_uid]
+        claim = self.claim_by_uid(claim_uid)
+        found = None if claim is None else self.demand_for(claim)
+        return None if isinstance(found, Missing) else found
+
+    def demands_of(self, pod: Pod) -> tuple[list[VolumeDemand], list[Missing]]:
+        """The demands of the pod's Longhorn volumes, and the objects that are missing."""
+        return demands_of_pod(pod, self, self.demand_for)
+
+    def demand_for(self, claim: Claim) -> VolumeDemand | Missing | None:
+        """What the claim's volume needs, or the object that is missing. Costs: once it was asked for, nothing until
+        something changes that it follows from."""
+        if claim.uid not in self._demands:
+            found = self._demands[claim.uid] = demand_of_claim(claim, self, self.settings)
+            if not self._is_by_itself(claim, found):
+                self._tied.add(claim.uid)
+        return self._demands[claim.uid]
+
+    def _is_by_itself(self, claim: Claim, found: VolumeDemand | Missing | None) -> bool:
+        """Whether the demand follows from the claim, its PV, its volume with its replicas, and what is forgotten as a
+        whole: classes, settings, images and backups."""
+        if not isinstance(found, VolumeDemand) or claim.data_source or found.facts.data_source or found.facts.clone_mode:
+            return False
+        pv = self.pvs.get(claim.volume_name)
+        is_passed_on = pv is not None and pv.claim_uid not in ("", claim.uid)
+        may_find_another = not claim.volume_name and (claim.class_name or "") in self.spare_pvs
+        is_heard = any(one.uid == claim.uid for one in self.claims_of_volume(found.volume))
+        return is_heard and not (is_passed_on or may_find_another)
+
+    def _forget_demands(self, *volumes: str) -> None:
+        """Have the demands of these volumes' claims worked out anew, and those that follow from others' facts."""
+        gone = {claim.uid for volume in volumes for claim in self.claims_of_volume(volume)} | self._tied
+        for uid in gone:
+            self._demands.pop(uid, None)
+        self._tied.clear()

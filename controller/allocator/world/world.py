@@ -93,7 +93,6 @@ class World(Facts):
 
     def put_claim(self, key: str, claim: Claim | None) -> Claim | None:
         """Replaces the entry. Returns the former claim if it is gone, or another one has its name now."""
-        self._demands.clear()
         old = self.claims.pop(key, None)
         if old is not None:
             self._claim_by_uid.pop(old.uid, None)
@@ -107,13 +106,16 @@ class World(Facts):
         for entry in (old, claim):
             if entry is not None:
                 pv = self.pvs.get(entry.volume_name)
+                self._demands.pop(entry.uid, None)
                 for name in {provisioned_name(entry), *((pv.handle,) if pv is not None else ())}:
+                    self._forget_demands(name)
                     self.resize(name)
         return old if old is not None and (claim is None or claim.uid != old.uid) else None
 
     def put_pv(self, name: str, pv: PersistentVolume | None) -> set[str]:
-        self._demands.clear()
         old = self.pvs.pop(name, None)
+        handles = {entry.handle for entry in (old, pv) if entry is not None}
+        self._forget_demands(*handles)
         touched = {entry.claim_key for entry in (old, pv) if entry is not None and entry.claim_key}
         if old is not None and self._claim_key_by_volume.get(old.handle) == old.claim_key:
             del self._claim_key_by_volume[old.handle]
@@ -127,7 +129,10 @@ class World(Facts):
             if pv.claim_key and pv.handle:
                 self._claim_key_by_volume[pv.handle] = pv.claim_key
         self.absent.pop(Missing("pv", "", name), None)
-        for handle in {entry.handle for entry in (old, pv) if entry is not None}:
+        if any(entry is not None and entry.is_spare for entry in (old, pv)):
+            self._demands.clear()
+        self._forget_demands(*handles)
+        for handle in handles:
             touched |= self.resize(handle)
         return touched
 
@@ -142,7 +147,7 @@ class World(Facts):
         return {claim.key for claim in self.claims.values() if not claim.volume_name and claim.class_name in names}
 
     def put_volume(self, name: str, volume: Volume | None) -> set[str]:
-        self._demands.clear()
+        self._forget_demands(name)
         self.absent.pop(Missing("volume", "", name), None)
         _exchange(self.volumes, name, volume)
         self._replicas_changed(name)
@@ -152,13 +157,13 @@ class World(Facts):
         """Work out anew how large the cluster wants the volume, by its claim or PV; keys of the claims it touches."""
         if name not in self.volumes:
             return set()
-        self._demands.clear()
+        self._forget_demands(name)
         self._replicas_changed(name)
         return self._claims_touched_by(name)
 
     def growth_changed(self, name: str, disk_uuids: Iterable[str]) -> None:
         """Take note that the volume was granted another size; its replicas lie on those disks."""
-        self._demands.clear()
+        self._forget_demands(name)
         self._changed_volumes.add(name)
         for uuid in disk_uuids:
             self._stale_rooms(uuid)
@@ -168,9 +173,9 @@ class World(Facts):
 
     def volumes_touched(self, volumes: Iterable[str]) -> set[str]:
         """Take note that the replicas of these volumes changed; keys of the claims that this touches."""
-        self._demands.clear()
         touched: set[str] = set()
         for volume in volumes:
+            self._forget_demands(volume)
             self._replicas_changed(volume)
             touched |= self._claims_touched_by(volume)
         return touched

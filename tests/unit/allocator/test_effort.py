@@ -17,9 +17,23 @@ from controller.allocator.choose.verdict import FULL
 from controller.allocator.choose.wanted import NothingTaken, Plus, Taken
 from controller.allocator.verbs.planning import Planner
 from controller.allocator.verbs.settle import SLICE_SECONDS
+from controller.allocator.world import facts as facts_module
 from controller.model.places import Place
-from controller.rules.demand import VolumeDemand
-from tests.fakes.builders import GIB, TestCluster, node
+from controller.model.workload import PersistentVolume
+from controller.rules.demand import VolumeDemand, demand_of_claim
+from tests.fakes.builders import (
+    DRIVER,
+    GIB,
+    LATER,
+    ONE_LOCAL,
+    TestCluster,
+    claim,
+    node,
+    observe,
+    replica,
+    storage_class,
+    volume,
+)
 from tests.fakes.counting import counted
 from tests.fakes.rooms import local, room, world_of
 
@@ -242,3 +256,57 @@ def test_a_pod_of_very_many_volumes_is_packed_like_any_other() -> None:
     assert found is not None
     assert 6000 == sum(found.size_bytes)
     assert pack(items, [3000, 2999], Steps(PACK_STEPS)) is None
+
+
+# Demands: worked out once, and never older than the facts
+
+
+def some_fact(dice: Random) -> tuple[str, str, object | None]:
+    """An object of one of the kinds that demands follow from, one of a few that refer to each other, or its end."""
+    name, other, third = (dice.choice("abc") for _ in range(3))
+    volume_name = dice.choice(("", "", "v1", "v2", f"pvc-uid-{other}"))
+    kind = dice.choice(("claim", "claim", "pv", "pv", "volume", "replica", "class"))
+    if kind == "claim":
+        source = dice.choice(("", "", f"PersistentVolumeClaim/{other}"))
+        chosen = dice.choice(("", "n1"))
+        made = claim(name, dice.choice((1, 2)), volume_name=volume_name, data_source=source, selected_node=chosen)
+        return kind, made.key, made if dice.random() < 0.8 else None
+    if kind == "pv":
+        key = volume_name or "v1"
+        handle, owner = dice.choice((key, f"pvc-uid-{other}")), dice.choice(("", "", f"ns/{third}"))
+        uid = dice.choice(("", f"uid-{third}")) if owner else ""
+        spare = dice.choice(("", "longhorn")) if not owner else ""
+        facts = PersistentVolume(key, DRIVER, handle, uid, owner, GIB, LATER, class_name=spare, is_spare=bool(spare))
+        return kind, key, facts if dice.random() < 0.8 else None
+    volume_name = volume_name or "v1"
+    if kind == "volume":
+        facts = volume(volume_name, dice.choice((1, 2)), replica_count=dice.choice((1, 2)))
+        return kind, volume_name, facts if dice.random() < 0.8 else None
+    if kind == "replica":
+        facts = replica(f"{volume_name}-r", volume_name, 1, on=dice.choice(("", "n1")))
+        return kind, facts.name, facts if dice.random() < 0.8 else None
+    parameters = dice.choice((ONE_LOCAL, {"numberOfReplicas": "3"}))
+    return kind, "longhorn", storage_class("longhorn", parameters) if dice.random() < 0.8 else None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_demand_is_as_the_facts_have_it(seed: int) -> None:
+    cluster, dice = TestCluster().add_nodes(n1=400), Random(seed)
+    world = cluster.allocator._world
+    for _ in range(200):
+        observe(cluster.allocator, *some_fact(dice))
+        for one in world.claims.values():
+            assert demand_of_claim(one, world, world.settings) == world.demand_for(one)
+
+
+def test_a_filter_call_works_out_again_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = shared(pods=2, claims=20)
+    cluster.add_claim("another", 1)
+    assert cluster.offered("p0", "n1")
+    found = counted(monkeypatch, facts_module, "demand_of_claim")
+
+    cluster.set_claim(replace(cluster.claims["another"], requested_bytes=5))
+    cluster.set_claim(replace(cluster.claims["c3"], requested_bytes=5))
+    assert cluster.offered("p0", "n1")
+
+    assert 2 == len(found)

@@ -14,7 +14,7 @@ from controller.model.longhorn import (
     Replica,
 )
 from controller.model.workload import PersistentVolume, Pod, PodVolume
-from controller.rules.demand import Missing, demand_of_claim, demands_of_pod
+from controller.rules.demand import Missing, demand_of_claim
 from tests.fakes import builders
 from tests.fakes.builders import DRIVER, EPOCH, GIB, ONE_LOCAL, replica, storage_class, volume
 from tests.unit.rules.asking import (
@@ -88,10 +88,10 @@ def pod(*volumes: PodVolume) -> Pod:
 def test_an_ephemeral_volumes_claim_counts_if_the_pod_owns_it_and_another_pods_is_still_to_be_made() -> None:
     made = world(**ONE_LOCAL)
     entry = pod(PodVolume("scratch", "pod-scratch", is_ephemeral=True))
-    assert ([], [Missing("claim", "ns", "pod-scratch")]) == demands_of_pod(entry, made, SETTINGS)
+    assert ([], [Missing("claim", "ns", "pod-scratch")]) == made.demands_of(entry)
     for owner, count in (("p", 1), ("other", 0), ("", 0)):
         made.put_claim("ns/pod-scratch", claim(name="pod-scratch", owner_pod_uid=owner))
-        demands, missing = demands_of_pod(entry, made, SETTINGS)
+        demands, missing = made.demands_of(entry)
         assert (count, 1 - count) == (len(demands), len(missing))
 
 
@@ -102,9 +102,7 @@ def test_a_claim_that_the_pod_names_twice_counts_once_as_does_one_volume_behind_
         made.put_pv(f"pv-{uid}", PersistentVolume(f"pv-{uid}", DRIVER, "vol", uid, f"ns/{uid}", GIB, EPOCH))
     made.put_claim("ns/c", claim())
     for names, expected in ((("c", "c"), ["pvc-u"]), (("u1", "u2"), ["vol"])):
-        demands, _ = demands_of_pod(
-            pod(*(PodVolume(f"v{index}", name) for index, name in enumerate(names))), made, SETTINGS
-        )
+        demands, _ = made.demands_of(pod(*(PodVolume(f"v{index}", name) for index, name in enumerate(names))))
         assert expected == [entry.volume for entry in demands]
 
 

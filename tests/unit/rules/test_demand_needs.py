@@ -20,7 +20,7 @@ from controller.model.longhorn import (
 from controller.model.parse import backup_facts
 from controller.model.versions import behaviour_of
 from controller.model.workload import PersistentVolume
-from controller.rules.demand import Missing, VolumeDemand, demand_of_claim, demands_of_pod
+from controller.rules.demand import Missing, VolumeDemand, demand_of_claim
 from controller.rules.provisioning import backup_name
 from tests.fakes.builders import DRIVER, EPOCH, GIB, ONE_LOCAL, pod, replica, storage_class, volume
 from tests.unit.rules.asking import (
@@ -185,10 +185,10 @@ def test_a_backup_that_is_not_there_yet_is_missing_and_asked_for_all_the_same() 
     made = world(fromBackup=URL)
     made.put_claim("ns/c", claim(requested_bytes=10 * GIB))
     entry = pod("p", "c")
-    demands, missing = demands_of_pod(entry, made, SETTINGS)
+    demands, missing = made.demands_of(entry)
     assert ([10 * GIB], [Missing("backup", "", "backup-1")]) == ([one.size_bytes for one in demands], missing)
     made.put_backup("backup-1", backup(0))  # there is nothing more to be read
-    assert [] == demands_of_pod(entry, made, SETTINGS)[1]
+    assert [] == made.demands_of(entry)[1]
 
 
 def test_what_is_read_of_a_backup() -> None:
