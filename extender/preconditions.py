@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.outcome import Mode, PodKnowledge, UnknownObjectError
+from controller.allocator.outcome import MOST_CLAIMS, Mode, PodKnowledge, UnknownObjectError
 from controller.clock import Clock
 from controller.errors import ClusterError, NotReadyError, NotSyncedError, SchedulerError
 from controller.follow.live import LiveReads
@@ -166,6 +166,7 @@ _NOT_PENDING: Final = {
     PodKnowledge.BOUND: "Longhorn: the pod is already bound",
     PodKnowledge.FOREIGN: "Longhorn: the extender does not serve the pod's scheduler (--scheduler-names)",
     PodKnowledge.GATED: "Longhorn: the pod has scheduling gates",
+    PodKnowledge.TOO_MANY: f"Longhorn: the pod has more than {MOST_CLAIMS} claims",
     PodKnowledge.OTHER_UID: "Longhorn: another pod of that name exists",
     PodKnowledge.UNKNOWN: "Longhorn: the pod could not be read",
 }

@@ -42,6 +42,7 @@ from controller.model.workload import Pod
 __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "TableView"]
 
 _ROOMS_AT_ONCE: Final = 100  # that the sweep works out before it lets others in
+_ACCOUNT_MILLISECONDS: Final = 500  # after which nodes count as not evaluated
 _KEEP_COPY: Final = 10  # times that, until the memory is given back
 
 
@@ -140,7 +141,8 @@ class Allocator(AllocatorCore):
             return account_of_limit(limit)
         world, table = self._copy()
         room = PodRoom(world, table, Chooser(world), self._clock, self._settler.approvals)
-        return account_of(room.fit(pod, demands), table, pod, candidates)
+        budget = Budget.of(self._clock, _ACCOUNT_MILLISECONDS)
+        return account_of(room.fit(pod, demands, budget), table, pod, candidates)
 
     def lack_of(self, name: str) -> Unplaceable | None:
         """Why no disk takes that Replica, as of a moment ago; None if one does, or it needs none any more. For the

@@ -38,6 +38,9 @@ class Decision(StrEnum):
     REMOTE = "remote-fallback"
 
 
+MOST_CLAIMS: Final = 256  # of a pod that is answered: no node takes more, and each one costs time that others wait
+
+
 class PodKnowledge(Enum):
     """What the stores know of the pod that a filter call is about."""
 
@@ -46,6 +49,7 @@ class PodKnowledge(Enum):
     BOUND = auto()
     FOREIGN = auto()  # of a scheduler that is none of ours
     GATED = auto()  # no scheduler asks about it yet
+    TOO_MANY = auto()  # it has more than `MOST_CLAIMS`
     OTHER_UID = auto()
     UNKNOWN = auto()
 
@@ -68,6 +72,8 @@ class PodKnowledge(Enum):
             return cls.BOUND
         if schedulers is not None and pod.scheduler_name not in schedulers:
             return cls.FOREIGN
+        if len(pod.volumes) > MOST_CLAIMS:
+            return cls.TOO_MANY
         return cls.GATED if pod.is_gated else cls.PENDING
 
 

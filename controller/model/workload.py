@@ -179,16 +179,20 @@ def _asks_for_extender(spec: Raw) -> bool:
 
 
 def _claims_of_pod(spec: Raw, pod_name: str) -> tuple[PodVolume, ...]:
-    found = []
+    """The claims of its volumes, each once: several volumes may name the same one."""
+    found = dict[tuple[str, bool], PodVolume]()
     for index, volume in enumerate(list_at(spec, "spec", "volumes")):
         path = f"spec.volumes[{index}]"
         name = text_at(mapping_at(volume, path), path, "name")
         if volume.get("persistentVolumeClaim") is not None:
             source = mapping_at(volume, path, "persistentVolumeClaim")
-            found.append(PodVolume(name, text_at(source, f"{path}.persistentVolumeClaim", "claimName")))
+            claim, is_ephemeral = text_at(source, f"{path}.persistentVolumeClaim", "claimName"), False
         elif volume.get("ephemeral") is not None:
-            found.append(PodVolume(name, f"{pod_name}-{name}", is_ephemeral=True))
-    return tuple(found)
+            claim, is_ephemeral = f"{pod_name}-{name}", True
+        else:
+            continue
+        found.setdefault((claim, is_ephemeral), PodVolume(name, claim, is_ephemeral))
+    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True)

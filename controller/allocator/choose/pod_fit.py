@@ -38,6 +38,8 @@ from controller.rules.demand import VolumeDemand
 from controller.rules.locality import is_left_to_longhorn
 from controller.rules.reasons import Reason
 
+LOT: Final = 32  # nodes that are judged at once; enough offers may make the rest needless
+USUAL_VOLUMES: Final = 8  # of a pod, up to which a lot has so many
 MOST_TOGETHER: Final = 16  # nodes on which local volumes are packed before the others are planned
 
 PlacesByVolume = Mapping[str, tuple[Place, ...]]  # by volume
@@ -70,6 +72,7 @@ class PodFit:
         self.budget = budget or Budget()
         self.demands = tuple(demands)
         self.local = [demand for demand in demands if demand.is_local]
+        self.lot = max(1, LOT * USUAL_VOLUMES // max(USUAL_VOLUMES, len(self.local)))  # each volume costs time on each
         self._known, self._planned = known or {}, planned
         self._kinds: Kinds = {}
         self.anywhere: PlacesByVolume = {}  # places of the volumes that are bound to no node

@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import filterfalse
-from typing import Final
 
 from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.choose.verdict import LATE, Judgement
 from controller.rules.demand import VolumeDemand
-
-LOT: Final = 32  # nodes that are judged at once; enough offers may make the rest needless
 
 
 def in_order(
@@ -66,8 +63,8 @@ class NodeSearch:
             if begin and is_over():
                 self.rest = self.rest[begin:]
                 return False
-            judged = fit.judge_all(self.rest[begin : begin + LOT])
-            begin += LOT
+            judged = fit.judge_all(self.rest[begin : begin + fit.lot])
+            begin += fit.lot
             sure = {name: one for name, one in judged.items() if one.is_sure}
             self.sure.update(sure)
             self.refused.update((name, one) for name, one in judged.items() if name not in sure)

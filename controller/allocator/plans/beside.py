@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from controller.allocator.plans.plan import Hold, Source
@@ -54,7 +54,7 @@ class Beside:
         """`newcomer` None: only holds that keep out everybody count. `keeps_room` False: room that is kept for pods
         that have waited for long counts as free."""
         self._table = table
-        self._own = tuple(own)
+        self._own = own if isinstance(own, Set) else frozenset(own)
         self._more = Counter[tuple[str, str]]()
         met = [one for one in table.limited() if newcomer is not None and newcomer.yields_to(one, is_local=is_local)]
         kept = [one for one in met if one.source is Source.KEPT_ROOM]

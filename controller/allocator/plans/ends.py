@@ -27,6 +27,7 @@ GROWTH: Final = "growth:"  # the claimant of a `Due` about a growth
 PLAN: Final = "plan:"  # the claimant of a `Due` about a plan
 BIND_SECONDS: Final = 600.0  # for which kube-scheduler waits for a volume to be provisioned, before it asks again
 MOST_DUE: Final = 100  # entries that are returned at a time
+MOST_READS: Final = 500  # that they ask for; a pod may have hundreds of claims
 MOST_GROWTHS_DUE: Final = 10  # growths among them: anybody may have many of those read
 
 
@@ -47,9 +48,14 @@ class Ends:
 
     def due(self, now: float, now_utc: datetime, live: LiveSettings, later: Collection[str] = ()) -> tuple[Due, ...]:
         """Return what has reached its end by time, unless a last read of the API server shows otherwise: `MOST_DUE` at
-        most; those of the claimants and volumes in `later` come last."""
-        growths = islice(self._due_growths(now, later), MOST_GROWTHS_DUE)
-        return tuple(islice(chain(growths, self._due_holds(now, live, later), self._due_plans(now_utc)), MOST_DUE))
+        most, and none after `MOST_READS`; those of the claimants and volumes in `later` come last."""
+        growths, found, reads = islice(self._due_growths(now, later), MOST_GROWTHS_DUE), list[Due](), 0
+        for one in chain(growths, self._due_holds(now, live, later), self._due_plans(now_utc)):
+            found.append(one)
+            reads += len(one.reads)
+            if len(found) == MOST_DUE or reads >= MOST_READS:
+                break
+        return tuple(found)
 
     def _due_holds(self, now: float, live: LiveSettings, later: Collection[str]) -> Iterator[Due]:
         """The pods that were answered and have no chosen node."""
@@ -82,6 +88,8 @@ class Ends:
 
     def is_unbound(self, plan: Plan, now_utc: datetime) -> bool:
         """Whether none of the plan's pods is bound, though they should have been by now."""
+        if (now_utc - plan.since_utc).total_seconds() < BIND_SECONDS:
+            return False
         answers = (hold for uid in plan.pods if (hold := self._table.hold(uid)) is not None)
         since = max((plan.since_utc, *(hold.since_utc for hold in answers)))
         if (now_utc - since).total_seconds() < BIND_SECONDS:

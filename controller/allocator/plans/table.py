@@ -214,8 +214,9 @@ class Table:
         taken = self._taken.get(node, _NO_DISKS).get(disk_uuid, 0)
         if taken and besides:
             volumes = self._holders[node, disk_uuid]
-            for one in besides:
-                if one in volumes:
+            few, many = (besides, volumes) if len(besides) < len(volumes) else (volumes, besides)
+            for one in few:
+                if one in many:
                     taken -= max(volumes[one].values())
         return taken
 

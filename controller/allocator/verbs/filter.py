@@ -9,7 +9,7 @@ from typing import Final
 
 from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit, needs_disk, suffice
-from controller.allocator.choose.search import LOT, in_order, search_all
+from controller.allocator.choose.search import in_order, search_all
 from controller.allocator.choose.verdict import CONTENDED, IN_USE, LATE, Judgement, Verdict
 from controller.allocator.outcome import Decision, FilterOutcome
 from controller.allocator.plans.choice import nodes_named
@@ -202,7 +202,7 @@ class Filtering:
 
         def is_enough(sure: Collection[str]) -> bool:
             nonlocal places, count, looked_at
-            had, count, looked_at = count, count + len(sure), looked_at + LOT
+            had, count, looked_at = count, count + len(sure), looked_at + fit.lot
             places += places_left(fit, sure, size, enough)
             if had < most <= count and places < enough and size:
                 rest = places_beyond(self.room.world, names[looked_at:], taken, size, enough)

@@ -22,7 +22,6 @@ from controller.model.places import Place
 
 KEPT_SECONDS: Final = 600.0  # that room is kept for one pod
 REST_SECONDS: Final = 600.0  # without kept room, for a pod for which it was kept long enough
-_LOT: Final = 64  # nodes between two looks at the clock
 _SHARE: Final = 10  # of so many nodes one may be kept
 _FEWEST: Final = 3  # nodes of a cluster in which anything is kept
 
@@ -75,11 +74,11 @@ class Seeking:
         while self._position < len(self.names):
             if self._position and is_over():
                 return False
-            for name in self.names[self._position : self._position + _LOT]:
+            for name in self.names[self._position : self._position + fit.lot]:
                 free = _free_bytes(fit, name)
                 if free > self._best_free and name not in kept and (places := places_to_keep(fit, name)):
                     self.best, self.places, self._best_free = name, places, free
-            self._position += _LOT
+            self._position += fit.lot
         return True
 
 

@@ -223,13 +223,13 @@ class Facts:
     def _is_by_itself(self, claim: Claim, found: VolumeDemand | Missing | None) -> bool:
         """Whether the demand follows from the claim, its PV, its volume with its replicas, and what is forgotten as a
         whole: classes, settings, images and backups."""
-        if not isinstance(found, VolumeDemand) or claim.data_source or found.facts.data_source or found.facts.clone_mode:
+        if not isinstance(found, VolumeDemand) or found.facts.data_source or found.facts.clone_mode:
             return False
         pv = self.pvs.get(claim.volume_name)
         is_passed_on = pv is not None and pv.claim_uid not in ("", claim.uid)
         may_find_another = not claim.volume_name and (claim.class_name or "") in self.spare_pvs
         is_heard = any(one.uid == claim.uid for one in self.claims_of_volume(found.volume))
-        return is_heard and not (is_passed_on or may_find_another)
+        return is_heard and not (claim.data_source or is_passed_on or may_find_another)
 
     def _forget_demands(self, *volumes: str) -> None:
         """Have the demands of these volumes' claims worked out anew, and those that follow from others' facts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -12,9 +13,12 @@ import pytest
 from controller.allocator.choose import pod_fit
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.packing import PACK_STEPS, Item, Steps, pack
-from controller.allocator.choose.pod_fit import PodFit
+from controller.allocator.choose.pod_fit import LOT, PodFit
 from controller.allocator.choose.verdict import FULL
 from controller.allocator.choose.wanted import NothingTaken, Plus, Taken
+from controller.allocator.plans.ends import MOST_READS
+from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.table import Table
 from controller.allocator.verbs.planning import Planner
 from controller.allocator.verbs.settle import SLICE_SECONDS
 from controller.allocator.world import facts as facts_module
@@ -258,6 +262,43 @@ def test_a_pod_of_very_many_volumes_is_packed_like_any_other() -> None:
     assert pack(items, [3000, 2999], Steps(PACK_STEPS)) is None
 
 
+def test_a_pod_of_many_volumes_has_few_nodes_judged_before_others_are_let_in() -> None:
+    lots = [fit(*(local(1, f"v{number}") for number in range(count))).lot for count in (0, 1, 8, 9, 64, 1000)]
+    assert [LOT, LOT, LOT, 28, 4, 1] == lots
+
+
+def test_bytes_beside_many_own_volumes_cost_a_look_at_those_on_the_disk() -> None:
+    class Seen(dict[str, dict[str, int]]):
+        looks = 0
+
+        def __contains__(self, key: object) -> bool:
+            Seen.looks += 1
+            return super().__contains__(key)
+
+    table = Table()
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    for name in ("own-3", "another"):
+        table.put(Plan(name, "", (Place("n1", "n1-d1", 5),), (), since))
+    table._holders["n1", "n1-d1"] = Seen(table._holders["n1", "n1-d1"])
+    assert 5 == table.taken_bytes("n1", "n1-d1", {f"own-{number}" for number in range(1000)})
+    assert 0 == Seen.looks
+
+
+def test_what_is_due_asks_for_few_reads_at_a_time() -> None:
+    cluster = TestCluster().add_nodes(n1=1000)
+    for name in "abcdef":
+        cluster.add_pod(name, *((f"{name}{number}", 0.1) for number in range(200)))
+        assert cluster.offered(name, "n1")
+    cluster.clock.advance(60)
+    seen = set[str]()
+    while found := cluster.allocator.due():
+        assert sum(len(one.reads) for one in found) < 2 * MOST_READS
+        seen.update(one.claimant for one in found)
+        for one in found:
+            cluster.allocator.expire(one)
+    assert {f"pod-{name}" for name in "abcdef"} == seen
+
+
 # Demands: worked out once, and never older than the facts
 
 
@@ -271,20 +312,21 @@ def some_fact(dice: Random) -> tuple[str, str, object | None]:
         chosen = dice.choice(("", "n1"))
         made = claim(name, dice.choice((1, 2)), volume_name=volume_name, data_source=source, selected_node=chosen)
         return kind, made.key, made if dice.random() < 0.8 else None
+    is_there = dice.random() < 0.8
     if kind == "pv":
         key = volume_name or "v1"
         handle, owner = dice.choice((key, f"pvc-uid-{other}")), dice.choice(("", "", f"ns/{third}"))
         uid = dice.choice(("", f"uid-{third}")) if owner else ""
         spare = dice.choice(("", "longhorn")) if not owner else ""
-        facts = PersistentVolume(key, DRIVER, handle, uid, owner, GIB, LATER, class_name=spare, is_spare=bool(spare))
-        return kind, key, facts if dice.random() < 0.8 else None
+        pv = PersistentVolume(key, DRIVER, handle, uid, owner, GIB, LATER, class_name=spare, is_spare=bool(spare))
+        return kind, key, pv if is_there else None
     volume_name = volume_name or "v1"
     if kind == "volume":
-        facts = volume(volume_name, dice.choice((1, 2)), replica_count=dice.choice((1, 2)))
-        return kind, volume_name, facts if dice.random() < 0.8 else None
+        one = volume(volume_name, dice.choice((1, 2)), replica_count=dice.choice((1, 2)))
+        return kind, volume_name, one if is_there else None
     if kind == "replica":
-        facts = replica(f"{volume_name}-r", volume_name, 1, on=dice.choice(("", "n1")))
-        return kind, facts.name, facts if dice.random() < 0.8 else None
+        copy = replica(f"{volume_name}-r", volume_name, 1, on=dice.choice(("", "n1")))
+        return kind, copy.name, copy if is_there else None
     parameters = dice.choice((ONE_LOCAL, {"numberOfReplicas": "3"}))
     return kind, "longhorn", storage_class("longhorn", parameters) if dice.random() < 0.8 else None
 

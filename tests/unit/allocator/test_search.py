@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.packing import Budget
-from controller.allocator.choose.pod_fit import PodFit
-from controller.allocator.choose.search import LOT, NodeSearch, in_order, search_all, within
+from controller.allocator.choose.pod_fit import LOT, PodFit
+from controller.allocator.choose.search import NodeSearch, in_order, search_all, within
 from controller.allocator.choose.wanted import NothingTaken, Plus
 from controller.model.longhorn import DiskNeeds
 from controller.model.places import Place

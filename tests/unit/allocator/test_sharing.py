@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from controller.allocator.choose.pod_fit import PodFit
-from controller.allocator.choose.search import LOT
+from controller.allocator.choose.pod_fit import LOT, PodFit
 from controller.allocator.outcome import Decision
 from controller.allocator.waiting.sharing import MANY
 from controller.settings import LiveSettings

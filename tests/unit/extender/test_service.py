@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.allocator.outcome import Decision, FilterOutcome, Mode
+from controller.allocator.outcome import MOST_CLAIMS, Decision, FilterOutcome, Mode
 from controller.allocator.world.absences import ABSENT_SECONDS
 from controller.errors import BugError, ClusterError, NotLeaderError, NotReadyError, NotSyncedError, UnavailableError
 from controller.model.longhorn import Backup
@@ -337,6 +337,15 @@ def test_a_pod_with_gates_is_an_error_unless_a_live_read_shows_none(bench: VerbB
     bench.fails(gated, PodFailedError, "gates")
     bench.live.objects["pod", "ns/a"] = pod
     assert ["n1"] == bench.filter(pod, "n1")["NodeNames"]
+
+
+def test_a_pod_of_too_many_claims_is_an_error_that_says_so_and_is_never_woken(bench: VerbBench) -> None:
+    names = [f"c{number}" for number in range(MOST_CLAIMS + 1)]
+    pod = bench.cluster.add_pod("a", *names, gib=0.1)
+    bench.fails(pod, PodFailedError, "the pod has more than 256 claims")
+    bench.allocator.begin_term()
+    assert 0 == bench.held == bench.allocator.snapshot().refused_count
+    assert ["n1"] == bench.filter(bench.cluster.add_pod("b", *names[:-1], gib=0.1), "n1")["NodeNames"]
 
 
 def test_the_owner_of_a_refused_pod_is_told_and_nobody_else(bench: VerbBench) -> None:

@@ -24,6 +24,7 @@ def test_a_pods_claims_are_those_it_names_and_those_of_its_ephemeral_volumes() -
         {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
         {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
         {"name": "cm", "configMap": {"name": "x"}},
+        *({"name": f"again-{number}", "persistentVolumeClaim": {"claimName": "c"}} for number in range(9)),
     ]
     facts = workload.pod_facts(pod(volumes=volumes))
 
