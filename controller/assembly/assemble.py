@@ -303,7 +303,8 @@ class Controller:
     def _scrape(self) -> Iterator[Metric]:
         configured, wakeups = self.lifecycle.configured, (self.waker.woken, self.waker.failed)
         problems = len(configured.problems) if configured is not None else 0
-        yield from metrics.of_process(self.settings.node_name, self.is_leading(), wakeups, problems)
+        dropped = self.recorder.dropped + self.teller.dropped
+        yield from metrics.of_process(self.settings.node_name, self.is_leading(), wakeups, problems, dropped)
         yield from metrics.of_snapshot(self.allocator.snapshot())
         yield from store_metrics(PREFIX, self.stores.states())
         yield from worker_metrics(PREFIX, self.workers)

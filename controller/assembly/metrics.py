@@ -192,8 +192,10 @@ class LeaderMetrics(Collector):
         yield from self._shown()
 
 
-def of_process(node: str, is_leading: bool, wakeups: tuple[int, int], settings_problems: int) -> Iterator[Metric]:
-    """`wakeups`: sent, and failed."""
+def of_process(
+    node: str, is_leading: bool, wakeups: tuple[int, int], settings_problems: int, dropped: int
+) -> Iterator[Metric]:
+    """`wakeups`: sent, and failed. `dropped`: Events that were never written."""
     heartbeat = GaugeMetricFamily(
         f"{PREFIX}_heartbeat",
         "1 on the leader, 0 on the other controllers; the label names the node.",
@@ -204,6 +206,7 @@ def of_process(node: str, is_leading: bool, wakeups: tuple[int, int], settings_p
     sent, failed = wakeups
     yield _total("wakeups", "Refused pods that were woken, so that kube-scheduler tries them again.", sent)
     yield _total("wakeup_failures", "Wake-ups that failed at the API server.", failed)
+    yield _total("events_dropped", "Events that were not written: too many, or not taken by the API server.", dropped)
     text = "Settings that are not used because their value or name is wrong."
     yield _one("settings_problems", text, settings_problems)
 

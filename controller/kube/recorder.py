@@ -1,8 +1,8 @@
 """Events for people: what `kubectl describe` shows below an object.
 
 They are a courtesy, never a record: a note costs its caller nothing, notes with the same words become one Event with a
-count, a noisy object is quietened, and what cannot be written is counted and forgotten. Core `v1` Events, as
-kube-scheduler's and the kubelet's are, because `kubectl` shows their counts.
+count, a noisy object is quietened, namespaces take turns, and what cannot be written is counted and forgotten. Core
+`v1` Events, as kube-scheduler's and the kubelet's are, because `kubectl` shows their counts.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from controller.errors import ClusterError, NotFoundError, UnavailableError
 from controller.kube.api import KubeApi
 from controller.kube.resources import EVENTS
 from controller.model.times import rfc3339
+from controller.process.fair_queue import FairQueue
 from controller.process.worker import Part, Worker
 
-QUEUE_LIMIT: Final = 1_000
+QUEUE_LIMIT: Final = 2_000
+NAMESPACE_LIMIT: Final = 1_000
 REMEMBERED: Final = 4_096  # Events and objects that are known at a time
 REPEAT_SECONDS: Final = 10.0  # between two writes of one Event
 SERIES_SECONDS: Final = 600.0  # a repetition after longer is an Event of its own
@@ -60,7 +62,6 @@ class Note:
 
 @dataclass(slots=True)
 class _Waiting:
-    due_at: float
     count: int = 1
     tries: int = 0
 
@@ -94,7 +95,7 @@ class Recorder(Part):
         self._api, self._clock = api, clock
         self._component, self._instance = component, instance
         self._lock = threading.Lock()  # guards the fields below
-        self._waiting: OrderedDict[Note, _Waiting] = OrderedDict()
+        self._waiting: FairQueue[Note, _Waiting] = FairQueue(QUEUE_LIMIT, NAMESPACE_LIMIT)
         self._allowances: OrderedDict[Target, _Allowance] = OrderedDict()
         self._dropped = 0
         self._written: OrderedDict[Note, _Written] = OrderedDict()  # the writing thread's own
@@ -110,13 +111,13 @@ class Recorder(Part):
         """Has an Event written at some later time. Never blocks, never raises."""
         told = Note(target, reason, message[:MESSAGE_LIMIT], is_warning)
         with self._lock:
-            waiting = self._waiting.get(told)
+            waiting = self._waiting.get(target.namespace, told)
             if waiting is not None:
                 waiting.count += 1
-            elif len(self._waiting) >= QUEUE_LIMIT or not self._allows_locked(target):
+            elif not self._allows_locked(target):
                 self._dropped += 1
             else:
-                self._waiting[told] = _Waiting(self._clock.now())
+                self._put_locked(told, _Waiting(), self._clock.now())
         self.worker.wake()
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:
@@ -126,13 +127,11 @@ class Recorder(Part):
     def run_once(self) -> float | None:
         """Writes one Event if one is due; returns the seconds until the next may be, None when none waits."""
         with self._lock:
-            told = min(self._waiting, key=lambda note: self._waiting[note].due_at, default=None)
-            if told is None:
-                return None
-            wait = self._waiting[told].due_at - self._clock.now()
-            if wait > 0:
-                return wait
-            waiting = self._waiting.pop(told)
+            now = self._clock.now()
+            taken = self._waiting.take(now)
+            if taken is None:
+                return self._waiting.due_at() - now if len(self._waiting) else None
+            told, waiting = taken
         known = self._written.get(told)
         if known is not None and not waiting.tries and self._clock.now() < known.at + REPEAT_SECONDS:
             self._put_back(told, waiting, known.at + REPEAT_SECONDS)
@@ -150,11 +149,14 @@ class Recorder(Part):
         return WRITE_EVERY_SECONDS
 
     def _put_back(self, told: Note, waiting: _Waiting, due_at: float) -> None:
-        waiting.due_at = due_at
         with self._lock:
-            newer = self._waiting.get(told)
+            newer = self._waiting.get(told.target.namespace, told)
             waiting.count += newer.count if newer is not None else 0
-            self._waiting[told] = waiting
+            self._put_locked(told, waiting, due_at)
+
+    def _put_locked(self, told: Note, waiting: _Waiting, due_at: float) -> None:
+        dropped = self._waiting.put(told.target.namespace, told, waiting, due_at)
+        self._dropped += dropped[1].count if dropped is not None else 0
 
     def _give_up(self, told: Note, count: int, error: ClusterError) -> None:
         with self._lock:

@@ -18,13 +18,13 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision, SharedDisk, Unplaceable
 from controller.allocator.plans.journal import ClaimEvent, ClaimEventKind
 from controller.clock import Clock
-from controller.kube.recorder import Recorder, Target
+from controller.kube.recorder import NAMESPACE_LIMIT, QUEUE_LIMIT, Recorder, Target
 from controller.kube.resources import LONGHORN_VOLUMES
 from controller.model.quantity import bytes_text
+from controller.process.fair_queue import FairQueue
 from controller.process.worker import Part, Worker
 
 EVERY_SECONDS: Final = 60.0  # between two reports on a pod, a replica, or a kind of event of a claim
-QUEUE_LIMIT: Final = 1_000
 REMEMBERED: Final = 10_000
 REST: Final = 9.0  # an inquiry about a replica is followed by a rest of so many times its duration
 AGAIN_SECONDS: Final = 5.0  # until the next inquiry about a replica that seemed to have room
@@ -106,7 +106,8 @@ class Teller(Part):
         """`namespace`: Longhorn's."""
         self._allocator, self._recorder, self._clock, self._namespace = allocator, recorder, clock, namespace
         self._lock = threading.Lock()  # guards the fields below
-        self._waiting: OrderedDict[str, Report] = OrderedDict()  # by pod uid
+        self._waiting: FairQueue[str, Report] = FairQueue(QUEUE_LIMIT, NAMESPACE_LIMIT)  # of namespaces, by pod uid
+        self._dropped = 0
         self._told_at: OrderedDict[str, float] = OrderedDict()  # by what the report is about
         self._unplaced: OrderedDict[str, None] = OrderedDict()  # replicas to inquire about
         self._lacks: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # results of the last inquiries, by replica
@@ -131,6 +132,12 @@ class Teller(Part):
     def broken(self, uid: str, namespace: str, name: str) -> None:
         """Report a fault of ours on the pod, at most once a minute. Details, which may name others, are in the log."""
         self._put(uid, Report(Target("Pod", namespace, name, uid), (), FAULT, FAULT_TEXT))
+
+    @property
+    def dropped(self) -> int:
+        """Reports on pods that were never written, because there were too many."""
+        with self._lock:
+            return self._dropped
 
     def tell_of_claims(self) -> None:
         """Report the allocator's events of claims, each at most once a minute. The leader calls it now and then."""
@@ -181,25 +188,29 @@ class Teller(Part):
     def _put(self, uid: str, report: Report) -> None:
         now = self._clock.now()
         with self._lock:
-            earlier = self._waiting.get(uid)
+            earlier = self._waiting.get(report.pod.namespace, uid)
             if report.candidates and earlier is not None and earlier.candidates:
                 together = tuple(dict.fromkeys((*earlier.candidates, *report.candidates)))
-                self._waiting[uid] = Report(report.pod, together)
+                self._waiting.put(report.pod.namespace, uid, Report(report.pod, together))
                 return
-            is_early = report.is_warning and now < self._told_at.get(uid, -math.inf) + EVERY_SECONDS
-            if is_early or (earlier is None and len(self._waiting) >= QUEUE_LIMIT):
+            if report.is_warning and now < self._told_at.get(uid, -math.inf) + EVERY_SECONDS:
                 return
             self._remember(uid, now)
-            self._waiting[uid] = report
+            dropped = self._waiting.put(report.pod.namespace, uid, report)
+            if dropped is not None:
+                self._dropped += 1
+                self._told_at.pop(dropped[0], None)
         self.worker.wake()
 
     def tell_next(self) -> float | None:
-        """Write the report that has waited longest, pods first. Returns the seconds until the next one, or None."""
+        """Write the next namespace's oldest report; of replicas, when there is none of pods. Returns the seconds until
+        the next one, or None."""
         began = self._clock.now()
         with self._lock:
-            if not self._waiting and (not self._unplaced or began < self._rest_until):
+            taken = self._waiting.take()
+            if taken is None and (not self._unplaced or began < self._rest_until):
                 return self._rest_until - began if self._unplaced else None
-            report = self._waiting.popitem(last=False)[1] if self._waiting else None
+            report = taken[1] if taken is not None else None
             replica = self._unplaced.popitem(last=False)[0] if report is None else ""
         if report is not None:
             self._tell_of_pod(report)

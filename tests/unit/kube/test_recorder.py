@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.errors import ClusterError, UnavailableError
-from controller.kube.recorder import OBJECT_BURST, QUEUE_LIMIT, Recorder, Target
+from controller.kube.recorder import NAMESPACE_LIMIT, OBJECT_BURST, QUEUE_LIMIT, Recorder, Target
 from controller.kube.resources import EVENTS
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
@@ -130,12 +130,36 @@ def test_a_noisy_object_is_quietened_and_others_are_heard(scene: RecorderBench) 
     assert OBJECT_BURST + 3 == len(scene.events())
 
 
+def note_pods(scene: RecorderBench, namespace: str, count: int, text: str = "no room") -> None:
+    for number in range(count):
+        scene.note(text, Target("Pod", namespace, f"p{number}"))
+
+
 def test_the_queue_has_a_limit(scene: RecorderBench) -> None:
-    for number in range(QUEUE_LIMIT + 7):
-        scene.note(target=Target("Pod", "ns", f"p{number}"))
+    note_pods(scene, "ns", NAMESPACE_LIMIT + 7)
     assert 7 == scene.recorder.dropped
     scene.write_due()
-    assert QUEUE_LIMIT == len(scene.events())
+    assert NAMESPACE_LIMIT == len(scene.events())
+
+
+def test_the_events_of_a_namespace_with_many_keep_those_of_others_neither_out_nor_waiting(scene: RecorderBench) -> None:
+    for text in ("no room", "no place"):
+        note_pods(scene, "many", 600, text)
+    note_pods(scene, "few", 3)
+    assert 1_200 - NAMESPACE_LIMIT == scene.recorder.dropped
+    for _ in range(6):
+        scene.recorder.run_once()
+    assert 3 == [event["metadata"]["namespace"] for event in scene.events()].count("few")
+
+
+def test_in_a_full_queue_the_namespace_with_most_makes_room(scene: RecorderBench) -> None:
+    for number in range(QUEUE_LIMIT // NAMESPACE_LIMIT):
+        note_pods(scene, f"many-{number}", NAMESPACE_LIMIT)
+    assert 0 == scene.recorder.dropped
+    note_pods(scene, "few", 5)
+    assert 5 == scene.recorder.dropped
+    scene.write_due()
+    assert 5 == [event["metadata"]["namespace"] for event in scene.events()].count("few")
 
 
 def test_a_server_that_is_away_is_tried_again_then_given_up(scene: RecorderBench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.allocator.outcome import Decision
-from controller.kube.recorder import Recorder
+from controller.kube.recorder import NAMESPACE_LIMIT, Recorder
 from controller.kube.resources import EVENTS
 from controller.workers.teller import AGAIN_SECONDS, EVERY_SECONDS, MOST_DISKS, Teller
 from tests.fakes.apiserver import FakeApiServer
@@ -122,6 +123,24 @@ def test_a_pod_or_replica_is_told_of_once_a_minute(scene: TellerBench, what: Cal
         what(scene)
         assert counts == [event["count"] for event in scene.tell()]
         scene.cluster.clock.advance(EVERY_SECONDS / 2)
+
+
+def test_many_refused_pods_of_one_namespace_keep_those_of_others_neither_out_nor_waiting(scene: TellerBench) -> None:
+    for number in range(NAMESPACE_LIMIT + 5):
+        scene.teller.broken(f"many-{number}", "many", f"p{number}")
+    for number in range(3):
+        scene.teller.broken(f"few-{number}", "few", f"p{number}")
+    assert 5 == scene.teller.dropped
+    for _ in range(6):
+        scene.teller.tell_next()
+    for _ in range(6):
+        scene.recorder.run_once()
+    events = scene.server.list_page(EVENTS).items
+    assert {"many": 3, "few": 3} == Counter(event["metadata"]["namespace"] for event in events)
+    scene.teller.broken(f"many-{NAMESPACE_LIMIT}", "many", "p")  # which was dropped, and so not told of
+    while scene.teller.tell_next() is not None:
+        pass
+    assert (5, 0) == (scene.teller.dropped, scene.recorder.dropped)
 
 
 def test_a_pod_that_has_room_by_now_or_is_gone_or_was_asked_about_no_node_is_not_told_of(scene: TellerBench) -> None:
