@@ -147,6 +147,8 @@ def test_what_cannot_be_bound_is_told_in_the_api_servers_words(scene: Scene, cel
     assert "" == bind("p", uid)
     for node in cell.nodes[:2]:
         assert "already assigned" in bind("p", uid, node)
+    lost = cell.pod("lost", opted_in=False, schedulerName="nobody")
+    assert "" == bind("lost", str(lost["metadata"]["uid"]), "no-such-node")  # as kube-scheduler's own binding
 
 
 @pytest.mark.parametrize("strategy", ["pack", pytest.param("spread", marks=pytest.mark.long)])

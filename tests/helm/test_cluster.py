@@ -21,7 +21,7 @@ from controller.model.names import GATE, RENEWED_ANNOTATION, SINCE_ANNOTATION, T
 from tests.cluster.client import ApiClient
 from tests.cluster.cluster import Cluster
 from tests.e2e import workloads
-from tests.e2e.programs import Controller
+from tests.e2e.programs import Controller, leader_address
 from tests.e2e.webhooks import Webhook
 from tests.helm.chart import CHART, EXAMPLES, NAME, NAMESPACE, Helm, merged, with_image
 from tests.helm.combinations import COMBINATIONS, Values, kinds_of_others
@@ -421,10 +421,11 @@ def address_of(site: Cluster) -> str:
 
 
 def tried_out(release: Release, hooks: HookPods) -> None:
-    """`helm test` says what is tried and how, and fails while pods come out as they are."""
+    """`helm test` says what is tried and how, and fails while pods come out as they are, and growth unchecked."""
     failed = release.fails("test")
     assert "failed: webhook: a pod with a claim in default does not get" in hooks.outputs[TEST], failed
-    webhook = Webhook(release.site)
+    assert "failed: growth: the API server does not reach the webhook" in hooks.outputs[TEST]
+    webhook = Webhook(release.site, ("--leader-address", leader_address(release.site)))
     try:
         webhook.wait_ready()
         try:
@@ -432,7 +433,8 @@ def tried_out(release: Release, hooks: HookPods) -> None:
         except AssertionError as error:
             raise AssertionError(hooks.outputs[TEST]) from error
         said = hooks.outputs[TEST].splitlines()
-        assert ["ok: extender", "ok: webhook", "ok: gate"] == [": ".join(line.split(": ")[:2]) for line in said]
+        tried = ["ok: extender", "ok: webhook", "ok: growth", "ok: gate"]
+        assert tried == [": ".join(line.split(": ")[:2]) for line in said]
     finally:
         webhook.stop()
 
