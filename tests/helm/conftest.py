@@ -65,7 +65,8 @@ def kubeconform(request: pytest.FixtureRequest) -> Path:
 def site() -> Iterator[Cluster]:
     """A cluster of its own, with Longhorn's kinds, cert-manager's and those of the Prometheus Operator; in Longhorn's
     namespace the API server enforces Pod Security `restricted`, and warns."""
-    with Cluster.start(ClusterOptions(name=f"helm-{secrets.token_hex(4)}")) as running:
+    flags = {"enable-admission-plugins": "OwnerReferencesPermissionEnforcement"}  # as OpenShift has it
+    with Cluster.start(ClusterOptions(name=f"helm-{secrets.token_hex(4)}", api_server_flags=flags)) as running:
         api = running.api()
         install.install(api, NAMESPACE, {}, capacity_tracking=False)
         for definition in kinds_of_others():

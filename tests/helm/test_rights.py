@@ -10,6 +10,7 @@ import yaml
 
 import controller.cli
 import webhook.cli
+from controller.installation.uninstall import made_by_the_leader
 from controller.record.definition import allocation_crd
 from controller.scheduler_config.command import add_parser, render
 from controller.settings import ProcessSettings
@@ -19,6 +20,7 @@ from tests.helm.rights import rights_of
 
 Object = dict[str, Any]
 EXTENDER_SECRETS = {f"longhorn-scheduler-extender-{name}" for name in ("ca", "tls", "client")}
+WRITES = ("get", "update", "delete")
 WEBHOOK_SECRETS = {"longhorn-replica-scheduler-tls"} | {
     f"longhorn-scheduler-webhook-{name}" for name in ("ca", "tls", "client-tls")
 }
@@ -36,13 +38,21 @@ def test_secrets_are_written_only_where_the_leader_makes_them(helm: Helm) -> Non
     others = {"tls": {"mode": "provided"}, "webhook": {"tls": {"mode": "provided"}}}
     plain: Values = {"tls": {"mode": "insecure-plain-http"}}
     expected: tuple[tuple[Values, set[tuple[str, str]]], ...] = (
-        ({}, {("create", "")} | {(verb, name) for verb in ("get", "update") for name in all_of}),
+        ({}, {("create", "")} | {(verb, name) for verb in WRITES for name in all_of}),
         (others, {("get", name) for name in all_of if not name.endswith("-ca")}),
-        (plain, {("create", "")} | {(verb, name) for verb in ("get", "update") for name in WEBHOOK_SECRETS}),
+        (plain, {("create", "")} | {(verb, name) for verb in WRITES for name in WEBHOOK_SECRETS}),
     )
     for values, rights in expected:
         assert rights | webhooks_own == granted(helm, values, "secrets"), values
     assert set() == granted(helm, plain | {"webhook": {"enabled": False}}, "secrets")
+
+
+def test_what_is_handed_over_at_the_end_may_be_deleted(helm: Helm) -> None:
+    """On OpenShift nobody else may say whose an object is."""
+    rights = {(one.verb, one.resource, one.name) for one in rights_of(helm.objects({}))}
+    for resource, name in made_by_the_leader(ProcessSettings(tls_mode="self"), purges=True):
+        for verb in WRITES:
+            assert (verb, resource.plural, name) in rights, (verb, name)
 
 
 def test_rights_beyond_the_usual_come_only_with_what_needs_them(helm: Helm) -> None:

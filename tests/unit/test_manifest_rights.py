@@ -118,7 +118,7 @@ def test_certificates_are_a_role_of_their_own_that_can_be_left_out() -> None:
         *(settings.webhook_ca_secret, settings.webhook_tls_secret, settings.webhook_client_tls_secret),
         settings.replica_scheduler_tls_secret,
     )
-    changed = {(verb, name) for verb in ("get", "update") for name in secrets}
+    changed = {(verb, name) for verb in ("get", "update", "delete") for name in secrets}
     assert {("create", ""), *changed} == granted("install.yaml", "", "secrets")
     text = policy_of("install.yaml", "objects")[1]
     own = {settings.service, settings.replica_scheduler_service, settings.lease, OPAQUE, TLS_TYPE}
