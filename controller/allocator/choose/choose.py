@@ -94,6 +94,18 @@ class Chooser:
                 return Chosen(place, best.disk.disk, tried)
         return Chosen()
 
+    def nearest(self, wanted: Wanted, most: int, besides: Set[str]) -> list[str]:
+        """Return so many nodes `besides` those that come nearest to taking the replica, those with most room first.
+        Costs: as `choose`, which has found none; a look at each node with a suitable disk."""
+        view = view_of(self._world, wanted, None)
+        shelf = self._shelves.of(needs_of(wanted.volume, asked_of(view, wanted), view.backing_image))
+        ranked = [rank[2] for rank in shelf.ranks]
+        for names in ([name for name in ranked if name in shelf.tagged], ranked, sorted(shelf.nodes)):
+            found = [name for name in names if name not in besides]
+            if found:
+                return found[:most]
+        return sorted(self._world.nodes.keys() - besides)[:most]
+
 
 class _Search:
     """Longhorn's tries, group after group of nodes, for one replica."""

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Final
 
 from controller.allocator.choose.choose import Chooser
+from controller.allocator.choose.explain import explain
 from controller.allocator.choose.packing import AMPLE_PCT, PACK_STEPS, Budget, Packed, Steps, pack
 from controller.allocator.choose.shape import Kinds, Shape, is_plain_demand, shape_of
 from controller.allocator.choose.verdict import (
@@ -24,9 +25,9 @@ from controller.allocator.choose.verdict import (
     KEPT,
     LATE,
     NO_LONGHORN,
-    NO_ROOM,
     SURE,
     Judgement,
+    Lack,
     Verdict,
     unsuitable,
 )
@@ -41,6 +42,9 @@ from controller.rules.reasons import Reason
 LOT: Final = 32  # nodes that are judged at once; enough offers may make the rest needless
 USUAL_VOLUMES: Final = 8  # of a pod, up to which a lot has so many
 MOST_TOGETHER: Final = 16  # nodes on which local volumes are packed before the others are planned
+
+MOST_NEAR: Final = 16  # nodes that are asked why no disk takes a copy, while the allocator's lock is held
+_OF_ROOM: Final = (Reason.INSUFFICIENT_STORAGE, Reason.TOO_FULL, Reason.BACKING_IMAGE, Reason.NO_ROOM_IN_CLUSTER)
 
 PlacesByVolume = Mapping[str, tuple[Place, ...]]  # by volume
 
@@ -101,8 +105,9 @@ class PodFit:
         for zone, region, members in self._by_topology(names, judged):
             self._bound = bound = [_bind(demand, zone, region) for demand in judged]
             found = self._plan(bound, members, self.taken)
-            if found is NO_ROOM and not isinstance(self._plan(bound, members, NothingTaken()), Judgement):
-                found = CONTENDED
+            if isinstance(found, Lack):
+                alone = self._plan(bound, members, NothingTaken())
+                found = self._why(alone) if isinstance(alone, Lack) else alone if alone is LATE else CONTENDED
             if isinstance(found, Judgement):
                 closed.update(dict.fromkeys(members, found))
                 continue
@@ -140,14 +145,29 @@ class PodFit:
         rows = [(zone, region, members) for (zone, region), members in groups.items()]
         return sorted(rows, key=lambda row: -len(row[2]))
 
-    def _plan(self, demands: Sequence[VolumeDemand], names: Sequence[str], taken: Taken) -> PlacesByVolume | Judgement:
+    def _why(self, lack: Lack) -> Judgement:
+        """The reason why no disk takes that copy: the one of the nodes that come nearest to it."""
+        wanted = wanted_by(lack)
+        own = {place.node for place in lack.places}
+        near = own.union(self.chooser.nearest(wanted, MOST_NEAR, own))
+        refusals = explain(
+            wanted, self.world, NothingTaken(), self.now_utc, near & self.world.nodes.keys()
+        ).found.refusals
+        reason = min((one.rejection.reason for one in refusals), key=_rank, default=Reason.NO_ROOM_IN_CLUSTER)
+        if reason in _OF_ROOM:
+            return Judgement(Verdict.FULL, Reason.NO_ROOM_IN_CLUSTER, lack=lack)
+        return Judgement(Verdict.UNSUITABLE, reason, lack=lack)
+
+    def _plan(
+        self, demands: Sequence[VolumeDemand], names: Sequence[str], taken: Taken
+    ) -> PlacesByVolume | Judgement | Lack:
         """Places for the copies that these volumes need, found for large volumes first; or why there are none."""
         names_of = {demand.volume for demand in demands}
         found = {volume: places for volume, places in self._known.items() if volume in names_of}
         for demand in sorted(demands, key=lambda one: (-one.size_bytes, one.volume)):
             if demand.volume in found:
                 if not suffice(self.world, demand, found[demand.volume]):
-                    return NO_ROOM  # a planned one is lost
+                    return Lack(demand, found[demand.volume])  # a planned one is lost
                 continue
             if self.budget.is_spent():
                 return LATE
@@ -155,7 +175,7 @@ class PodFit:
             beside = Plus(taken, new)
             places = self.copies_of(demand, names, beside)
             if not suffice(self.world, demand, places):
-                return NO_ROOM
+                return Lack(demand, places)
             found[demand.volume] = places
         return found
 
@@ -315,7 +335,7 @@ class PodFit:
         if self._packed(shape, Plus(own, self._new_places()), steps) is not None:
             return True
         beside = Plus(own, _places_of(shape, packed).values())
-        return not isinstance(self._plan(self._bound, [shape.room.name], beside), Judgement)
+        return not isinstance(self._plan(self._bound, [shape.room.name], beside), Judgement | Lack)
 
     def _packed(self, shape: Shape, taken: Taken, steps: Steps) -> Packed | None:
         room = shape.room
@@ -336,10 +356,22 @@ class PodFit:
                 continue
             bound = [_bind(demand, node.zone, node.region) for demand in judged]
             found = self._plan(bound, [name], Plus(self.taken, judgement.places.values()))
-            if not isinstance(found, Judgement):
+            if not isinstance(found, Judgement | Lack):
                 self._use(found)
                 return name, judgement
         return None
+
+
+def wanted_by(lack: Lack) -> Wanted:
+    """Return the question to which no disk is the answer."""
+    return Wanted(lack.demand.facts, replica_to_come(lack.demand.facts), lack.places)
+
+
+def _rank(reason: Reason) -> tuple[bool, bool, bool, str]:
+    """How much that refusal of a node or disk tells: what lacks room alone comes nearest, and the node of another copy
+    is refused whatever keeps the next one off the others."""
+    is_zone = reason is Reason.ZONE_ANTI_AFFINITY
+    return reason not in _OF_ROOM, not is_zone, reason is Reason.NODE_ANTI_AFFINITY, reason
 
 
 def needs_disk(world: World, demand: VolumeDemand) -> bool:

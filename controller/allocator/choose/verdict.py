@@ -8,6 +8,7 @@ from enum import Enum, auto
 from typing import Final
 
 from controller.model.places import Place
+from controller.rules.demand import VolumeDemand
 from controller.rules.reasons import Reason
 
 _NO_PLACE: Final[Mapping[str, Place]] = {}
@@ -24,13 +25,23 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Lack:
+    """A volume that is bound to no node, and of which no disk takes a further copy beside those at `places`."""
+
+    demand: VolumeDemand
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with its reason. `is_bounded`: the search stopped at its limit. `places`: by volume, on a sure node."""
+    """A verdict with its reason. `is_bounded`: the search stopped at its limit. `places`: by volume, on a sure node.
+    `lack`: what is refused on every node, with a reason that is the cluster's."""
 
     verdict: Verdict
     reason: Reason | None = None
     is_bounded: bool = False
     places: Mapping[str, Place] = field(default_factory=lambda: _NO_PLACE, hash=False)
+    lack: Lack | None = field(default=None, hash=False)
 
     @property
     def is_sure(self) -> bool:
@@ -41,7 +52,6 @@ SURE: Final = Judgement(Verdict.SURE)
 FULL: Final = Judgement(Verdict.FULL, Reason.INSUFFICIENT_STORAGE)
 CONTENDED: Final = Judgement(Verdict.CONTENDED, Reason.CONTENDED)
 BACKING_IMAGE: Final = Judgement(Verdict.CONTENDED, Reason.BACKING_IMAGE)
-NO_ROOM: Final = Judgement(Verdict.FULL, Reason.NO_ROOM_IN_CLUSTER)
 GAVE_UP: Final = Judgement(Verdict.CONTENDED, Reason.NOT_EVALUATED, is_bounded=True)
 KEPT: Final = Judgement(Verdict.CONTENDED, Reason.KEPT)
 IN_USE: Final = Judgement(Verdict.UNSUITABLE, Reason.IN_USE_ELSEWHERE)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, TypeAlias
 
-from controller.allocator.choose.pod_fit import PodFit
+from controller.allocator.choose.explain import explain
+from controller.allocator.choose.pod_fit import PodFit, wanted_by
 from controller.allocator.choose.shape import bars_copy, check_node_of
 from controller.allocator.choose.too_large import too_large
-from controller.allocator.choose.verdict import Judgement, Verdict, unsuitable
+from controller.allocator.choose.verdict import Judgement, Lack, Verdict, unsuitable
+from controller.allocator.choose.wanted import NothingTaken
 from controller.allocator.plans.plan import Source
 from controller.allocator.plans.shared_claims import NodeLimit
 from controller.allocator.plans.table import Table
@@ -78,7 +81,10 @@ def account_of(fit: PodFit, table: Table, pod: Pod, names: Sequence[str]) -> str
         return ""
     counts: Counter[_Kind] = Counter()
     examples: dict[_Kind, str] = {}
+    lack = next((one.lack for one in judgements.values() if one.lack is not None), None)
     for name, judgement in judgements.items():
+        if judgement.lack is not None:  # this node is not to blame more than others
+            continue
         kind = "node", judgement.reason or Reason.CONTENDED
         counts[kind] += 1
         if kind not in examples:
@@ -93,7 +99,9 @@ def account_of(fit: PodFit, table: Table, pod: Pod, names: Sequence[str]) -> str
     if never is not None:
         asks, most = bytes_text(never.demand.size_bytes), bytes_text(never.largest_bytes)
         why = f"It can never fit: {never.demand.claim} requests {asks}, and the largest disk takes at most {most}. "
-    return f"{why}No Longhorn room for {wanted}: {_in_words(counts, examples, more)}{waits}"
+    of_lack = _words_of_lack(fit, lack) if lack is not None else ""
+    words = "; ".join(filter(None, (of_lack, _in_words(counts, examples, 0 if lack is not None else more))))
+    return f"{why}No Longhorn room for {wanted}: {words}{waits}"
 
 
 def account_of_disks(refusals: Iterable[Refusal], more: int) -> tuple[Mapping[str, int], str]:
@@ -178,9 +186,8 @@ def _refusals(fit: PodFit, table: Table, name: str, judgement: Judgement) -> Ite
             if demand.never:
                 yield _of_node(name, reason, f"claim {demand.claim}: {demand.never}")
         return
-    if reason is Reason.NO_ROOM_IN_CLUSTER:
-        text = "the cluster has no room for the pod's volumes that Longhorn may place on any node"
-        yield _of_node(name, reason, text)
+    if judgement.lack is not None:
+        yield from _of_lack(fit, name, reason, judgement.lack)
         return
     if reason is Reason.REPLICA_ELSEWHERE:
         for demand in fit.local:
@@ -199,6 +206,39 @@ def _refusals(fit: PodFit, table: Table, name: str, judgement: Judgement) -> Ite
         together = [*demands, *(one for one in fit.needing_disks() if one.volume in fit.anywhere)]
         sizes = ", ".join(f"{demand.volume} {bytes_text(demand.size_bytes)}" for demand in together)
         yield _of_node(name, reason, f"the node's disks cannot take these together: {sizes}")
+
+
+def _of_lack(fit: PodFit, name: str, reason: Reason, lack: Lack) -> Iterator[Refusal]:
+    """Why that node, a Longhorn node, takes no further copy of a volume that is bound to none."""
+    demand = lack.demand
+    for one in _lacking(fit, lack, (name,)):
+        if one.node in ("", name):
+            yield Refusal(name, one.disk, _for_volume(demand, one.rejection))
+    if _copies_found(lack):
+        yield _of_node(name, reason, f"{demand.volume}: {_copies_found(lack)}")
+
+
+def _lacking(fit: PodFit, lack: Lack, names: Iterable[str]) -> tuple[Refusal, ...]:
+    """Why these nodes, and those of the volume's other copies, take no further one."""
+    world = fit.world
+    own = {one.node for one in lack.places}.union(one.node for one in world.replicas_of(lack.demand.volume).values())
+    among = own.union(names) & world.nodes.keys()
+    return explain(wanted_by(lack), world, NothingTaken(), fit.now_utc, among).found.refusals
+
+
+def _words_of_lack(fit: PodFit, lack: Lack) -> str:
+    nodes = fit.world.nodes
+    refusals = _lacking(fit, lack, islice(nodes, MOST_NODES))
+    _, why = account_of_disks(refusals, max(0, len(nodes) - MOST_NODES))
+    return "; ".join(filter(None, (_copies_found(lack), why)))
+
+
+def _copies_found(lack: Lack) -> str:
+    """How many copies find a disk, where that is not enough; "" if none does."""
+    if not lack.places:
+        return ""
+    setting = "allow-volume-creation-with-degraded-availability"
+    return f"only {len(lack.places)} of {lack.demand.copies} copies find a disk, and {setting} is false"
 
 
 def _why_contended(fit: PodFit, table: Table, name: str, reason: Reason, demands: Sequence[VolumeDemand]) -> str:

@@ -245,8 +245,8 @@ def test_the_whole_set_decides_on_every_node() -> None:
     assert {Verdict.SURE} == {entry.verdict for entry in fit_pod(world, [roaming(50, copies=2)], nodes).values()}
     found = fit_pod(world, [roaming(51, copies=2)], nodes)
     assert {Verdict.FULL} == {entry.verdict for entry in found.values()}
-    assert {("", Reason.NO_ROOM_IN_CLUSTER)} == reasons(found["n1"])
-    assert Verdict.FULL is fit_pod(world, [roaming(50, copies=3)], nodes)["n1"].verdict
+    assert {("d1", Reason.INSUFFICIENT_STORAGE)} == reasons(found["n1"])
+    assert Verdict.UNSUITABLE is fit_pod(world, [roaming(50, copies=3)], nodes)["n1"].verdict
     world.put_settings(OPEN)
     assert Verdict.SURE is fit_pod(world, [roaming(50, copies=3)], nodes)["n1"].verdict
 

@@ -13,10 +13,11 @@ from controller.allocator.allocator import Decision
 from controller.allocator.outcome import Unplaceable
 from controller.allocator.plans.shared_claims import NodeLimit
 from controller.allocator.verbs.account import MOST_NODES, account_of_limit
-from controller.model.longhorn import DiskNeeds
+from controller.model.longhorn import DiskNeeds, LonghornSettings
 from controller.model.places import Place
+from controller.model.workload import KubeNode
 from tests.fakes import builders
-from tests.fakes.builders import GIB
+from tests.fakes.builders import GIB, TestCluster, node
 from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy, made_plan
 
 
@@ -147,3 +148,52 @@ def test_a_pod_of_a_class_that_longhorn_never_serves_is_told_its_claim_and_what_
     assert (Decision.REFUSED, {"n1"}, False) == (outcome.decision, set(outcome.refused), outcome.waitable)
     text = site.allocator.account_of("pod-asks", ["n1"])
     assert ("ns/asks" in text, word in text) == (True, True), text
+
+
+# Volumes that may lie anywhere, and that no disk takes: the cause, as for those that follow their pod
+
+THREE = {"dataLocality": "disabled", "numberOfReplicas": "3"}
+NOT_DEGRADED = LonghornSettings(degraded_availability=False)
+ONE_ZONE = replace(NOT_DEGRADED, zone_soft_anti_affinity=False)
+ONLY = "copies find a disk, and allow-volume-creation-with-degraded-availability is false; "
+
+
+@pytest.mark.parametrize(
+    ("nodes", "settings", "gib", "more", "reason", "said"),
+    [
+        ("n1 n2", None, 10, {"nodeSelector": "sdd"}, "NodeTagsNotFulfilled",
+         ": 2 nodes NodeTagsNotFulfilled (n1: tags [], selector ['sdd'])"),
+        ("n1 n2", None, 10, {"diskSelector": "sdd"}, "DiskTagsNotFulfilled",
+         ": 2 disks DiskTagsNotFulfilled (n1, d1: tags [], selector ['sdd'])"),
+        ("n1", NOT_DEGRADED, 10, {}, "NodeAntiAffinity",
+         f": only 1 of 3 {ONLY}1 node NodeAntiAffinity (n1: already has a replica of pvc-uid-a)"),
+        ("n1 n2", ONE_ZONE, 10, {}, "ZoneAntiAffinity",
+         "1 node ZoneAntiAffinity (n2: its zone '' already has a replica of pvc-uid-a)"),
+        ("n1 n2", None, 201, {}, "NoRoomInCluster",
+         "the largest disk takes at most 200 GiB. No Longhorn room for ns/a 201 GiB: 2 disks InsufficientStorage ("),
+        ("n1 n2 tagged", None, 60, {"nodeSelector": "ssd"}, "NoRoomInCluster",
+         "; 1 disk InsufficientStorage (tagged, d1: 60 GiB + 0 bytes scheduled exceeds the disk's limit of 50 GiB by"),
+        ("n1 tagged", NOT_DEGRADED, 10, {"nodeSelector": "ssd"}, "NodeTagsNotFulfilled", f": only 1 of 3 {ONLY}1 "),
+        ("n1 away", None, 201, {}, "NoRoomInCluster", "1 node NodeNotReady (away: condition Ready is not True)"),
+        ("away", None, 10, {}, "NodeNotReady", ": 1 node NodeNotReady (away: condition Ready is not True)"),
+    ],
+)  # fmt: skip
+def test_a_volume_that_may_lie_anywhere_is_refused_with_the_cause(
+    nodes: str, settings: LonghornSettings | None, gib: int, more: dict[str, str], reason: str, said: str
+) -> None:
+    cluster = TestCluster(settings=settings)
+    facts = {
+        "tagged": replace(node("tagged", free_gib=50), tags=frozenset({"ssd"})),
+        "away": replace(node("away"), ready=False),
+    }
+    for name in nodes.split():
+        cluster.add_node(name, free_gib=200)
+        cluster.put_node(facts.get(name, node(name, free_gib=200)))
+    cluster.allocator.observe_kube_node("compute", KubeNode("compute", unschedulable=False))
+    cluster.add_class("three", **THREE, **more)
+    cluster.add_pod("a", ("a", gib, "three"))
+    candidates = [*nodes.split(), "compute"]
+    expected = {**dict.fromkeys(nodes.split(), reason), "compute": "NoLonghornNode"}
+    assert expected == cluster.filter("a", *candidates).refused
+    assert said in cluster.allocator.account_of("pod-a", candidates)
+    assert "; 1 node NoLonghornNode (compute: " in cluster.allocator.account_of("pod-a", candidates)

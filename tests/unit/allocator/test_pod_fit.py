@@ -10,7 +10,7 @@ import pytest
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit
-from controller.allocator.choose.verdict import BACKING_IMAGE, CONTENDED, FULL, GAVE_UP, KEPT, LATE, NO_ROOM, Verdict
+from controller.allocator.choose.verdict import BACKING_IMAGE, CONTENDED, FULL, GAVE_UP, KEPT, LATE, Lack, Verdict
 from controller.allocator.choose.wanted import NothingTaken, Plus, Taken
 from controller.allocator.world.world import World
 from controller.model.longhorn import BackingImage
@@ -155,7 +155,9 @@ def test_of_a_volume_that_has_a_copy_no_further_one_is_waited_for() -> None:
 
     assert (["n0"], {}) == fit(world_of(0), more).open_among(["n0"])
     world = world_of(0, degraded_availability=False)
-    assert ([], {"n0": NO_ROOM}) == fit(world, more).open_among(["n0"])
+    left, closed = fit(world, more).open_among(["n0"])
+    assert ([], Verdict.FULL, Reason.NO_ROOM_IN_CLUSTER) == (left, closed["n0"].verdict, closed["n0"].reason)
+    assert Lack(more, ()) == closed["n0"].lack
 
 
 def test_what_longhorn_never_makes_is_refused_everywhere() -> None:
