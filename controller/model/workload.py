@@ -319,6 +319,7 @@ class StorageClass:
     parameters: Mapping[str, str]
     is_default: bool
     created_utc: str
+    allows_growth: bool = True
 
 
 def class_facts(raw: Raw) -> StorageClass:
@@ -332,6 +333,7 @@ def class_facts(raw: Raw) -> StorageClass:
         is_default="true"
         in (annotations.get(DEFAULT_CLASS_ANNOTATION), annotations.get(DEFAULT_CLASS_BETA_ANNOTATION)),
         created_utc=text_at(meta, "metadata", "creationTimestamp"),
+        allows_growth=flag_at(raw, "", "allowVolumeExpansion"),
     )
 
 

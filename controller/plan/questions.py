@@ -151,7 +151,18 @@ class Questions:
             raise MalformedRequestError(f"{path}.claim", f"there is no PersistentVolume {claim.volume_name} of {key}")
         if pv.driver != LONGHORN_DRIVER:
             raise MalformedRequestError(f"{path}.claim", f"the volume of {key} is not Longhorn's")
+        self._note_class(claim.class_name or "", f"{path}.claim")
         return self._volume({"volume": pv.handle}, path)
+
+    def _note_class(self, name: str, path: str) -> None:
+        """What Kubernetes says before Longhorn is asked. Where no class is known, nothing."""
+        known = self._objects.by_kind["class"]
+        if not known or ("class", name) in self._objects.unread or (name in known and known[name].allows_growth):
+            return
+        why = "has no allowVolumeExpansion" if name in known else "is not in objects"
+        self._notes.remark(
+            f"{path}: StorageClass {name or 'of no name'} {why}; Kubernetes refuses the growth of its claims"
+        )
 
     def _fit(self, details: Raw, path: str) -> Json:
         """On which of these nodes a filter call finds room for the pod's volumes."""
