@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from controller.model import workload
+from controller.plan.complaints import Notes
+from controller.plan.objects import decode_objects
 from tests.cluster.client import Object
 from tests.cluster.cluster import Cluster
 from tests.e2e import workloads
@@ -163,6 +166,9 @@ def test_an_ephemeral_volume_lives_and_dies_with_its_pod(make_cell: MakeCell) ->
     scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}
     cell.pod("p", volumes=[scratch])
     cell.wait_ready("p")
+    made = workload.claim_facts(cell.api.get(cell.path("persistentvolumeclaims", "p-scratch")))
+    foreseen = decode_objects(cell.api.get(cell.path("pods", "p")), Notes()).by_kind["claim"][made.key]
+    assert replace(foreseen, uid=made.uid) == replace(made, volume_name="", selected_node="")
     volume = cell.wait_volume("p-scratch")
     assert cell.nodes == cell.places(volume)
     cell.delete_pod("p")
