@@ -20,7 +20,7 @@ from typing import IO, Final, NoReturn
 
 from controller.clock import SystemClock
 from controller.plan.answers import Json
-from controller.plan.complaints import InputError, Notes, printable
+from controller.plan.complaints import InputError, LeftOutError, Notes, printable
 from controller.plan.input import decode_document
 from controller.plan.questions import Questions
 from controller.plan.reading import MemoryBound, parse_document, parse_line, read_document, read_lines
@@ -38,8 +38,14 @@ def answer(raw: object, now_utc: datetime, notes: Notes | None = None) -> Json:
     questions = Questions(document, said)
     if not document.is_list:
         return questions.answer(document.questions[0], "question")
-    found = [questions.answer(one, f"questions[{index}]") for index, one in enumerate(document.questions)]
-    return {"answers": found}
+    return {"answers": [_answer_one(questions, one, index) for index, one in enumerate(document.questions)]}
+
+
+def _answer_one(questions: Questions, raw: object, index: int) -> Json:
+    try:
+        return questions.answer(raw, f"questions[{index}]")
+    except LeftOutError as error:
+        return {"error": str(error)}
 
 
 class _Parser(argparse.ArgumentParser):

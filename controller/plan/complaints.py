@@ -25,6 +25,10 @@ class InputError(SchedulerError):
         self.object_name, self.field_name, self.problem = object_name, field_name, problem
 
 
+class LeftOutError(InputError):
+    """An object that could not be read, and that a question needs. No other question is concerned."""
+
+
 def printable(text: str) -> str:
     """`text` on one line: characters that a terminal would not show are escaped, and long texts are cut."""
     shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "..."

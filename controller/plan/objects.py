@@ -20,7 +20,7 @@ from controller.model.longhorn import BackingImage, Backup, LonghornNode, Longho
 from controller.model.longhorn_settings import LONGHORN_NAMES
 from controller.model.reader import Raw, mapping_at, read
 from controller.model.workload import Claim, PersistentVolume, Pod, StorageClass, claim_facts, pod_facts
-from controller.plan.complaints import InputError, Notes, nearest
+from controller.plan.complaints import InputError, LeftOutError, Notes, nearest
 from controller.plan.fields import odd_fields
 
 P = TypeVar("P", bound=Pod | Claim)
@@ -45,10 +45,10 @@ class Objects:
     by_kind: defaultdict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
     ignored: Counter[str] = field(default_factory=Counter)
     names: dict[tuple[str, str], str] = field(default_factory=dict)
-    unread: dict[tuple[str, str], InputError] = field(default_factory=dict)
+    unread: dict[tuple[str, str], LeftOutError] = field(default_factory=dict)
 
     def need(self, kind: str, key: str) -> None:
-        """Raises the InputError about an object that decides a question, if that could not be read."""
+        """Raises LeftOutError for an object that decides a question, if that could not be read."""
         if (kind, key) in self.unread:
             raise self.unread[kind, key]
 
@@ -59,8 +59,8 @@ class Objects:
 
 
 class NeededObjects:
-    """The world as a question looks objects up (`Lookup` of controller.rules): what is needed and was left out is an
-    InputError."""
+    """The world as a question looks objects up (`Lookup` of controller.rules): what is needed and was left out is a
+    LeftOutError."""
 
     def __init__(self, objects: Objects, world: World) -> None:
         self._objects, self._world = objects, world
@@ -240,7 +240,7 @@ class _Reader:
         return facts
 
     def _leave_out(self, kind: str, key: str, object_name: str, problem: MalformedRequestError) -> None:
-        error = InputError(object_name, problem.field, problem.problem)
+        error = LeftOutError(object_name, problem.field, problem.problem)
         self.found.unread[kind, key] = error
         self._notes.remark(f"{error}; it is left out")
 

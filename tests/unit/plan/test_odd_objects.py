@@ -222,6 +222,13 @@ def test_a_question_that_needs_it_names_object_and_field(
     assert caught.value.field_name.startswith(path)
 
 
+def test_of_several_questions_only_those_that_need_it_have_no_answer() -> None:
+    bent = [with_field(raw, "spec.csi", []) if raw["kind"] == "PersistentVolume" else raw for raw in bound()]
+    found = answer({"objects": bent, "questions": [FIT, SCHEDULE, EXPAND]}, NOW)["answers"]
+    problem = {"error": "PersistentVolume pv: spec.csi: is not an object"}
+    assert [problem, saved.ask(bound(), SCHEDULE), problem] == found
+
+
 # The same reading as the running extender's
 
 
