@@ -18,6 +18,7 @@ FIELD: Final = "diskAllocations"
 OURS: Final = f"{ALLOCATION_GROUP}/"
 MAX_ENTRIES: Final = 10_000  # of one kind on a disk
 _PATH: Final = f"spec.{FIELD}"
+_SHOWN: Final = 80  # characters of a name in a complaint
 
 
 def node_record(raw: Raw) -> NodeRecord | None:
@@ -53,14 +54,14 @@ def _record(raw: Raw, prefix: str) -> NodeRecord:
 
 def _entries(disks: Mapping[str, Any], key: str, node: str, disk: str) -> Iterator[Allocation | str]:
     """Yields the allocations on that disk, and in the place of one that cannot be read what is wrong with it."""
-    path = f"{_PATH}.{key}"
+    path = f"{_PATH}.{key[:_SHOWN]}"
     try:
         lists = mapping_at(disks, _PATH, key)
     except MalformedRequestError as error:
         yield str(error)
         return
     for name in lists.keys() - set(FIELD_OF.values()):
-        yield f"{path}.{name}: is not known"
+        yield f"{path}.{name[:_SHOWN]}: is not known"
     for purpose, name in FIELD_OF.items():
         where = f"{path}.{name}"
         try:
@@ -78,7 +79,7 @@ def _entries(disks: Mapping[str, Any], key: str, node: str, disk: str) -> Iterat
             yield (
                 Allocation(purpose, owner, node, disk, size)
                 if size >= 0
-                else (f"{where}.{owner}: is not a number of bytes")
+                else (f"{where}.{owner[:_SHOWN]}: is not a number of bytes")
             )
 
 

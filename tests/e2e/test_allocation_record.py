@@ -167,6 +167,19 @@ def test_the_api_server_refuses_garbage(cluster: Cluster, backend: LimitedBacken
         cluster.api().patch(f"{PATH}/a1", {"spec": {"diskAllocations": disks}})
 
 
+def test_whatever_the_api_server_accepts_from_others_is_written_over(cluster: Cluster, backend: LimitedBackend) -> None:
+    """A later term, names of 10 KB, and as many entries as one object takes."""
+    volumes = GrowingSizes(v=10)
+    commit(writer_of(backend, volumes))
+    many = {f"d{disk}": {"replicas": {f"{number}": 2**63 - 1 for number in range(9_000)}} for disk in range(4)}
+    odd = {"a1-d1": {"replicas": {"x" * 10_000: 2**63 - 1, "v-a1": 2**63 - 1}}, "term": {}}
+    for disks in (many, odd):
+        cluster.api().patch(f"{PATH}/a1", {"spec": {"term": 99, "diskAllocations": disks}})
+        assert volumes.sizes() != sizes(backend)
+        commit(writer_of(backend, volumes))
+        assert volumes.sizes() == sizes(backend)
+
+
 def test_a_record_that_the_api_server_does_not_accept_is_refused_at_once(backend: LimitedBackend) -> None:
     volumes = GrowingSizes(v=10)
     writer = writer_of(backend, volumes)

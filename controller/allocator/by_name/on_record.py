@@ -105,20 +105,33 @@ class OnRecord:
         replica = self._world.replicas.get(one.name)
         if replica is None or replica.node or replica.failed_at or replica.deleting:
             return
-        volume, here = self._world.volume(replica.volume), self._followed(one)
+        volume = self._world.volume(replica.volume)
+        most_bytes = max(replica.size_bytes, volume.size_bytes if volume is not None else 0)
+        here = self._followed(one, most_bytes)
         if volume is None or bound_to(volume, replica.hard_node_affinity) in ("", here.node):
             self._given.give(here, is_told=True)
 
     def _inherit_copy(self, one: Allocation) -> None:
         """One that has gone meanwhile counts until somebody frees it: the image does not tell it from one to come."""
         image = self._given.shown_image(one.name)
-        if image is not None and one.disk_uuid not in image.disk_uuids:
-            self._given.give(self._followed(one), is_told=True)
+        if image is None or one.disk_uuid in image.disk_uuids:
+            return
+        most_bytes = image.real_size_bytes
+        if not most_bytes:  # as large as its caller said, and no larger than the disk on which it was given
+            disks = [
+                disk for name in self._world.nodes_of_disk(one.disk_uuid) for disk in self._world.nodes[name].disks
+            ]
+            most_bytes = max((disk.maximum_bytes for disk in disks if disk.uuid == one.disk_uuid), default=0)
+            if one.size_bytes > most_bytes:
+                return
+        self._given.give(self._followed(one, most_bytes), is_told=True)
 
-    def _followed(self, one: Allocation) -> Allocation:
-        """On the node where its disk is now."""
+    def _followed(self, one: Allocation, most_bytes: int) -> Allocation:
+        """On the node where its disk is now, and no larger than a leader can have given it: whoever may write the
+        record could close a node by it otherwise."""
         holders = self._world.nodes_of_disk(one.disk_uuid)
-        return one if one.node in holders or not holders else replace_entry(one, node=holders[-1])
+        node = one.node if one.node in holders or not holders else holders[-1]
+        return replace_entry(one, node=node, size_bytes=min(one.size_bytes, most_bytes))
 
     def inherit_growth_locked(self, entries: Collection[Allocation]) -> None:
         """What the leader before has granted, as it is on record: as much of it as still fits. Costs: a look at each

@@ -126,17 +126,21 @@ GARBAGE = [
     {"n1-d1": {"replicas": {"r1": True}}},
     {"n1-d1": {"replicas": {"r1": 2**63}}},
     {"n1-d1": {"replica": {"r1": 1}}},
+    {"n1-d1": {"r" * 10_000: {"r1": 1}}},
+    {"n1-d1": {"replicas": {"r" * 10_000: -1}}},
+    {"d" * 10_000: {"replicas": "x"}},
     {"n1-d1": {"backingImages": []}},
 ]
 
 
-@pytest.mark.parametrize("garbage", GARBAGE, ids=str)
+@pytest.mark.parametrize("garbage", GARBAGE, ids=lambda garbage: str(garbage)[:60])
 def test_what_is_damaged_is_read_around_and_written_anew(backend: RecordBackend, api: RecordApi, garbage: Any) -> None:
     is_a_part = isinstance(garbage, dict)
     sound = {"n1-d2": {"replicas": {"r2": 5}}} if is_a_part else {}
     set_field(api, backend, "n1", {**garbage, **sound} if is_a_part else garbage)
     there = backend.read("n1")
     assert "spec.diskAllocations" in there.record.problem
+    assert 300 >= len(there.record.problem)  # it goes into the log and /status
     assert ((entry("r2", 5, disk="d2"),) if is_a_part else ()) == there.record.allocations
     backend.write(there, [entry("r3", 3)])
     assert {"r3": 3} == on_record(backend)

@@ -548,6 +548,42 @@ def test_a_new_leader_reads_what_stands_at_both_places() -> None:
     assert [] == leader.keeper.load()
 
 
+MOST = 2**63 - 1
+ABSURD: dict[str, Any] = {
+    "n1-d1": {"replicas": {"r1": MOST, "placed": MOST, "x" * 10_000: MOST}, "backingImages": {"i1": MOST}},
+    "n1-d2": {"replicas": {"r1": MOST, "nobody": MOST}, "backingImages": {"unsized": MOST}},
+    "no disk of anybody": {"replicas": {"r1": MOST}},
+}
+LATER = {"n1-d1": {"replicas": {"r1": {"size": 10, "term": 99}}, "term": 99}, "term": 99}
+MANY = {f"n1-d{disk}": {"replicas": {f"e-{disk}-{number}": MOST for number in range(10_000)}} for disk in range(10)}
+
+
+@PLACES
+@pytest.mark.parametrize("forged", [ABSURD, LATER, MANY], ids=["absurd bytes and names", "a later term", "many"])
+def test_whatever_somebody_wrote_there_closes_no_node_for_the_next_leader(
+    in_nodes: bool, forged: dict[str, Any]
+) -> None:
+    """Entries have no terms. What a leader could not have given does not count, and is written over."""
+    leader = RecordLeader(in_nodes=in_nodes)
+    add_volume(leader.api)
+    add_volume(leader.api, "v-placed")
+    add_replica(leader.api, "r1", node="")
+    add_replica(leader.api, "placed", volume="v-placed")
+    add_image(leader.api, "i1", 7, "n2-d1", seen_on=("n2-d1",))
+    add_image(leader.api, "unsized", 0, "n2-d1")
+    set_field(leader.api, leader.backend, "n1", forged)
+    latter = RecordLeader(in_nodes=in_nodes, api=leader.api)
+    for _ in range(2):
+        latter.round(EVERY_SECONDS)
+    latter.see()
+    assert ({}, 0) == (latter.keeper.figures().unreadable, latter.failures())
+    there = latter.keeper.load()
+    assert max(one.size_bytes for one in there) <= 10
+    assert {one.name for one in there} <= {"r1", "placed", "i1", "unsized"}
+    assert () == tuple(latter.allocator.snapshot().disks_over)
+    assert "n1" in {latter.give(f"new-{number}") for number in range(6)}
+
+
 def test_without_a_place_there_is_no_record_until_a_look_finds_one() -> None:
     leader = RecordLeader()
     add_replica(leader.api, "r1")
