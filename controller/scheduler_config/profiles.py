@@ -75,9 +75,11 @@ def _note_ignored(draft: Draft, where: str, args: object) -> None:
     extenders = [one for one in draft.document.get("extenders") or () if isinstance(one.get("managedResources"), list)]
     managed = [one for extender in extenders for one in extender["managedResources"] if isinstance(one, dict)]
     ignored = {one.get("name") for one in managed if one.get("ignoredByScheduler")}
-    groups = tuple(f"{group}/" for group in args.get("ignoredResourceGroups") or ())
-    lost = [name for name in args.get("ignoredResources") or () if name not in ignored]
-    lost = [name for name in lost if not str(name).startswith(groups)]
+    names, groups = (args.get(key) or () for key in ("ignoredResources", "ignoredResourceGroups"))
+    if not isinstance(names, list | tuple) or not isinstance(groups, list | tuple):
+        draft.fail(where, "is not a list, or ignoredResourceGroups beside it")
+    left = tuple(f"{group}/" for group in groups)
+    lost = [name for name in names if name not in ignored and not str(name).startswith(left)]
     if lost:
         draft.note(
             where,

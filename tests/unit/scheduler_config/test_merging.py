@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -451,6 +452,14 @@ def test_resources_that_kube_scheduler_no_longer_ignores_are_named(args: str, lo
     assert ((told,) if lost else ()) == notes
 
 
-def test_settings_of_plugins_that_are_no_list_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"profiles\[0\]\.pluginConfig: is not a list"):
-        merge(f"{HEAD}profiles:\n- pluginConfig: {{name: x}}\n")
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ("{name: x}", ""),
+        ("[{name: NodeResourcesFit, args: {ignoredResources: x}}]", "[0].args.ignoredResources"),
+        ("[{name: NodeResourcesFit, args: {ignoredResourceGroups: 3}}]", "[0].args.ignoredResources"),
+    ],
+)
+def test_settings_of_plugins_that_are_no_list_are_refused(config: str, field: str) -> None:
+    with pytest.raises(ConfigError, match=rf"profiles\[0\]\.pluginConfig{re.escape(field)}: is not a list"):
+        merge(f"{HEAD}profiles:\n- pluginConfig: {config}\n")
