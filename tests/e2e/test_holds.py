@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.harness import GIB, Cell, Scene
 from tests.e2e.programs import Controller
 from tests.e2e.scheduling import NAMESPACE
-from tests.e2e.view import LONGHORN_NODES, LONGHORN_REPLICAS
+from tests.e2e.view import LONGHORN_NODES, LONGHORN_REPLICAS, VOLUMES
 from tests.longhorn import paths
 from tests.longhorn.options import Delays
 from tests.waiting import wait_until
@@ -234,3 +234,31 @@ def test_room_held_for_one_pod_is_not_offered_to_another(
     answer = cell.filter("q")
     assert ([], cell.nodes) == (answer.passed, list(answer.refused))
     assert {cell.nodes[0]: 100} == cell.promised(controller)
+
+
+def test_a_pod_comes_back_to_a_volume_that_was_kept_where_there_is_no_room_for_another(
+    scene: Scene, make_cell: Callable[..., Cell]
+) -> None:
+    """Its PersistentVolume was kept and made available again, and kube-scheduler binds the new claim to it."""
+    cell = make_cell(nodes=1, disks_gib=(150,), fillers=0)
+    volume = cell.claim("data")
+    cell.pod("p", "data")
+    cell.wait_pod_ready("p")
+    scene.api.patch(f"{VOLUMES}/{volume}", {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+    cell.kill("p")
+    cell.wait_gone("p")
+    cell.delete("persistentvolumeclaims", "data")
+    wait_until(lambda: phase(scene, volume) == "Released", "a volume that nobody claims")
+    scene.api.patch(f"{VOLUMES}/{volume}", {"spec": {"claimRef": None}})
+    wait_until(lambda: phase(scene, volume) == "Available", "a volume that may be claimed")
+
+    cell.ask("data")
+    cell.wait_pod_ready("data")
+    assert [volume] == [claim["spec"]["volumeName"] for claim in cell.claims()]
+    scene.controllers[-1].wait_ledger_empty()
+    assert [] == scene.judge(cell).complaints()
+    scene.api.patch(f"{VOLUMES}/{volume}", {"spec": {"persistentVolumeReclaimPolicy": "Delete"}})
+
+
+def phase(scene: Scene, volume: str) -> str:
+    return str(scene.api.get(f"{VOLUMES}/{volume}")["status"]["phase"])
