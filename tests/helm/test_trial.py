@@ -65,5 +65,6 @@ def test_the_page_leads_through_a_whole_installation(trial: dict[str, str]) -> N
     assert "SchedulerWired" in said
     assert 3 == len(re.findall(r"filter pod=default/example-\d .*decision=offered", said)), said
     assert "allowed unchecked" not in said
-    assert "patched (server dry run)" in said and "The largest size that fits now is 40" in said, said
+    assert "data-example-0 patched" in said, said
+    assert re.search(r"to 500 GiB .* lacks .* The largest size that fits now is \d+ GiB", said), said
     assert "no pending pod requests longhorn.io/scheduler-extender" in said
