@@ -225,6 +225,8 @@ class Controller:
             credentials=self.webhook_chain.grpc_server,
             record=self.record.known,
         )
+        for worker in self._rpc.part.workers:
+            self.webhook_chain.subscribe(worker.wake)
         self.placement = build_placement(
             api,
             self.settings,
@@ -322,8 +324,8 @@ class Controller:
         self.lifecycle.begin_term(term, has_predecessor)
 
     def _term_begun(self) -> None:
-        """Has the second Service lead here at once."""
-        for worker in self._rpc.part.workers:
+        """Has the second Service lead here at once, or as soon as there are certificates for its server."""
+        for worker in (*self.webhook_chain.workers, *self._rpc.part.workers):
             worker.wake()
 
     def _after_sweep(self) -> None:
