@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
+from typing import Final
 
 import urllib3
 
 from controller.errors import UnavailableError
 from controller.process.worker import waiting
 
+# An object has 1.5 MiB at most in etcd, and as JSON with what it was before a few times as many.
+MOST_LINE_BYTES: Final = 32 * 1024**2
+
 
 class LineStream:
     """The whole lines of a streamed response. Reading raises UnavailableError after `read_timeout` seconds of silence,
-    and when the stream breaks or ends in the middle of a line.
+    when the stream breaks or ends in the middle of a line, and for a line of more than MOST_LINE_BYTES.
 
     Threads: one reads; any may call `close`, which ends a blocking read at once. Blocks: while it is read.
     """
@@ -27,11 +31,18 @@ class LineStream:
             sock.settimeout(read_timeout)
 
     def __iter__(self) -> Iterator[bytes]:
-        rest = b""
+        rest = bytearray()  # of the line that has not ended
         try:
             for chunk in self._chunks():
-                *lines, rest = (rest + chunk).split(b"\n")
-                yield from (line for line in lines if line)
+                *lines, last = chunk.split(b"\n")
+                for line in lines:
+                    rest += line
+                    whole, rest = bytes(rest), bytearray()
+                    if whole:
+                        yield whole
+                rest += last
+                if len(rest) > MOST_LINE_BYTES:
+                    raise UnavailableError(f"watch: a line has more than {MOST_LINE_BYTES} bytes")
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             if not self._is_closed:
                 raise UnavailableError(f"watch: {error}") from error

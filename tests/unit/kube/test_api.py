@@ -24,6 +24,7 @@ from controller.errors import (
     UnavailableError,
 )
 from controller.kube.api import DATE_SECONDS, MISFIT, ClientKubeApi
+from controller.kube.line_stream import MOST_LINE_BYTES
 from controller.kube.resources import CLAIMS, NODES, PODS
 from tests.fakes.clock import VirtualClock
 from tests.waiting import wait_until
@@ -268,6 +269,15 @@ def test_a_watch_that_breaks_is_unavailable_after_its_whole_lines(server: Script
     lines = watch(server.api, read_timeout=0.5)
     assert b'{"a":1}' == next(lines)
     with pytest.raises(UnavailableError, match="watch: "):
+        next(lines)
+
+
+def test_a_line_of_absurd_size_is_refused_by_its_size_and_a_large_one_is_read(server: ScriptedServer) -> None:
+    piece = b"x" * 1024**2
+    server.answer = stream(*[piece] * (MOST_LINE_BYTES // len(piece)), b"\n", *[piece] * 100)
+    lines = watch(server.api)
+    assert MOST_LINE_BYTES == len(next(lines))
+    with pytest.raises(UnavailableError, match=f"watch: a line has more than {MOST_LINE_BYTES} bytes"):
         next(lines)
 
 
