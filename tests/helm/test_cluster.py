@@ -18,7 +18,7 @@ import yaml
 from certs.authority import make_authority
 from controller.cli import _parser
 from controller.model.names import GATE, RENEWED_ANNOTATION, SINCE_ANNOTATION, TERM_ANNOTATION
-from tests.cluster.client import ApiClient
+from tests.cluster.client import ApiClient, ignored_when_gone
 from tests.cluster.cluster import Cluster
 from tests.e2e import workloads
 from tests.e2e.programs import Controller, leader_address
@@ -114,6 +114,37 @@ def test_kubeconform_finds_nothing_by_the_servers_own_schemas(
     assert (count, []) == findings("\n---\n".join(texts))
     (finding,) = findings(helm.rendered({}).replace("minAvailable:", "minAvailabel:", 1))[1]
     assert "minAvailabel" in finding
+
+
+def test_new_copies_keep_apart_while_those_that_they_replace_still_run(site: Cluster, helm: Helm) -> None:
+    """Both old ones are on one node: away from them as well, both new ones would go to the other."""
+    (template,) = (one["spec"]["template"] for one in helm.objects({}, "Deployment") if one["metadata"]["name"] == NAME)
+    api, pods, hosts = site.api(), "/api/v1/namespaces/default/pods", ("host-a", "host-b")
+    for host in hosts:
+        site.add_node(host, labels={"hosts": "copies"})
+
+    def host_of(name: str, generation: str, **spec: Any) -> str:
+        """Creates the copy; where it is, once it is bound."""
+        labels = {**template["metadata"]["labels"], "pod-template-hash": generation}
+        spec |= {"affinity": template["spec"]["affinity"], "tolerations": [{"operator": "Exists"}]}
+        selector = {"hosts": "copies"}
+        api.create(pods, workloads.pod(name, labels=labels, opted_in=False, selector=selector, **spec))
+        wait_until(lambda: api.get(f"{pods}/{name}")["spec"].get("nodeName"), f"{name} that is bound", 30)
+        return str(api.get(f"{pods}/{name}")["spec"]["nodeName"])
+
+    names = {"old-1": "old", "old-2": "old", "new-1": "new", "new-2": "new"}
+    try:
+        found = {
+            name: host_of(name, generation, **({"nodeName": "host-a"} if generation == "old" else {}))
+            for name, generation in names.items()
+        }
+        assert set(hosts) == {found["new-1"], found["new-2"]}
+    finally:
+        for name in names:
+            with ignored_when_gone():
+                api.delete(f"{pods}/{name}", gracePeriodSeconds=0)
+        for host in hosts:
+            site.delete_node(host)
 
 
 # Everything that the chart has, but for what needs another's programs or values of the site.
