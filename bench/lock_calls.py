@@ -34,6 +34,7 @@ from tests.fakes.builders import EPOCH
 ROUND_SECONDS: Final = 10.0  # after which a wake-up round is cut short
 TAGGED_NODES: Final = 5
 HOLD_SECONDS, GROWTH_SECONDS, STARVING_SECONDS = 6, 61, 301  # after which what waits is over, or waited for too long
+SHARED: Final = "of many pods"
 HUGE: Final = 2 * DISK_GIB
 
 
@@ -156,6 +157,7 @@ def ask_lists(on: On) -> None:
     on.timed.has_unseen_growth()
     on.timed.next_wakeup_due()
     on.timed.backups_to_read()
+    on.timed.shared_disks()
     on.timed.snapshot()
 
 
@@ -224,6 +226,25 @@ def run_and_leave(on: On) -> None:
         timed.observe_pv(name, None)
         timed.observe_volume(name, None)
         timed.observe_replica(f"{name}-r", None)
+
+
+def change_shared(on: On) -> None:
+    """A claim that many pods share: its size, the node that it names, its volume; it goes, and comes back."""
+    claim = on.made.shared[on.number * 37 % len(on.made.shared)]
+    for change in ({"requested_bytes": 5}, {"selected_node": on.name}, {"volume_name": "another"}):
+        on.timed.observe_claim(claim.key, replace(claim, **change))
+    on.timed.observe_claim(claim.key, None)
+    on.timed.observe_claim(claim.key, claim)
+
+
+def change_sharing(on: On) -> None:
+    """One of these pods: its condition; it goes, comes back, and is bound by hand."""
+    pod = on.made.sharing[on.number % len(on.made.sharing)]
+    on.timed.observe_pod(pod.key, replace(pod, unschedulable_since_utc=EPOCH))
+    on.timed.observe_pod(pod.key, None)
+    on.timed.observe_pod(pod.key, pod)
+    on.timed.observe_pod(pod.key, replace(pod, node_name=on.name))
+    on.timed.observe_pod(pod.key, pod)
 
 
 def end_offered(on: On) -> None:
@@ -346,6 +367,8 @@ CASES: Final = (
     LockCase("offered pod, once more", hold_also),
     LockCase("chosen, run, gone", run_and_leave, 2),
     LockCase("offered, gone", end_offered, 2),
+    LockCase(SHARED, change_shared, 5),
+    LockCase("shares its claims", change_sharing),
     LockCase("degraded and back", lose_replica, 2),
     LockCase("figures, cordon", change_nodes, 2),
     LockCase("gone and back", lose_node),

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from bench.lock_held import is_stalled
@@ -20,9 +20,12 @@ from controller.workers.waker import PAUSE_SECONDS
 
 UPDATES_A_SECOND: Final = 1_000
 MOST_BEHIND: Final = 200  # updates that are made up for at once
+CLAIM_SECONDS: Final = 1 / 15  # between changes of claims that many pods share
 ACCOUNT_SECONDS, SCRAPE_SECONDS, REST_SECONDS = 0.2, 1.0, 1.0  # from the end of one to the next; the last: wake-ups
 FILTER_PAUSE_SECONDS: Final = 0.01  # about what kube-scheduler itself takes for a pod
 TAGGED_NODES: Final = 5
+
+_DONE: Final = ("node_updates", "sweeps", "accounts", "scrapes", "wake_slices", "wake_rounds", "claim_changes")
 
 Spans = Sequence[tuple[float, float]]
 
@@ -37,7 +40,7 @@ class AllocatorLoad:
         self._made, self._allocator = made, made.allocator
         self._slices: Iterator[list[Wakeup]] = iter(())
         self._stop = threading.Event()
-        self.done = dict.fromkeys(("node_updates", "sweeps", "accounts", "scrapes", "wake_slices", "wake_rounds"), 0)
+        self.done = dict.fromkeys(_DONE, 0)
         self.seconds = 0.0
 
     @contextmanager
@@ -54,7 +57,8 @@ class AllocatorLoad:
             self.seconds += time.monotonic() - began
 
     def _run(self) -> None:
-        jobs = (self._sweep, self._explain, self._scrape, self._wake)  # each tells when it is to be done again
+        # Each tells when it is to be done again.
+        jobs = (self._sweep, self._explain, self._scrape, self._wake, self._change_claim)
         began = time.monotonic()
         due, updated = [began] * len(jobs), 0
         while not self._stop.is_set():
@@ -83,6 +87,13 @@ class AllocatorLoad:
         self._allocator.account_of(pod.uid, names[:SAMPLE])
         self.done["accounts"] += 1
         return ACCOUNT_SECONDS
+
+    def _change_claim(self) -> float:
+        number = self.done["claim_changes"]
+        claim = self._made.shared[number % len(self._made.shared)]
+        self._allocator.observe_claim(claim.key, replace(claim, selected_node=f"node-{number}"))
+        self.done["claim_changes"] += 1
+        return CLAIM_SECONDS
 
     def _scrape(self) -> float:
         self._allocator.snapshot()

@@ -34,7 +34,8 @@ SETTINGS: Final = LonghornSettings(default_engine_image=IMAGE)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many of each. `offered`, `refused` and `chosen` are pending pods; the volumes of `chosen` are roaming."""
+    """How many of each. `offered`, `refused` and `chosen` are pending pods; the volumes of `chosen` are roaming.
+    `sharing` pods use all the `shared` claims."""
 
     nodes: int = 1_000
     volumes: int = 10_000
@@ -44,9 +45,13 @@ class Size:
     chosen: int = 300
     roaming: int = 1_000
     growths: int = 100
+    shared: int = 1_000
+    sharing: int = 20
 
     def scaled(self, scale: float) -> Size:
-        return Size(**{field.name: max(10, round(getattr(self, field.name) * scale)) for field in fields(self)})
+        """Everything but what is shared, whose cost is that of these numbers."""
+        names = {field.name for field in fields(self)} - {"shared", "sharing"}
+        return replace(self, **{name: max(10, round(getattr(self, name) * scale)) for name in names})
 
 
 class ShiftedClock(SystemClock):
@@ -76,6 +81,8 @@ class MadeUp:
         self.offered: list[Pod] = []
         self.refused: list[tuple[Pod, Sequence[str]]] = []  # and where
         self.unplaced: list[Volume] = []  # attached, and none of their replicas is placed
+        self.shared: list[Claim] = []
+        self.sharing: list[Pod] = []
         self.wake_rounds: Counter[str] = Counter()  # how many came to an end
         self.draw = random.Random(seed)
         self._count = 0
@@ -94,6 +101,7 @@ class MadeUp:
         self._grow()
         self._degrade()
         self._roam()
+        self._share()
 
     def put(self, kind: str, key: str, facts: object | None) -> None:
         observe(self.allocator, kind, key, facts)
@@ -235,6 +243,14 @@ class MadeUp:
         self.put("claim", claim.key, claim)
         self.put("pod", pod.key, replace(pod, node_name=place))
         self.unplaced.append(facts)
+
+    def _share(self) -> None:
+        self.shared = [self.claim(f"shared-{number}", 1, LOCAL) for number in range(self.size.shared)]
+        self.sharing = [self.pod(f"sharing-{number}", *self.shared) for number in range(self.size.sharing)]
+        for claim in self.shared:
+            self.put("claim", claim.key, claim)
+        for pod in self.sharing:
+            self.put("pod", pod.key, pod)
 
     # New objects
 

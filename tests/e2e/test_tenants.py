@@ -29,6 +29,8 @@ GIB = 400  # of the one disk of each node
 WAIT_SECONDS, PUT_OFF_SECONDS = 60.0, 70.0
 STARVATION_SECONDS, KEPT_AFTER_SECONDS = 2, 6.0
 FRESH_SECONDS, FRESH_PODS = 0.25, 3
+CHANGE_SECONDS, CHANGES = 1 / 15, 45
+MANY_CLAIMS, MANY_PODS = 250, 6  # of 1 GiB each
 NEXT_SECONDS = 30.0  # within which somebody else's pod is bound; what is promised to nobody must not keep it longer
 PROVISIONERS = ("volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner")
 
@@ -176,6 +178,17 @@ def fresh_pods(tenant: Tenant, *claims: str) -> Again:
     return Again(renew, FRESH_SECONDS)
 
 
+def changed_claims(tenant: Tenant, *claims: str) -> Again:
+    """One after the other of the claims names another node."""
+    numbers = itertools.count()
+
+    def change() -> None:
+        number = next(numbers)
+        assert not tenant.change(claims[number % len(claims)], annotations={SELECTED_NODE: f"node-{number}"})
+
+    return Again(change, CHANGE_SECONDS)
+
+
 @pytest.fixture(scope="module")
 def gate(shared_scene: Scene) -> Iterator[Gate]:
     found = Gate(shared_scene)
@@ -279,4 +292,17 @@ def test_pods_that_kube_scheduler_can_never_bind_keep_one_node(tenant: Tenant) -
     with fresh_pods(tenant, "key", "mine") as pods:
         pods.wait_for_more(12)
         assert_others_are_placed(tenant, GIB, GIB)
+    assert not any(tenant.nodes_of_pods())
+
+
+def test_claims_that_pods_share_and_that_change_all_the_time_keep_nobody_waiting(tenant: Tenant) -> None:
+    names = [f"mine-{number}" for number in range(MANY_CLAIMS)]
+    for name in names:
+        tenant.claim(name, 1, source="nothing")
+    for number in range(MANY_PODS):
+        tenant.pod(f"all-{number}", *names)
+    with changed_claims(tenant, *names) as changes:
+        changes.wait_for_more(CHANGES)
+        assert_others_are_placed(tenant, *(GIB - MANY_CLAIMS - number for number in range(3)))
+        changes.wait_for_more(CHANGES)
     assert not any(tenant.nodes_of_pods())

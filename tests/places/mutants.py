@@ -26,14 +26,14 @@ class _PassingPlanner(Planner):
     def check(self, wanted: PlannedVolume, place: Place, planned: Collection[Place], now_utc: datetime) -> None:
         return None
 
-    def check_node(self, *_: Any) -> bool:
+    def check_node(self, *_: Any, **__: Any) -> bool:
         return False
 
 
 class _RestlessPlanner(Planner):
     """Moves plans for no reason: whatever happens on a node, its plans go elsewhere."""
 
-    def check_node(self, name: str, now_utc: datetime, most: int | None = None) -> bool:
+    def check_node(self, name: str, now_utc: datetime, most: int | None = None, *, is_changed: bool) -> bool:
         for uuid in list(self._table.taken_on(name)):
             for volume in self._table.planned_on(name, uuid):
                 self.move(volume, name, uuid, now_utc)

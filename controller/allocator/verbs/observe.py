@@ -115,17 +115,17 @@ class EventContext:
     def settle_changes(self, most: int | None = None) -> None:
         """Settle the volumes and check the nodes that changed since the last call. `most`: plans that may leave each
         node; a node that more have to leave counts as changed again."""
-        volumes, nodes, candidates = self.world.take_changes()
+        volumes, with_other_room, changed = self.world.take_changes()
         if not self.settles:
             return
         self.settler.plan_marked()
         for name in volumes:
             self.settler.settle_growth(name)
             self.settler.settle_volume(name)
-        is_over = bool(nodes or candidates)
-        for name in nodes | candidates:
+        is_over = bool(with_other_room or changed)
+        for name in with_other_room | changed:
             self._settle_growing(name)
-            if self._check_node(name, most):
+            if self._check_node(name, most, is_changed=name in changed):
                 self.world.look_again_at(name)
                 is_over = False
         for volume in self.settler.planner.lost() if is_over else ():
@@ -139,8 +139,8 @@ class EventContext:
             for volume in here & growing:
                 self.settler.settle_growth(volume)
 
-    def _check_node(self, name: str, most: int | None = None) -> bool:
-        return self.settler.planner.check_node(name, self.clock.now_utc(), most)
+    def _check_node(self, name: str, most: int | None = None, *, is_changed: bool = True) -> bool:
+        return self.settler.planner.check_node(name, self.clock.now_utc(), most, is_changed=is_changed)
 
 
 Put = Callable[[World, str, F | None], Any]  # returns the keys of the affected claims, unless there is a React

@@ -279,24 +279,23 @@ class Planner:
                 places.append(self._sized(wanted, place, places))
             self._table.put(replace(plan, places=tuple(places)))
 
-    def check_node(self, name: str, now_utc: datetime, most: int | None = None) -> bool:
+    def check_node(self, name: str, now_utc: datetime, most: int | None = None, *, is_changed: bool) -> bool:
         """Move plans off the disks of that node which do not take them any more, the latest of each disk first, `most`
-        of them; whether more may have to move."""
+        of them; whether more may have to move. `is_changed` False: nothing but the bytes there."""
         moved = 0
         for uuid in list(self._table.taken_on(name)):
-            moved += self.relieve(name, uuid, now_utc, None if most is None else most - moved)
+            left = None if most is None else most - moved
+            moved += self.relieve(name, uuid, now_utc, left, is_changed=is_changed)
             if moved == most:
                 return True
         return False
 
-    def relieve(self, node: str, disk_uuid: str, now_utc: datetime, most: int | None = None) -> int:
+    def relieve(self, node: str, disk_uuid: str, now_utc: datetime, most: int | None, *, is_changed: bool) -> int:
         """Move plans off that disk that are not legal there any more or lack bytes beside the others, `most` of them;
         how many were moved. The plan of a volume that is unknown at the moment stays: its place is checked again before
         it is given. Holds stay: they are checked when a node is chosen."""
-        planned, moved = self._latest_first(node, disk_uuid), 0
-        if not planned:
-            return 0
-        for volume in planned:
+        moved = 0
+        for volume in self._latest_first(node, disk_uuid) if is_changed else ():
             if moved != most and self._is_illegal(volume, node, disk_uuid, now_utc):
                 moved += self._move_alone(volume, node, disk_uuid, now_utc)
         missing = self._table.planned_bytes(node, disk_uuid) - self.hard_bytes(node, disk_uuid)

@@ -57,11 +57,6 @@ def make_room(
     )
 
 
-def candidacy(node: LonghornNode | None) -> object:
-    """What decides, disks aside, whether Longhorn considers the node; equal values, equal candidacy."""
-    return None if node is None else (check_node(node) is None, node.zone, node.tags)
-
-
 class Rooms:
     """Rooms by node, and a summary of all nodes. Threads: none of its own.
 

@@ -13,7 +13,7 @@ from controller.allocator.outcome import SharedDisk
 from controller.allocator.world.backups import claims_restored_from
 from controller.allocator.world.facts import Facts
 from controller.allocator.world.replicas import Granted
-from controller.allocator.world.rooms import Rooms, candidacy, make_room
+from controller.allocator.world.rooms import Rooms, make_room
 from controller.model.longhorn import (
     BackingImage,
     Backup,
@@ -49,7 +49,7 @@ class World(Facts):
         self._shared_uuids: set[str] = set()  # of several disks
         self._rooms = Rooms(self._make_room, self.has_node)
         self._changed_volumes: set[str] = set()
-        self._changed_candidates: set[str] = set()
+        self._changed_nodes: set[str] = set()
 
     def copy(self, granted: Granted) -> World:
         """The facts of this moment, for questions that nobody holds the lock for. Facts are immutable, so this costs
@@ -183,19 +183,19 @@ class World(Facts):
     @property
     def has_changes(self) -> bool:
         """Whether `take_changes` has anything to tell."""
-        return bool(self._changed_volumes or self._changed_candidates or self._rooms.has_touched)
+        return bool(self._changed_volumes or self._changed_nodes or self._rooms.has_touched)
 
     def take_changes(self) -> tuple[set[str], set[str], set[str]]:
         """What changed since the last call: volumes, by themselves or their replicas; nodes with other room on disks;
-        nodes that Longhorn considers now, or no more, or in another zone."""
+        nodes that may take other volumes than before."""
         self.refresh(_AT_ONCE)  # one object changes a node or two, and no question has to work them out
-        changes = self._changed_volumes, self._rooms.take_touched(), self._changed_candidates
-        self._changed_volumes, self._changed_candidates = set(), set()
+        changes = self._changed_volumes, self._rooms.take_touched(), self._changed_nodes
+        self._changed_volumes, self._changed_nodes = set(), set()
         return changes
 
     def look_again_at(self, node: str) -> None:
         """Count the node as changed."""
-        self._changed_candidates.add(node)
+        self._changed_nodes.add(node)
 
     def _replicas_changed(self, name: str) -> None:
         self._changed_volumes.add(name)
@@ -236,18 +236,17 @@ class World(Facts):
                     self._shared_uuids.add(disk.uuid)
         if (old is None) is not (node is None):
             self._engines.forget()
-        if candidacy(old) != candidacy(node):
-            self._changed_candidates.add(name)
+        self._changed_nodes.add(name)
         self._rooms.touch((name,))
 
     def put_kube_node(self, name: str, node: KubeNode | None) -> None:
         had_any = bool(self.kube_nodes)
-        old = self.kube_nodes.pop(name, None)
-        if old is None or node is None or old.disables_v2 != node.disables_v2:
-            self._changed_candidates.add(name)
+        self.kube_nodes.pop(name, None)
         if node is not None:
             self.kube_nodes[name] = node
-        self._rooms.touch((name,) if had_any and self.kube_nodes else self.nodes)
+        touched = (name,) if had_any and self.kube_nodes else self.nodes
+        self._changed_nodes.update(touched)
+        self._rooms.touch(touched)
 
     def put_backup(self, name: str, backup: Backup | None) -> set[str]:
         self.absent.pop(Missing("backup", "", name), None)
@@ -262,6 +261,7 @@ class World(Facts):
         before, after = (one.copy_disk_uuids if one is not None else frozenset[str]() for one in (old, image))
         for uuid in self.disks_with_image(name) | before | after if image != old else ():
             self._stale_rooms(uuid)
+            self._changed_nodes.update(self._nodes_of_disk.get(uuid, ()))
         made_on = (volume.name for volume in self.volumes.values() if volume.backing_image == name)
         return set[str]().union(*map(self._claims_touched_by, made_on))
 
@@ -274,7 +274,7 @@ class World(Facts):
     def _engines_changed(self, nodes: frozenset[str] | None) -> set[str]:
         if nodes is not None:
             self._demands.clear()  # a new volume's engine image may be another one
-            self._changed_candidates |= nodes
+            self._changed_nodes |= nodes
             self._rooms.tell(nodes)
         return set()  # it decides where replicas may go, not what a claim asks for
 
@@ -288,6 +288,7 @@ class World(Facts):
             self._foresee_copy(name)
         self._demands.clear()
         self._engines.put_manager_image(settings.instance_manager_image)
+        self._changed_nodes.update(self.nodes)
         self._rooms.touch(self.nodes)
         self.refresh()
 

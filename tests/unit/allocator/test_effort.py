@@ -254,6 +254,24 @@ def test_the_volumes_of_a_pod_are_planned_a_few_at_a_time(monkeypatch: pytest.Mo
     assert ("n2", 0) == (narrowed.chosen, narrowed.size_bytes)
 
 
+def test_a_replica_that_comes_has_plans_beside_it_looked_at_only_where_bytes_lack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = shared(pods=1, claims=20)
+    assert cluster.offered("p0", "n1")
+    cluster.select_node("c3", "n1")
+    looks = counted(monkeypatch, Planner, "_is_illegal")
+
+    cluster.add_volume("another", 900, on="n1")
+    assert not looks
+    cluster.add_volume("one-more", 90, on="n1")
+    assert 10 == sum(place.node == "n1" for plan in cluster.allocator._table.plans() for place in plan.places)
+    assert 20 == len(cluster.allocator._table.plans())
+
+    cluster.put_node(node("n1", free_gib=1000))
+    assert len(looks) >= 10
+
+
 def test_a_pod_of_very_many_volumes_is_packed_like_any_other() -> None:
     items = [Item(1 + number % 3, (0, 1)) for number in range(3000)]
     found = pack(items, [3000, 3000], Steps(PACK_STEPS))
