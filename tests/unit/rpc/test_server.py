@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.server import THREADS
 from controller.rpc.standard import MOST_REFLECTIONS, MOST_WATCHES
-from controller.rpc.wire import SERVICE
+from controller.rpc.wire import MAX_MESSAGE_BYTES, SERVICE
 from tests.unit.rpc.leaders import HOST, Chain, Leader, Reply, ask, caller
 from tests.waiting import wait_until
 
@@ -28,6 +28,7 @@ HALF_OPEN = 4 * CONNECTIONS
 SPARE = 8  # descriptors for the caller's own end and what gRPC opens once
 SECONDS = 30.0
 REQUEST = pb.HoldExpansionRequest(volume_name="v", size_bytes=1)
+TOO_MUCH = grpc.StatusCode.RESOURCE_EXHAUSTED
 BEGINNING = b"\x16\x03\x01"  # of a handshake, and no more of it
 
 
@@ -63,6 +64,19 @@ def test_a_port_that_is_taken_is_told(chain: Chain, leader: Leader) -> None:
         wait_until(lambda: "cannot listen" in second.server.status()["problem"])
     finally:
         second.server.stop()
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+def test_a_message_over_the_limit_is_refused_however_small_it_is_on_the_wire(
+    channel: grpc.Channel, compression: grpc.Compression
+) -> None:
+    call: Any = channel.unary_unary(f"/{SERVICE}/HoldExpansion")
+    for length, code in ((MAX_MESSAGE_BYTES - 16, grpc.StatusCode.INVALID_ARGUMENT), (10**7, TOO_MUCH)):
+        message = pb.HoldExpansionRequest(volume_name="v" * length).SerializeToString()
+        with pytest.raises(grpc.RpcError) as raised:
+            call(message, timeout=SECONDS, compression=compression)
+        assert code is raised.value.code()
+        assert len(raised.value.details()) < 1_000
 
 
 # Connections
