@@ -46,20 +46,15 @@ class SharedClaims:
         """Whether the pod was bound or answered, and has not ended."""
         return pod is not None and not pod.is_over and bool(pod.node_name or self._table.hold(pod.uid) is not None)
 
-    def may_follow(self, pod: Pod, demand: VolumeDemand, node: str) -> bool:
-        """Whether the volume may go to `node`, to which the pod is bound, while other pods use it.
+    def open_nodes(self, claim: Claim, volume: str) -> Collection[str]:
+        """Return the nodes to which the claim's volume, which follows its pods, may go with pods that were bound to
+        them without an answer.
 
-        It may where the pod was answered yes. Among pods that were bound without an answer the oldest counts: the
-        others wait for it, since the volume is attached to one node only.
+        Among these pods the oldest counts: the others wait for it, since the volume is attached to one node only.
         """
-        claim = self._world.claim_by_uid(demand.key)
-        plan = self._table.plan(demand.volume)
-        if claim is None or not demand.is_local or (plan is not None and pod.uid in plan.pods):
-            return True
-        volume = self._world.volume(demand.volume)
-        if volume is not None and node in (volume.node_id, volume.migration_node_id):
-            return True
-        return node in self._nodes(self._bound(claim))[: _at_once(claim)]
+        facts = self._world.volume(volume)
+        attached = (facts.node_id, facts.migration_node_id) if facts is not None else ()
+        return {*attached, *self._nodes(self._bound(claim))[: _at_once(claim)]}
 
     def limit_of(self, pod: Pod, demands: Collection[VolumeDemand]) -> NodeLimit:
         """Return the nodes that the other users of its claims leave to the pod. A terminating pod restricts nobody."""

@@ -18,6 +18,7 @@ from controller.allocator.choose.verdict import FULL
 from controller.allocator.choose.wanted import NothingTaken, Plus, Taken
 from controller.allocator.plans.ends import MOST_READS
 from controller.allocator.plans.plan import Plan
+from controller.allocator.plans.shared_claims import SharedClaims
 from controller.allocator.plans.table import Table
 from controller.allocator.verbs.planning import Planner
 from controller.allocator.verbs.settle import SLICE_SECONDS
@@ -252,6 +253,19 @@ def test_the_volumes_of_a_pod_are_planned_a_few_at_a_time(monkeypatch: pytest.Mo
     narrowed = cluster.allocator._table.hold("pod-p0")
     assert narrowed is not None
     assert ("n2", 0) == (narrowed.chosen, narrowed.size_bytes)
+
+
+def test_a_claim_of_very_many_pods_has_them_put_in_order_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = TestCluster().add_nodes(n1=1000, n2=1000, n3=1000)
+    cluster.add_volume("shared", on="n1")
+    for number in range(30):
+        cluster.add_pod(f"p{number}", "shared")
+        cluster.bind(f"p{number}", f"n{1 + number % 3}")
+    sorts = counted(monkeypatch, SharedClaims, "_bound")
+
+    cluster.set_claim(replace(cluster.claims["shared"], is_deleting=True))
+
+    assert len(sorts) <= 2
 
 
 def test_a_replica_that_comes_has_plans_beside_it_looked_at_only_where_bytes_lack(
