@@ -82,7 +82,7 @@ class AdmissionWorker(Group):
         stores["pod"].subscribe(self.stuck.pods_changed)
         # The process does not depend on it: without the right to read namespaces, missed pods are not looked for.
         namespaces: Store[Namespace] = Store("namespace", namespace_facts)
-        self.missed = MissedPods(clock, recorder, {**stores, "namespace": namespaces})
+        self.missed = MissedPods(clock, recorder, {**stores, "namespace": namespaces}, self._schedulers)
         watches = configuration_informers(api, clock)
         self.reconciler = Reconciler(
             api,
@@ -121,7 +121,6 @@ class AdmissionWorker(Group):
         return {
             "opt_in": float(not self.reconciler.is_pod_rule_out()),
             "stuck_pods": float(len(self.stuck)),
-            "missed_pods": float(len(self.missed)),
             "writes": self.reconciler.writes,
             "repairs": self.reconciler.repairs,
             "failures": self.reconciler.failures,

@@ -314,7 +314,7 @@ class Controller:
         handshakes = self.tls.counts() if self.tls is not None else {}
         yield from metrics.of_certificates((self.certificates, self.webhook_chain), handshakes)
         yield from metrics.of_wiring(self.proof.findings(), self.prover.outcomes, self.proof.late_calls)
-        yield from metrics.of_admission(self.admission.figures())
+        yield from metrics.of_admission(self.admission.figures(), self.admission.missed.by_scheduler())
 
     # What parts ask of the process
 

@@ -273,12 +273,16 @@ def of_wiring(findings: Iterable[Finding], canaries: Mapping[str, int], late_cal
     yield _total("canary_late_calls", "Filter calls about a canary that was no longer needed.", late_calls)
 
 
-def of_admission(figures: Mapping[str, float]) -> Iterator[Metric]:
-    """`figures`: of the webhook configurations."""
+def of_admission(figures: Mapping[str, float], missed: Mapping[str, int]) -> Iterator[Metric]:
+    """`figures`: of the webhook configurations. `missed`: pods, by scheduler."""
+    text = "Pods with Longhorn volumes that nobody checks, by the scheduler that they name."
+    gauge = GaugeMetricFamily(f"{PREFIX}_missed_pods", text, labels=("scheduler",))
+    for scheduler, count in missed.items():
+        gauge.add_metric((scheduler,), count)
+    yield gauge
     for name, text in (
         ("opt_in", "1 while new pods opt in automatically."),
         ("stuck_pods", "Pending pods whose scheduler looks for the extender's resource on the nodes."),
-        ("missed_pods", "Pods with Longhorn volumes that bypassed the webhook and did not opt in."),
     ):
         yield _one(name, text, figures[name])
     for name, text in (

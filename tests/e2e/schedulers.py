@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
+from controller.model.names import DEFAULT_SCHEDULER
 from tests.e2e import scheduling
 from tests.e2e.harness import Scene
 from tests.e2e.scheduling import RESOURCE
@@ -21,10 +23,13 @@ class Schedulers:
         self._schedulers: list[str] = []
         self._numbers = itertools.count(1)
 
-    def scheduler(self, *, wired: bool) -> str:
-        """Start one more kube-scheduler, which waits for the Lease while another one holds it."""
+    def scheduler(self, *, wired: bool, profiles: Sequence[str] = ()) -> str:
+        """Start one more kube-scheduler, which waits for the Lease while another one holds it. `profiles`: besides that
+        of ordinary pods."""
         name = f"{'wired' if wired else 'stock'}-{next(self._numbers)}"
         config = self.scene.extender_config() if wired else scheduling.stock()
+        if profiles:
+            config["profiles"] = [{"schedulerName": one} for one in (DEFAULT_SCHEDULER, *profiles)]
         self.scene.cluster.start_scheduler({**config, "leaderElection": ELECTION}, name=name)
         self._schedulers.append(name)
         return name

@@ -19,7 +19,7 @@ from tests.e2e.harness import NOT_APPLIED, Cell, Scene, manifests
 from tests.e2e.schedulers import Schedulers, lacks_resource
 from tests.e2e.scheduling import NAMESPACE, RESOURCE, SERVICE, SERVICE_PORT
 from tests.e2e.webhooks import CONFIGURATION, MUTATING, OURS, WEBHOOK_SERVICE, Webhook
-from tests.waiting import wait_until
+from tests.waiting import wait_equal, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -297,9 +297,10 @@ def test_pods_that_were_made_while_the_webhook_was_away_are_counted_and_told(
         cell.pod("out", "c", opted_in=False, labels={"scheduling.longhorn.io/opt-in": "false"})
         cell.pod("asks", "c")
         cell.wait_bound(5)
-        missed = {"count": 3, "workloads": {f"StatefulSet {cell.namespace}/web": 3}}
+        schedulers, workloads = {"default-scheduler": 3}, {f"StatefulSet {cell.namespace}/web": 3}
+        missed = {"count": 3, "schedulers": schedulers, "workloads": workloads}
         wait_until(lambda: led.status()["missed_pods"] == missed, "three missed pods", 60)
-        assert 3 == led.scene.controllers[-1].counted("missed_pods")
+        assert 3 == led.scene.controllers[-1].counted('missed_pods{scheduler="default-scheduler"}')
     finally:
         led.webhook = Webhook(led.scene.cluster)
     wait_until(lambda: cell.events("LonghornPodsNotOptedIn"), "an Event about them", 30)
@@ -317,6 +318,30 @@ def test_pods_that_were_made_while_the_webhook_was_away_are_counted_and_told(
     led.api.delete(cell.path("pods"), gracePeriodSeconds=0)
     wait_until(lambda: len(requests_of_all(named(cell, "web"))) == 6, "three pods that opted in", 60)
     wait_until(lambda: led.status()["missed_pods"]["count"] == 0, "no missed pod", 60)
+
+
+def test_pods_of_a_profile_that_is_not_listed_are_counted_and_told_until_it_is_listed(
+    led: WatchedAdmission, make_cell: MakeCell
+) -> None:
+    cell, other = make_cell(nodes=1), "gpu-binpack"
+    led.scheduler(wired=True, profiles=[other])
+    led.wait_entries(MUTATIONS, VALIDATIONS)
+    cell.stateful_set("web", replicas=2, gib=1, opted_in=False, scheduler=other)
+    cell.claim("c", gib=1)
+    cell.pod("nobodys", "c", opted_in=False, schedulerName="not-there")
+    cell.wait_bound(2)
+    wait_equal({other: 2, "not-there": 1}, lambda: led.status()["missed_pods"]["schedulers"], 60)
+    assert 2 == led.scene.controllers[-1].counted(f'missed_pods{{scheduler="{other}"}}')
+    wait_until(lambda: len(cell.events("LonghornSchedulerNotListed")) == 2, "an Event about each scheduler", 30)
+    about = {event["involvedObject"]["kind"]: event for event in cell.events("LonghornSchedulerNotListed")}
+    assert {"StatefulSet", "Pod"} == about.keys()
+    assert ("web", 1) == (about["StatefulSet"]["involvedObject"]["name"], about["StatefulSet"]["count"])
+    assert f"2 pods with Longhorn volumes and the scheduler '{other}'" in about["StatefulSet"]["message"]
+
+    led.scene.stop_controllers()
+    led.scene.start_controller(flags=("--scheduler-names", f"default-scheduler,{other}"))
+    wait_until(lambda: led.status()["opted_in_schedulers"] == ["default-scheduler", other], "the profile", 60)
+    assert {"not-there": 1} == led.status()["missed_pods"]["schedulers"]
 
 
 def requests_of_all(pods: list[Object]) -> list[str]:

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from controller.admission.missed import LISTED, LOOK_SECONDS, REASON, TOLD_AT_ONCE, MissedPods
+from controller.admission.missed import (
+    LISTED,
+    LOOK_SECONDS,
+    MOST_SCHEDULERS,
+    NOT_LISTED,
+    OTHERS,
+    REASON,
+    TOLD_AT_ONCE,
+    MissedPods,
+)
 from controller.admission.reconciler import SCHEDULERS_ANNOTATION, Contents, contents_of
 from controller.kube.recorder import Target
 from controller.kube.store import Store
@@ -42,7 +51,7 @@ class Rig:
         self.known = {kind: Store[Any](kind, facts) for kind, facts in kinds.items()}
         self.known["namespace"].synced.set()
         self.notes: list[tuple[str, str]] = []
-        self.missed = MissedPods(self.clock, self, self.known)
+        self.missed = MissedPods(self.clock, self, self.known, ["default-scheduler", "not-wired"])
         self.only_marked = False
         self.put("namespace", "ns")
         self.put("namespace", "out", labels={MARK: "false"})
@@ -65,7 +74,8 @@ class Rig:
         self.known[kind].apply("ADDED", raw)
 
     def note(self, target: Target, reason: str, message: str, *, is_warning: bool = False) -> None:
-        assert (REASON, True) == (reason, is_warning)
+        assert is_warning
+        assert reason == (NOT_LISTED if "--scheduler-names" in message else REASON)
         self.notes.append((f"{target.api_version} {target.kind} {target.namespace}/{target.name}", message))
 
     def add(self, name: str, claim: str = "ours", *, namespace: str = "ns", **changes: Any) -> None:
@@ -110,7 +120,15 @@ def rig() -> Rig:
         ({"labels": {MARK: "false"}}, 0),
         ({"namespace": "out"}, 0),
         ({"namespace": "kube-system"}, 0),
-        ({"spec_schedulerName": "another"}, 0),
+        ({"spec_schedulerName": "not-wired"}, 0),
+        ({"spec_schedulerName": "another"}, 1),
+        ({"spec_schedulerName": "another", "spec_nodeName": ""}, 1),
+        ({"spec_schedulerName": "another", "creationTimestamp": "2025-12-31T23:59:59Z"}, 1),
+        ({"spec_schedulerName": "another", "claim": "theirs"}, 0),
+        ({"spec_schedulerName": "another", "labels": {MARK: "false"}}, 0),
+        ({"spec_schedulerName": "another", "namespace": "kube-system"}, 0),
+        ({"spec_schedulerName": "another", "spec_containers": [{"resources": ASKS}]}, 0),
+        ({"spec_schedulerName": ""}, 1),
         ({"phase": "Succeeded"}, 0),
         ({"deletionTimestamp": "2026-01-03T00:00:00Z"}, 0),
         ({"creationTimestamp": "2025-12-31T23:59:59Z"}, 0),  # before there was a webhook
@@ -141,18 +159,48 @@ def test_each_workload_is_told_of_once_until_it_has_no_missed_pod_left(rig: Rig)
         rig.add(f"web-{number}", ownerReferences=owned_by("web"))
     rig.add("alone")
     assert 8 == rig.look() == rig.look()
-    web, alone = rig.notes
+    alone, web = rig.notes
     assert "apps/v1 StatefulSet ns/web" == web[0]
     assert web[1].startswith("7 pods with Longhorn volumes bypassed the webhook and do not request ")
     assert ": web-0, web-1, web-2, web-3, web-4 and 2 more. " in web[1]
     assert ("v1 Pod ns/alone", True) == (alone[0], alone[1].startswith("1 pod "))
-    assert {"count": 8, "workloads": {"Pod ns/alone": 1, "StatefulSet ns/web": 7}} == rig.missed.status()
+    workloads = {"Pod ns/alone": 1, "StatefulSet ns/web": 7}
+    assert {"count": 8, "schedulers": {"default-scheduler": 8}, "workloads": workloads} == rig.missed.status()
 
     rig.drop("alone")
     rig.look()
     rig.add("alone")
     rig.look()
     assert ["v1 Pod ns/alone"] == [target for target, _ in rig.notes[2:]]
+
+
+def test_a_scheduler_that_is_not_listed_is_told_of_once_on_one_of_its_workloads(rig: Rig) -> None:
+    for number in range(2):
+        rig.add(f"web-{number}", ownerReferences=owned_by("web"), spec_schedulerName="gpu")
+    rig.add("agent", ownerReferences=owned_by("agents", "DaemonSet"), spec_schedulerName="gpu")
+    rig.add("alone", spec_schedulerName="nobody")
+    rig.add("usual")
+    assert 5 == rig.look() == rig.look()
+    told = dict(rig.notes)
+    assert {"apps/v1 DaemonSet ns/agents", "v1 Pod ns/alone", "v1 Pod ns/usual"} == told.keys()
+    assert 3 == len(rig.notes)
+    start = (
+        "3 pods with Longhorn volumes and the scheduler 'gpu', which --scheduler-names (chart: schedulerNames) does not"
+    )
+    assert told["apps/v1 DaemonSet ns/agents"].startswith(start)
+    assert ": agent, web-0, web-1. List it " in told["apps/v1 DaemonSet ns/agents"]
+    assert {"default-scheduler": 1, "gpu": 3, "nobody": 1} == rig.missed.status()["schedulers"]
+    assert {"default-scheduler": 1, "not-wired": 0, "gpu": 3, "nobody": 1} == rig.missed.by_scheduler()
+
+
+def test_of_many_schedulers_those_are_named_of_which_most_pods_are_missed(rig: Rig) -> None:
+    for number in range(MOST_SCHEDULERS + 5):
+        for pod in range(1 if number < 5 else 2):
+            rig.add(f"p{number}-{pod}", spec_schedulerName=f"{'x' * 100}{number}" if number == 7 else f"s{number}")
+    rig.look()
+    found = rig.missed.by_scheduler()
+    assert (5, 2, MOST_SCHEDULERS + 3) == (found[OTHERS], found["x" * 63], len(found))
+    assert len(rig.missed) == sum(found.values())
 
 
 def test_of_many_workloads_some_are_told_of_at_each_look(rig: Rig) -> None:
