@@ -7,7 +7,7 @@ takes it at once.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -18,14 +18,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from controller.errors import SchedulerError
+from controller.errors import ConfigError
 
 BACKDATED: Final = timedelta(minutes=5)
+SOON: Final = timedelta(days=30)
 ORGANIZATION: Final = "longhorn-scheduler"
 LONGEST_NAME: Final = 64  # characters that X.509 lets a common name have
 
 
-class CertificateError(SchedulerError):
+class CertificateError(ConfigError):
     """A certificate or key is malformed or does not match; the message names it and says why."""
 
 
@@ -165,6 +166,36 @@ def read_authorities(bundle: bytes, *, what: str) -> tuple[Pair, ...]:
             raise CertificateError(f"{what}: {facts.subject} is not an authority")
         pairs.append(Pair(certificate.public_bytes(serialization.Encoding.PEM), b"", facts))
     return tuple(pairs)
+
+
+def check_client(files: Mapping[str, bytes], now_utc: datetime) -> Iterator[str]:
+    """Checks what a client is given, PEM by name: the authority that it trusts, its certificate, its key. Yields what
+    is odd about them, and raises CertificateError for what no call can succeed with."""
+    (ca_name, ca), (name, certificate), (key_name, key) = files.items()
+    authorities, first = read_authorities(ca, what=ca_name), _certificates_in(certificate, name)[0]
+    pair = read_pair(certificate, key, what=key_name)
+    if pair.facts.is_authority:
+        raise CertificateError(f"{name}: {pair.facts.subject} is an authority")
+    if not _is_for_clients(first):
+        raise CertificateError(f"{name}: is not for clients: its extended key usage lacks clientAuth")
+    for what, facts in ((name, pair.facts), *((ca_name, one.facts) for one in authorities)):
+        if not facts.is_valid(now_utc):
+            span = f"{facts.not_before_utc:%Y-%m-%d %H:%M} to {facts.not_after_utc:%Y-%m-%d %H:%M} UTC"
+            raise CertificateError(f"{what}: {facts.subject} is valid from {span}, and not now")
+        if facts.remaining(now_utc) < SOON:
+            yield f"{what}: {facts.subject} ends at {facts.not_after_utc:%Y-%m-%d %H:%M} UTC"
+    if not is_rooted_in(certificate, authorities):
+        # Right where server and clients have certificates of two authorities.
+        yield f"{name}: its authority {first.issuer.rfc4514_string()} is not in {ca_name}: does the server know it?"
+
+
+def _is_for_clients(certificate: x509.Certificate) -> bool:
+    """Without the extension, it is for everything."""
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+    return bool({ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(usage))
 
 
 def bundle_of(authorities: Iterable[Pair]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.process.version import product_version
 from controller.settings import flag_of
@@ -13,6 +13,8 @@ from controller.settings import flag_of
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+ACCESS: Final = "kubeconfig for the API server (default: $KUBECONFIG, the pod's service account, or ~/.kube/config)"
+CONTEXT: Final = "context of the kubeconfig (default: its current one)"
 Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
@@ -30,6 +32,12 @@ def add_flags(command: argparse.ArgumentParser, defaults: DataclassInstance, hel
             metavar="N" if isinstance(default, int) else "TEXT",
             help=text if "(default" in text else f"{text} (default: {default or 'none'})",
         )
+
+
+def add_access(command: argparse.ArgumentParser) -> None:
+    """Which API server to talk to, for `ClientKubeApi.load`."""
+    command.add_argument("--kubeconfig", metavar="FILE", default="", help=ACCESS)
+    command.add_argument("--context", metavar="NAME", default="", help=CONTEXT)
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:

@@ -6,18 +6,14 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
-from cryptography.x509.oid import ExtendedKeyUsageOID
-
-from controller.clock import Clock, SystemClock
 from controller.errors import ConfigError
 from controller.kube.resources import Resource
+from controller.model.names import SCHEDULER_NAMES
+from controller.process.flags import add_access
 from controller.scheduler_config.config import Rendered, merged_config, new_config
 from controller.scheduler_config.fragments import fragments_of, machine_patch
 from controller.scheduler_config.from_cluster import Get, client_certificate, service_address
@@ -43,8 +39,9 @@ NAME: Final = "render-scheduler-config"
 PARTS: Final = ("all", "config", "wiring")
 CLIENT_SECRET: Final = "longhorn-scheduler-extender-client"
 WAIT_SECONDS: Final = 60
-SOON: Final = timedelta(days=30)
 Tell = Callable[[str], None]
+Check = Callable[[Mapping[str, bytes]], Iterable[str]]
+_OWN: Final = "kube-scheduler's own one is --scheduler-kubeconfig"
 
 
 def add_parser(commands: Any) -> None:
@@ -75,11 +72,7 @@ def _add_transport(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     secret = "Secret with kube-scheduler's client certificate (default: %(default)s)"
     add("--client-secret", metavar="NAME", default=CLIENT_SECRET, help=secret)
-    access = (
-        "kubeconfig to read from the cluster with (default: the pod's service account; outside of a pod "
-        "$KUBECONFIG or ~/.kube/config)"
-    )
-    add("--cluster-kubeconfig", metavar="FILE", default="", help=access)
+    add_access(parser)
     wait = "how long to wait for the Secret (default: %(default)s)"
     add("--wait", type=int, default=WAIT_SECONDS, metavar="SECONDS", help=wait)
     authority = (
@@ -114,19 +107,23 @@ def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
     add("--burst", type=int, metavar="N", help=f"requests to the API server in one burst (default: {DEFAULT_BURST})")
     profile = "name of the profile that asks the extender (default: that of kube-scheduler)"
     add("--scheduler-name", default="", metavar="NAME", help=profile)
+    listed = "the controller's --scheduler-names: other profiles are told of (default: %(default)s)"
+    add("--scheduler-names", default=SCHEDULER_NAMES, metavar="NAMES", help=listed)
     kubeconfig = "kube-scheduler's own kubeconfig (default: that of the distribution)"
-    add("--kubeconfig", default="", metavar="PATH", help=kubeconfig)
+    add("--scheduler-kubeconfig", default="", metavar="PATH", help=kubeconfig)
     path = "where the file will be on kube-scheduler's machine (default: by distribution)"
     add("--config-path", default="", metavar="PATH", help=path)
     elect = "of several kube-schedulers only an elected one schedules (default)"
     add("--leader-elect", action=argparse.BooleanOptionalAction, help=elect)
 
 
-def render(arguments: argparse.Namespace, tell: Tell, get: Get | None = None, clock: Clock | None = None) -> Rendered:
-    """What to print, and notes for the person. `tell` is told at once what takes long, and what is odd about
-    certificates. ConfigError names the option, or the field of the merged file."""
-    now_utc = (clock or SystemClock()).now_utc()
-    options = _options(arguments, get or _from(arguments.cluster_kubeconfig), tell, now_utc).checked()
+def render(arguments: argparse.Namespace, tell: Tell, check: Check, get: Get | None = None) -> Rendered:
+    """What to print, and notes for the person. `tell` is told at once what takes long, and what `check` finds odd about
+    certificates, which it gets by their names. ConfigError names the option, or the field of the merged file."""
+    asked: list[str] = []
+    options = _options(arguments, get or partial(_read, arguments, asked), tell, check).checked()
+    is_of_use = not arguments.kubeconfig or bool(get or asked)
+    require(is_of_use, "--kubeconfig", f"is what to read the cluster with, which is not asked; {_OWN}")
     merge, is_talos = arguments.merge, options.platform.is_talos
     require(
         not (merge and is_talos),
@@ -165,7 +162,7 @@ def _stream(pieces: Iterable[str]) -> str:
     return "---\n".join(pieces)
 
 
-def _options(arguments: argparse.Namespace, get: Get, tell: Tell, now_utc: datetime) -> Options:
+def _options(arguments: argparse.Namespace, get: Get, tell: Tell, check: Check) -> Options:
     platform, address = PLATFORMS[arguments.platform], arguments.service_address
     needs_cluster = arguments.part != "wiring"  # which says neither whom to ask nor with what
     if not address and needs_cluster and platform.on_host_network:
@@ -174,14 +171,14 @@ def _options(arguments: argparse.Namespace, get: Get, tell: Tell, now_utc: datet
         **{name: value for name, value in vars(arguments).items() if name in Options.__dataclass_fields__},
         "platform": platform,
         "service_address": address,
-        "certificates": _certificates(arguments, get if needs_cluster else None, tell, now_utc),
+        "certificates": _certificates(arguments, get if needs_cluster else None, tell, check),
         "timeout_milliseconds": parse_timeout(arguments.http_timeout),
     }
     return Options(**found)
 
 
 def _certificates(
-    arguments: argparse.Namespace, get: Get | None, tell: Tell, now_utc: datetime
+    arguments: argparse.Namespace, get: Get | None, tell: Tell, check: Check
 ) -> CertificateData | CertificateDirectory | None:
     """Those that the options name, one way and no two; else those of the cluster, if it is to be asked."""
     paths = {f"--{name}-file": getattr(arguments, f"{name}_file") for name in FILES}
@@ -200,95 +197,29 @@ def _certificates(
         for option, path in paths.items():
             require(bool(path), option, "is missing: give all three certificate files, or none")
         files = {f"{option}: {path}": _content(option, path) for option, path in paths.items()}
-        return _checked(files, now_utc, tell)
+        return _checked(files, check, tell)
     if get is None:
         return None
     secret = arguments.client_secret
     data = client_certificate(get, arguments.namespace, secret, arguments.wait, tell)
-    return _checked({f"--client-secret: {secret}: {file}": data[file] for file in FILES.values()}, now_utc, tell)
+    return _checked({f"--client-secret: {secret}: {file}": data[file] for file in FILES.values()}, check, tell)
 
 
-def _checked(files: Mapping[str, bytes], now_utc: datetime, tell: Tell) -> CertificateData:
-    """The three, by their names for errors: each is what it should be now, and key and certificate belong together."""
-    (ca_name, ca), (leaf_name, leaf), (key_name, key) = files.items()
-    authorities, chain = _certificates_in(ca_name, ca), _certificates_in(leaf_name, leaf)
-    certificate = chain[0]
-    for one in authorities:
-        require(_is_authority(one), ca_name, f"{_subject(one)} is no certificate authority")
-    require(not _is_authority(certificate), leaf_name, f"{_subject(certificate)} is a certificate authority")
-    require(_is_for_clients(certificate), leaf_name, "is not for clients: its extended key usage lacks clientAuth")
-    for name, one in ((leaf_name, certificate), *((ca_name, one) for one in authorities)):
-        _check_time(name, one, now_utc, tell)
-    if not any(_is_issued_by(one, authority) for one in chain for authority in authorities):
-        # Not wrong where callers and the server have certificates of two authorities.
-        issuer = certificate.issuer.rfc4514_string()
-        tell(f"{leaf_name}: its authority {issuer!r} is not in {ca_name}: does the extender's {CA} name it?")
+def _checked(files: Mapping[str, bytes], check: Check, tell: Tell) -> CertificateData:
+    for note in check(files):
+        tell(note)
+    return CertificateData(*files.values())
+
+
+def _read(arguments: argparse.Namespace, asked: list[str], resource: Resource, namespace: str, name: str) -> Any:
+    """One object of the cluster, once something has to be read: all options together may do without."""
+    from controller.kube.api import ClientKubeApi  # half a second, which a command without a cluster does not need
+
+    asked.append(name)
     try:
-        private_key = serialization.load_pem_private_key(key, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        # The library's own words may quote what is in the file.
-        has_password = isinstance(error, TypeError)
-        problem = "is protected by a passphrase" if has_password else "holds no unencrypted private key in PEM"
-        raise ConfigError(f"{key_name}: {problem}") from error
-    require(private_key.public_key() == certificate.public_key(), key_name, "is not the key of the certificate")
-    return CertificateData(ca, leaf, key)
-
-
-def _check_time(name: str, certificate: x509.Certificate, now_utc: datetime, tell: Tell) -> None:
-    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    require(now_utc <= end, name, f"{_subject(certificate)} ended at {end:%Y-%m-%d %H:%M} UTC")
-    require(begin <= now_utc, name, f"{_subject(certificate)} is not valid before {begin:%Y-%m-%d %H:%M} UTC")
-    if end - now_utc < SOON:
-        tell(f"{name}: {_subject(certificate)} ends at {end:%Y-%m-%d %H:%M} UTC; render the configuration anew before")
-
-
-def _is_authority(certificate: x509.Certificate) -> bool:
-    try:
-        return bool(certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
-    except (x509.ExtensionNotFound, ValueError):
-        return False
-
-
-def _is_for_clients(certificate: x509.Certificate) -> bool:
-    """Without the extension, a certificate is for everything."""
-    try:
-        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
-        return True
-    return bool({ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(usage))
-
-
-def _is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
-def _subject(certificate: x509.Certificate) -> str:
-    return f"the certificate {certificate.subject.rfc4514_string()!r}"
-
-
-def _certificates_in(name: str, data: bytes) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(data)
-    except ValueError as error:
-        raise ConfigError(f"{name}: holds no certificate in PEM") from error
-
-
-def _from(kubeconfig: str) -> Get:
-    """Reads the cluster, once something has to be read: all options together may do without."""
-
-    def get(resource: Resource, namespace: str, name: str) -> dict[str, Any]:
-        from controller.kube.api import ClientKubeApi  # half a second, which a command without a cluster does not need
-
-        path = kubeconfig or os.environ.get("KUBECONFIG", "")
-        if not path and "KUBERNETES_SERVICE_HOST" not in os.environ:
-            path = str(Path.home() / ".kube" / "config")
-        return ClientKubeApi.load(path or None).get(resource, namespace, name)
-
-    return get
+        return ClientKubeApi.load(arguments.kubeconfig, arguments.context).get(resource, namespace, name)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; {_OWN}") from error
 
 
 def _content(option: str, path: str) -> bytes:

@@ -12,12 +12,12 @@ from typing import Any, Final
 from ruamel.yaml.comments import CommentedMap
 
 from controller.errors import BugError
-from controller.scheduler_config import tree
+from controller.scheduler_config import tree, verdict
 from controller.scheduler_config.draft import Draft
 from controller.scheduler_config.entry import set_extender
 from controller.scheduler_config.fragments import header_of
 from controller.scheduler_config.options import DEFAULT_BURST, DEFAULT_QPS, Options
-from controller.scheduler_config.profiles import keep_fit, set_profile
+from controller.scheduler_config.profiles import keep_fit, note_unlisted, set_profile
 from controller.scheduler_config.tree import Layout
 
 GROUP: Final = "kubescheduler.config.k8s.io"
@@ -63,13 +63,16 @@ def _finished(draft: Draft) -> Rendered:
     keep_fit(draft)
     set_extender(draft)
     text = tree.write(draft.document, draft.layout)
-    lost = tree.difference(tree.read_again(text, draft.source or KIND), tree.plain(draft.document), draft.before)
+    found = tree.read_again(text, draft.source or KIND)
+    lost = tree.difference(found, tree.plain(draft.document), draft.before)
     if lost and draft.source:
         draft.fail(
             lost, "cannot be kept as written; quote texts, and write booleans as true or false, numbers in decimal"
         )
     if lost:
         raise BugError(f"{KIND}: {lost}: what was written is not what was meant")
+    verdict.check(draft, found)
+    note_unlisted(draft)
     return Rendered(text, tuple(draft.notes))
 
 
@@ -100,7 +103,7 @@ def _check(draft: Draft) -> None:
 
 def _set_connection(draft: Draft) -> None:
     options, connection = draft.options, tree.mapping_at(draft.document, "clientConnection")
-    kubeconfig = options.kubeconfig or connection.get("kubeconfig") or options.platform.kubeconfig
+    kubeconfig = options.scheduler_kubeconfig or connection.get("kubeconfig") or options.platform.kubeconfig
     if kubeconfig:
         draft.put(connection, "kubeconfig", kubeconfig, 1)
     for name, asked, least in (("qps", options.qps, DEFAULT_QPS), ("burst", options.burst, DEFAULT_BURST)):

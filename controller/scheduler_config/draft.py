@@ -84,7 +84,7 @@ class Draft:
         tree.put(node, key, value, text, depth * self.layout.mapping)
 
     def note(self, field_path: str, text: str) -> None:
-        self.notes.append(f"{self.source}: {field_path}: {text}")
+        self.notes.append(": ".join(filter(None, (self.source, field_path, text))))
 
     def fail(self, field_path: str, problem: str) -> NoReturn:
         raise ConfigError(f"{self.source}: {field_path}: {problem}")

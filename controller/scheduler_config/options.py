@@ -10,6 +10,7 @@ from typing import Final
 import yaml
 
 from controller.errors import ConfigError
+from controller.model.names import SCHEDULER_NAMES
 
 SERVICE: Final = "longhorn-scheduler-extender"
 NAMESPACE: Final = "longhorn-system"
@@ -114,7 +115,8 @@ class Options:
     qps: int | None = None
     burst: int | None = None
     scheduler_name: str = ""
-    kubeconfig: str = ""
+    scheduler_names: str = SCHEDULER_NAMES  # of which the controller finds out whether they ask, separated by commas
+    scheduler_kubeconfig: str = ""
     config_path: str = ""
     leader_elect: bool | None = None
 
@@ -177,7 +179,7 @@ class Options:
         name = self.scheduler_name
         require(not name or _is_name(name), "--scheduler-name", f"is not a name of a scheduler: {name!r}")
         require(not name or _is_text(name), "--scheduler-name", f"is {name!r}, which YAML does not read as a text")
-        named = {"--kubeconfig": self.kubeconfig, "--config-path": self.config_path}
+        named = {"--scheduler-kubeconfig": self.scheduler_kubeconfig, "--config-path": self.config_path}
         if isinstance(self.certificates, CertificateDirectory):
             named["--certificate-dir"] = self.certificates.path
         for option, path in named.items():
@@ -190,8 +192,8 @@ class Options:
             "--certificate-dir",
             f"is not for {title}, whose configuration is inside a machine configuration",
         )
-        named_twice = self.platform.is_talos and self.kubeconfig
-        require(not named_twice, "--kubeconfig", f"is not for {title}, which sets it by itself")
+        named_twice = self.platform.is_talos and self.scheduler_kubeconfig
+        require(not named_twice, "--scheduler-kubeconfig", f"is not for {title}, which sets it by itself")
         require(not self.config_path or bool(self.platform.config_path), "--config-path", f"is not for {title}")
 
 

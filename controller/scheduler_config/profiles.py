@@ -11,6 +11,7 @@ from typing import Final
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from controller.model.names import DEFAULT_SCHEDULER
+from controller.process.flags import split_names
 from controller.scheduler_config import tree
 from controller.scheduler_config.draft import Draft
 
@@ -28,12 +29,21 @@ def set_profile(draft: Draft) -> None:
     if not profiles:
         _list_profiles(draft, wanted)
         return
-    if wanted in _names(draft, profiles):
+    if wanted in _names(profiles):
         return
     added = CommentedMap(schedulerName=wanted)
     _copy_order(draft, profiles[0], added)
     _name_the_only_one(draft, profiles[0])
     tree.append(tree.in_block_style(profiles), added)
+
+
+def note_unlisted(draft: Draft) -> None:
+    """Tells of each profile whose pods nobody checks, although it asks the extender about those that request it."""
+    listed = split_names(draft.options.scheduler_names)
+    for index, profile in enumerate(draft.document.get("profiles") or ()):
+        if (name := str(profile.get("schedulerName") or DEFAULT_SCHEDULER)) not in listed:
+            text = f"is {name}: its pods go unchecked unless --scheduler-names (chart: schedulerNames) lists it"
+            draft.note(f"profiles[{index}].schedulerName", text)
 
 
 def _list_profiles(draft: Draft, wanted: str) -> None:
@@ -98,17 +108,11 @@ def _runs_fit(profile: CommentedMap) -> bool:
     return not {"*", FIT} & _plugins(points.get("multiPoint", CommentedMap()), "disabled")
 
 
-def _names(draft: Draft, profiles: CommentedSeq) -> list[str]:
+def _names(profiles: CommentedSeq) -> list[str]:
     names = [profile.get("schedulerName") for profile in profiles]
     if names == [None]:
         return [DEFAULT_SCHEDULER]
-    for index, name in enumerate(names):
-        if not name:
-            draft.fail(
-                f"profiles[{index}].schedulerName",
-                "is not set; kube-scheduler requires it when there are several profiles",
-            )
-    return [str(name) for name in names]
+    return [str(name or "") for name in names]
 
 
 def _name_the_only_one(draft: Draft, profile: CommentedMap) -> None:

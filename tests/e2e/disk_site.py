@@ -100,7 +100,7 @@ class Site:
         path, (host, port) = self.folder / "scheduler.yaml", self.extender
         words = ["--for", "plain", "--service-address", host, "--port", str(port), "--output", str(path)]
         command = [sys.executable, "-m", "controller", "render-scheduler-config", *words]
-        command += ["--cluster-kubeconfig", str(self.kubeconfig)]
+        command += ["--kubeconfig", str(self.kubeconfig)]
         subprocess.run(command, cwd=REPOSITORY, capture_output=True, timeout=60, check=True)
         return trust_of(yaml.safe_load(path.read_text()), self.folder)
 

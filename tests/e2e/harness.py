@@ -151,7 +151,7 @@ class Scene:
     def _rendered(self) -> scheduling.Config:
         path, (host, port) = self.cluster.state_dir / "scheduler-extender.yaml", self.address
         words = ["--for", "plain", "--service-address", host, "--port", str(port), "--output", str(path)]
-        done = self.run("controller", "render-scheduler-config", *words, access="--cluster-kubeconfig")
+        done = self.run("controller", "render-scheduler-config", *words)
         if done.returncode != 0:
             raise RuntimeError(f"render-scheduler-config: {done.stderr}")
         config: scheduling.Config = yaml.safe_load(path.read_text())
@@ -264,12 +264,9 @@ class Scene:
         for one in self.controllers:
             wait_until(lambda: is_seen(one), f"{one.name} with {settings}", SETTINGS_SECONDS)  # noqa: B023
 
-    def run(
-        self, *words: str, kubeconfig: Path | None = None, access: str = "--kubeconfig"
-    ) -> subprocess.CompletedProcess[str]:
-        """A command of the product, with the rights of its ServiceAccount unless others are given. `access`: the flag
-        that takes the file which leads to the API server."""
-        command = [sys.executable, "-m", *words, access, str(kubeconfig or self.kubeconfig)]
+    def run(self, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """A command of the product, with the rights of its ServiceAccount unless others are given."""
+        command = [sys.executable, "-m", *words, "--kubeconfig", str(kubeconfig or self.kubeconfig)]
         return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
 
     def claim_webhook(self) -> ClaimWebhook:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.errors import ConfigError
 from tests.cluster.build import binaries, wanted_release
 from tests.cluster.cluster import ClusterError
 from tests.cluster.kubeconfig import write_kubeconfig
@@ -42,7 +44,7 @@ def cell(make_cell: MakeCell) -> Cell:
 def where(scene: Scene) -> list[str]:
     """Words of the command that lead to this scene."""
     host, port = scene.address
-    return ["--service-address", host, "--port", str(port), "--cluster-kubeconfig", str(scene.kubeconfig)]
+    return ["--service-address", host, "--port", str(port), "--kubeconfig", str(scene.kubeconfig)]
 
 
 def kubeconfig(scene: Scene) -> str:
@@ -100,7 +102,16 @@ def bind_a_pod(scene: Scene, cell: Cell, scheduler: str) -> None:
 def test_a_rendered_file_schedules_beside_the_flags_of_its_distribution(
     scene: Scene, cell: Cell, start_scheduler: StartScheduler, name: str, platform: str, words: list[str]
 ) -> None:
-    words = ["--for", platform, *where(scene), "--kubeconfig", kubeconfig(scene), "--scheduler-name", name, *words]
+    words = [
+        "--for",
+        platform,
+        *where(scene),
+        "--scheduler-kubeconfig",
+        kubeconfig(scene),
+        "--scheduler-name",
+        name,
+        *words,
+    ]
     start_scheduler(name, ask(*words, get=None).text, flags=flags_of(platform, scene))
     bind_a_pod(scene, cell, name)
 
@@ -192,16 +203,21 @@ def completed(folder: Path, *words: str) -> dict[str, Any]:
 
     Fails, with what kube-scheduler said, when it does not start with the file.
     """
-    access, file, whole = folder / "kubeconfig", folder / "rendered.yaml", folder / "whole.yaml"
+    access = folder / "kubeconfig"
     write_kubeconfig(access, "http://127.0.0.1:1", b"", user="nobody")
-    words = ("--for", "plain", "--kubeconfig", str(access), "--part", "config", *words)
-    file.write_text(ask(*words).text)
-    program = binaries(release=wanted_release()).command("kube-scheduler")
-    command = [*program, f"--config={file}", f"--write-config-to={whole}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert 0 == done.returncode, done.stderr
-    found: dict[str, Any] = yaml.safe_load(whole.read_text())
+    words = ("--for", "plain", "--scheduler-kubeconfig", str(access), "--part", "config", *words)
+    problem, found = looked_at(folder / "rendered.yaml", ask(*words).text)
+    assert not problem
     return found
+
+
+def looked_at(file: Path, text: str) -> tuple[str, dict[str, Any]]:
+    """What kube-scheduler says when it does not start with that text, and the whole of it when it does."""
+    file.write_text(text)
+    program, whole = binaries(release=wanted_release()).command("kube-scheduler"), file.with_suffix(".whole")
+    command = [*program, f"--config={file}", f"--write-config-to={whole}", "--secure-port=0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return (done.stderr, {}) if done.returncode else ("", yaml.safe_load(whole.read_text()))
 
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -261,3 +277,59 @@ def test_the_binary_refuses_what_we_refuse_to_merge(scene: Scene, start_schedule
     config["apiVersion"] = "kubescheduler.config.k8s.io/v1beta3"
     with pytest.raises(ClusterError, match="v1beta3"):
         start_scheduler("refused", yaml.safe_dump(config))
+
+
+def extenders(*entries: str) -> str:
+    return "extenders:\n" + "".join(f"- {{urlPrefix: 'http://x:1', {entry}}}\n" for entry in entries)
+
+
+def profiles(*entries: str) -> str:
+    return "profiles:\n" + "".join(f"- {{{entry}}}\n" for entry in entries)
+
+
+SORT = "plugins: {queueSort: {enabled: [{name: PrioritySort}], disabled: [{name: '*'}]}}"
+VERDICTS = {
+    extenders("bindVerb: b", "bindVerb: c"): "extenders",
+    extenders("bindVerb: b", "bindVerb: ''"): "",
+    extenders("filterVerb: f", "filterVerb: f"): "",
+    extenders(*["managedResources: [{name: a.b/c}]"] * 2): "extenders[1].managedResources[0].name",
+    extenders("managedResources: [{name: a.b/c}, {name: a.b/c}]"): "extenders[0].managedResources[1].name",
+    **{
+        extenders(f"managedResources: [{{name: {name}}}]"): "extenders[0].managedResources[0].name"
+        for name in ("gpu", "''")
+    },
+    extenders("managedResources: [{name: a.b/c_d}]"): "",
+    **{
+        extenders(f"prioritizeVerb: p{weight}"): "extenders[0].weight"
+        for weight in ("", ", weight: 0", ", weight: -1", ", weight: null", ", weight: '1'")
+    },
+    extenders("prioritizeVerb: p, weight: 1.0"): "",
+    extenders("weight: -1"): "",
+    profiles("schedulerName: a", "schedulerName: a"): "profiles[1].schedulerName",
+    profiles("schedulerName: a", "percentageOfNodesToScore: 5"): "profiles[1].schedulerName",
+    profiles("schedulerName: ''"): "profiles[0].schedulerName",
+    profiles("schedulerName: a", "schedulerName: b, plugins: {queueSort: {enabled: []}}"): "",
+    profiles(f"schedulerName: a, {SORT}", f"schedulerName: b, {SORT}"): "",
+}
+
+
+def test_a_merge_refuses_profiles_and_extenders_that_kube_scheduler_refuses_and_no_others(tmp_path: Path) -> None:
+    def ours(number: int, text: str) -> str:
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(text)
+        try:
+            ask("--for", "plain", "--merge", str(path))
+        except ConfigError as error:
+            return str(error).removeprefix(f"{path}: ").partition(": ")[0]
+        return ""
+
+    def theirs(number: int, text: str) -> bool:
+        return bool(looked_at(tmp_path / f"{number}.theirs", text)[0])
+
+    access = tmp_path / "kubeconfig"
+    write_kubeconfig(access, "http://127.0.0.1:1", b"", user="nobody")
+    texts = [f"{HEAD}clientConnection: {{kubeconfig: {access}}}\n{parts}" for parts in VERDICTS]
+    assert list(VERDICTS.values()) == [ours(number, text) for number, text in enumerate(texts)]
+    with ThreadPoolExecutor(2) as pool:
+        refused = list(pool.map(theirs, range(len(texts)), texts))
+    assert [bool(field) for field in VERDICTS.values()] == refused

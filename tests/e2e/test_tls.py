@@ -47,11 +47,16 @@ def scheduler_over_tls(
     host, port = scene.address
     pair = client or client_of(make_authority("unused", DAY, now()))
     words = ["--for", "plain", "--part", "config", "--service-address", host, "--port", str(port)]
-    words += ["--kubeconfig", str(scene.cluster.layout.kubeconfig("kube-scheduler")), "--scheduler-name", name]
+    words += [
+        "--scheduler-kubeconfig",
+        str(scene.cluster.layout.kubeconfig("kube-scheduler")),
+        "--scheduler-name",
+        name,
+    ]
     for kind, data in (("ca", ca), ("cert", pair.certificate), ("key", pair.key)):
         (folder / f"{name}-{kind}").write_bytes(data)
         words += [f"--{kind}-file", str(folder / f"{name}-{kind}")]
-    config: Config = yaml.safe_load(ask(*words).text)
+    config: Config = yaml.safe_load(ask(*words, get=None).text)
     tls = config["extenders"][0]["tlsConfig"]
     if client is None:
         del tls["certData"], tls["keyData"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import pytest
@@ -12,11 +11,11 @@ import controller.cli
 import webhook.cli
 from controller.installation.uninstall import made_by_the_leader
 from controller.record.definition import allocation_crd
-from controller.scheduler_config.command import add_parser, render
 from controller.settings import ProcessSettings
 from tests.helm.chart import IMAGE, Helm, with_image
 from tests.helm.combinations import COMBINATIONS, SITES, Values
 from tests.helm.rights import rights_of
+from tests.unit.scheduler_config.asking import ask
 
 Object = dict[str, Any]
 EXTENDER_SECRETS = {f"longhorn-scheduler-extender-{name}" for name in ("ca", "tls", "client")}
@@ -177,10 +176,7 @@ def test_the_second_scheduler_asks_as_the_program_would_have_it(helm: Helm, valu
     words += ["--ignorable"] if second.get("ignorable") else []
     words += ["--http-timeout", second.get("httpTimeout", "4s")]
     words += ["--qps", str(second.get("qps", 500)), "--burst", str(second.get("burst", 1000))]
-    commands = argparse.ArgumentParser()
-    add_parser(commands.add_subparsers())
-    arguments = commands.parse_args(["render-scheduler-config", *words])
-    wanted = yaml.safe_load(render(arguments, lambda _: None).text)
+    wanted = yaml.safe_load(ask(*words).text)
     del wanted["clientConnection"]["kubeconfig"]  # its pod's service account
     wanted["leaderElection"] |= {"resourceName": second["name"], "resourceNamespace": "longhorn-system"}
     wanted["percentageOfNodesToScore"] = second.get("percentageOfNodesToScore", 100)

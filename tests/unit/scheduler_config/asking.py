@@ -9,13 +9,14 @@ import argparse
 import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from certs.authority import LeafSpec, make_authority, sign
+from certs.authority import LeafSpec, check_client, make_authority, sign
+from controller.clock import SystemClock
 from controller.errors import NotFoundError
 from controller.kube.resources import SECRETS, SERVICES, Resource
 from controller.scheduler_config import command
@@ -59,8 +60,9 @@ def ask(*words: str, get: Get | None = cluster, told: list[str] | None = None) -
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers(dest="command"))
     notes = told if told is not None else []
-    clock = VirtualClock() if get is not None else None  # what a living cluster holds is of now
-    return command.render(parser.parse_args([command.NAME, *words]), notes.append, get=get, clock=clock)
+    clock = VirtualClock() if get is not None else SystemClock()  # what a living cluster holds is of now
+    check = partial(check_client, now_utc=clock.now_utc())
+    return command.render(parser.parse_args([command.NAME, *words]), notes.append, check, get)
 
 
 def whole(*words: str) -> str:

@@ -180,12 +180,12 @@ def test_a_share_of_nodes_that_somebody_chose_stays_and_is_noted() -> None:
     assert (f"FILE: {share} is kept; with 100 the extender sees all nodes in each call",) == merge(HEAD + share).notes
     profile = "profiles:\n- schedulerName: x\n  percentageOfNodesToScore: 5\n"
     note = "FILE: profiles[0].percentageOfNodesToScore: 5 is kept, and decides for the pods of that profile"
-    assert (note,) == merge(HEAD + profile).notes
+    assert (note,) == merge(HEAD + profile, scheduler_names="x").notes
 
 
 def test_kubeconfig_and_election_stay_unless_they_are_asked_for() -> None:
     text = "clientConnection:\n  kubeconfig: /a\nleaderElection:\n  leaderElect: false\n  resourceName: r\n"
-    kept, asked = merged(text), merged(text, kubeconfig="/b", leader_elect=True)
+    kept, asked = merged(text), merged(text, scheduler_kubeconfig="/b", leader_elect=True)
     assert ("/a", False) == (kept["clientConnection"]["kubeconfig"], kept["leaderElection"]["leaderElect"])
     assert ("/b", True) == (asked["clientConnection"]["kubeconfig"], asked["leaderElection"]["leaderElect"])
     assert "r" == asked["leaderElection"]["resourceName"]
@@ -223,11 +223,25 @@ def test_where_no_profile_is_listed_that_of_ordinary_pods_is_listed_first(none: 
     assert [ordinary] == merged(none, scheduler_name="default-scheduler")["profiles"]
 
 
+@pytest.mark.parametrize("listed", [None, "default-scheduler,second", "first,second,third"])
+def test_profiles_whose_pods_nobody_checks_are_noted(listed: str | None) -> None:
+    three = "profiles:\n" + "".join(f"- schedulerName: {name}\n" for name in ("first", "second", "third"))
+    rendered = merge(HEAD + three, **({"scheduler_names": listed} if listed else {}))
+    unlisted = [name for name in ("first", "second", "third") if name not in (listed or "")]
+    assert [f"FILE: profiles[{['first', 'second', 'third'].index(name)}].schedulerName" for name in unlisted] == [
+        note.partition(": is ")[0] for note in rendered.notes
+    ]
+    assert all("--scheduler-names" in note and "(chart: schedulerNames)" in note for note in rendered.notes)
+    assert ("profiles[1].schedulerName: is mine",) == tuple(
+        note.partition(": its")[0] for note in new_config(options(scheduler_name="mine")).notes
+    )
+
+
 def test_a_single_profile_without_a_name_is_that_of_ordinary_pods() -> None:
     before = read(UNNAMED)["profiles"]
     for changes in ({}, {"scheduler_name": "default-scheduler"}):
         assert before == read(merge(UNNAMED, **changes).text)["profiles"]
-    rendered = merge(UNNAMED, scheduler_name="mine")
+    rendered = merge(UNNAMED, scheduler_name="mine", scheduler_names="default-scheduler,mine")
     profiles = read(rendered.text)["profiles"]
     assert [{"schedulerName": "default-scheduler", **before[0]}, {"schedulerName": "mine"}] == profiles
     assert kept_comments(UNNAMED, rendered.text)
@@ -422,13 +436,13 @@ def test_a_profile_without_the_plugin_for_resources_gets_its_arguments(plugins: 
     """kubernetes/kubernetes#60332: without them kube-scheduler ends with "can't find NodeResourcesFitArgs"."""
     text = f"{HEAD}profiles:\n- schedulerName: default-scheduler\n- schedulerName: packs\n  plugins: {{{plugins}}}\n"
     text += f"  pluginConfig: [{more}]\n" if more else ""
-    rendered = merge(text)
+    rendered = merge(text, scheduler_names="default-scheduler,packs")
     before, after = read(text)["profiles"], read(rendered.text)["profiles"]
     assert before[0] == after[0]
     assert [*before[1].get("pluginConfig", ()), *([FIT] if is_added else ())] == after[1].get("pluginConfig", [])
     note = "FILE: profiles[1].pluginConfig: NodeResourcesFit is added: without it kube-scheduler does not start"
     assert [is_added] == [len(rendered.notes) == 1 and rendered.notes[0].startswith(note)]
-    again = merge(rendered.text)
+    again = merge(rendered.text, scheduler_names="default-scheduler,packs")
     assert (rendered.text, ()) == (again.text, again.notes)
 
 

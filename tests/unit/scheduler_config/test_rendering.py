@@ -138,7 +138,17 @@ def test_a_file_with_a_key_says_so(platform: str) -> None:
 
 
 def test_numbers_and_names_that_are_given_are_taken() -> None:
-    words = ["--qps", "70", "--burst", "90", "--scheduler-name", "mine", "--kubeconfig", "/x/y", "--no-leader-elect"]
+    words = [
+        "--qps",
+        "70",
+        "--burst",
+        "90",
+        "--scheduler-name",
+        "mine",
+        "--scheduler-kubeconfig",
+        "/x/y",
+        "--no-leader-elect",
+    ]
     found = config("--for", "plain", *words)
     assert {"kubeconfig": "/x/y", "qps": 70, "burst": 90} == found["clientConnection"]
     assert {"leaderElect": False} == found["leaderElection"]
@@ -268,7 +278,7 @@ def test_a_secret_that_is_not_what_it_should_be_is_named() -> None:
         raw = cluster(resource, namespace, name)
         return {"data": {**raw["data"], "tls.crt": base64.b64encode(b"nothing").decode()}}
 
-    with pytest.raises(ConfigError, match=r"^--client-secret: .*-client: tls.crt: holds no certificate in PEM"):
+    with pytest.raises(ConfigError, match=r"^--client-secret: .*-client: tls.crt: is not a PEM certificate"):
         ask("--for", "plain", get=damaged)
 
 
@@ -301,10 +311,14 @@ def test_the_file_is_written_for_its_owner_alone_and_the_rest_is_printed(tmp_pat
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("ca", b"", "--ca-file: .*: holds no certificate"),
-        ("cert", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "--cert-file: .*: holds no cert"),
-        ("key", b"nothing", "--key-file: .*: holds no unencrypted private key"),
-        ("key", None, "--key-file: .*: is not the key of the certificate"),
+        ("ca", b"", "--ca-file: .*: holds no PEM certificate"),
+        (
+            "cert",
+            b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            "--cert-file: .*: is not a PEM cert",
+        ),
+        ("key", b"nothing", "--key-file: .*: its key is not a PEM key"),
+        ("key", None, "--key-file: .*: the key does not belong"),
     ],
 )
 def test_a_file_that_is_not_what_it_should_be_is_named(
@@ -320,20 +334,14 @@ def test_a_file_that_is_not_what_it_should_be_is_named(
     [
         (
             Brought(begins=timedelta(days=-801)),
-            r"--cert-file: .*: the certificate 'CN=c.*' ended at 2025-12-31 00:00 UTC",
+            "--cert-file: .*: CN=c,.* is valid from .* to 2025-12-31 00:00 UTC, and",
         ),
-        (Brought(begins=timedelta(days=2)), r"--cert-file: .*: .* is not valid before 2026-01-02 23:55 UTC"),
-        (
-            Brought(begins=-timedelta(days=2), lasts=timedelta(days=3), ca_lasts=timedelta(days=1)),
-            "--c.*: .* ended at",
-        ),
-        (
-            Brought(is_client=False),
-            "--cert-file: .*: is not for clients: its extended key usage lacks clientAuth",
-        ),
-        (Brought(leaf_as_ca=True), "--ca-file: .*: the certificate 'CN=c.*' is no certificate authority"),
-        (Brought(ca_as_leaf=True), "--cert-file: .*: the certificate 'CN=ca.*' is a certificate authority"),
-        (Brought(passphrase=b"secret"), "--key-file: .*: is protected by a passphrase"),
+        (Brought(begins=timedelta(days=2)), "--cert-file: .*: CN=c,.* is valid from 2026-01-02 23:55 to "),
+        (Brought(begins=-timedelta(days=2), lasts=timedelta(days=3), ca_lasts=timedelta(days=1)), "--c.*, and not now"),
+        (Brought(is_client=False), "--cert-file: .*: is not for clients: its extended key usage lacks clientAuth"),
+        (Brought(leaf_as_ca=True), "--ca-file: .*: CN=c,.* is not an authority"),
+        (Brought(ca_as_leaf=True), "--cert-file: .*: CN=ca,.* is an authority"),
+        (Brought(passphrase=b"secret"), "--key-file: .*: its key is not a PEM key without a password"),
     ],
 )
 def test_certificates_with_which_no_call_can_succeed_are_refused(tmp_path: Path, given: Brought, problem: str) -> None:
@@ -347,9 +355,9 @@ def test_certificates_with_which_no_call_can_succeed_are_refused(tmp_path: Path,
         (Brought(), ""),
         (
             Brought(begins=timedelta(days=-780)),
-            "--cert-file: .*: the certificate 'CN=c.*' ends at 2026-01-21 00:00 UTC; ",
+            "--cert-file: .*: CN=c,.* ends at 2026-01-21 00:00 UTC",
         ),
-        (Brought(another_ca=True), "--cert-file: .*: its authority 'CN=ca.*' is not in --ca-file: "),
+        (Brought(another_ca=True), "--cert-file: .*: its authority CN=ca,.* is not in --ca-file: "),
     ],
 )
 def test_what_is_odd_about_certificates_is_told(tmp_path: Path, given: Brought, note: str) -> None:
@@ -383,7 +391,7 @@ REFUSED = {
     "--qps": ["plain --qps 0"],
     "--burst": ["plain --burst -1", "plain --qps 2000"],
     "--scheduler-name": [f"plain --scheduler-name {name}" for name in ("A", "yes", "off", "n", "0755", "12")],
-    "--kubeconfig": ["plain --kubeconfig relative", "talos-document --kubeconfig /a"],
+    "--scheduler-kubeconfig": ["plain --scheduler-kubeconfig relative", "talos --scheduler-kubeconfig /a"],
     "--config-path": [
         "kubeadm --service-address 10.96.0.7 --config-path /a:b",
         "plain --config-path /a",
@@ -413,11 +421,22 @@ def test_the_program_prints_the_text_and_nothing_else(capsys: pytest.CaptureFixt
 
 
 def test_the_program_ends_with_2_and_prints_nothing_when_it_cannot(capsys: pytest.CaptureFixture[str]) -> None:
-    assert 2 == run("--for", "k3s", "--cluster-kubeconfig", "/does/not/exist")
+    assert 2 == run("--for", "k3s", "--kubeconfig", "/does/not/exist")
     out, err = capsys.readouterr()
     assert ("", 1, True) == (out, err.count("\n"), "kubeconfig" in err)
     with pytest.raises(SystemExit, match="2"):
         run("--part", "config")  # of which distribution?
+
+
+@pytest.mark.parametrize(
+    "words", [("--for", "plain", "--kubeconfig", "/etc/kubernetes/scheduler.conf", *words) for words in (OFFLINE, ())]
+)
+def test_a_kubeconfig_that_is_meant_for_kube_scheduler_is_refused_with_a_hint(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 2 == run(*words)
+    out, err = capsys.readouterr()
+    assert ("", True) == (out, err.endswith("; kube-scheduler's own one is --scheduler-kubeconfig\n"))
 
 
 def test_notes_about_a_merge_go_to_the_person_and_not_into_the_file(
