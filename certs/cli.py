@@ -8,19 +8,21 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from certs.authority import CertificateError, CertificateFacts
+from certs.authority import CertificateFacts
 from certs.evidence import PublishedBundles
 from certs.keeper import CertificateMode, extender_plan
 from certs.managed import ManagedChain, span
 from certs.secret import SecretStore
 from certs.webhook import webhook_plan
 from controller.clock import Clock, SystemClock
-from controller.errors import ClusterError, ConfigError
-from controller.kube.api import ClientKubeApi, KubeApi
-from controller.process.flags import add_version
+from controller.errors import ClusterError, ConfigError, ForbiddenError
+from controller.kube.api import ClientKubeApi, KubeApi, find
+from controller.kube.resources import NAMESPACES
+from controller.process.flags import add_access, add_version
 
 EXIT_WELL: Final = 0
 EXIT_FINDINGS: Final = 1
@@ -50,7 +52,7 @@ _AS_THE_CONTROLLERS: Final = {
 def main(
     arguments: Sequence[str] | None = None,
     *,
-    connect: Callable[[str | None], KubeApi] = ClientKubeApi.load,
+    connect: Callable[[str, str], KubeApi] = ClientKubeApi.load,
     clock: Clock | None = None,
     say: Callable[[str], None] = print,
 ) -> int:
@@ -58,7 +60,9 @@ def main(
     options = _parser().parse_args(arguments)
     now = (clock or SystemClock()).now_utc()
     try:
-        chains = _chains(options, connect(options.kubeconfig or None))
+        api = connect(options.kubeconfig, options.context)
+        _check_namespace(api, options.namespace)
+        chains = _chains(options, api)
         match options.command:
             case "show":
                 return _show(chains, now, say)
@@ -66,7 +70,7 @@ def main(
                 return _check(chains, now, timedelta(days=options.warn_days), say)
             case _:
                 return _renew(chains, options, now, say)
-    except (ConfigError, CertificateError) as error:
+    except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_MISUSE
     except ClusterError as error:
@@ -108,6 +112,13 @@ def _renew(
     return EXIT_WELL
 
 
+def _check_namespace(api: KubeApi, namespace: str) -> None:
+    """ConfigError where there is no such namespace, as far as that may be asked."""
+    with suppress(ForbiddenError):
+        if find(api, NAMESPACES, None, namespace) is None:
+            raise ConfigError(f"--namespace: there is no namespace {namespace}")
+
+
 def _chains(options: Any, api: KubeApi) -> list[ManagedChain]:
     """The chains that are asked about. `options`: the parsed flags, which are named as the controller's."""
     store, chains = SecretStore(api, options.namespace), []
@@ -137,9 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         command = commands.add_parser(name, help=text, epilog=_EPILOG)
         command.add_argument("--namespace", default="longhorn-system", help="Longhorn's namespace")
-        command.add_argument(
-            "--kubeconfig", default="", help="kubeconfig for the API server (default: the pod's service account)"
-        )
+        add_access(command)
         command.add_argument(
             "--chain", default=ALL, choices=[EXTENDER, WEBHOOK, ALL], help="the chain of certificates (default: all)"
         )

@@ -23,10 +23,10 @@ from typing import Any, Final
 from controller.clock import SystemClock
 from controller.errors import ClusterError, ConfigError
 from controller.model.names import DEFAULT_SCHEDULER
-from controller.process.flags import add_flags, add_version, chosen_settings
+from controller.process.flags import ACCESS, CONTEXT, add_access, add_flags, add_version, chosen_settings
 from controller.process.logs import configure_logging
 from controller.scheduler_config import command as scheduler_config
-from controller.settings import PLAIN_HTTP, ProcessSettings
+from controller.settings import PLAIN_HTTP, ProcessSettings, require
 
 EXIT_CONFIG: Final = 2
 EXIT_UNREACHABLE: Final = 3
@@ -47,7 +47,8 @@ _HELP: Final = {
     "pod_name": "name of this pod, its identity in the leader election (environment: POD_NAME; required)",
     "pod_ip": "IP address of this pod, for the EndpointSlices (environment: POD_IP; required)",
     "node_name": "node of this pod (environment: NODE_NAME)",
-    "kubeconfig": "kubeconfig for the API server (default: the pod's service account)",
+    "kubeconfig": ACCESS,
+    "context": CONTEXT,
     "extender_address": "address on which the extender listens for kube-scheduler",
     "extender_port": "port on which the extender listens for kube-scheduler",
     "endpoint_port": "port in the extender's EndpointSlice (default: --extender-port)",
@@ -132,7 +133,7 @@ def _run(settings: ProcessSettings) -> int:
     from controller.serving.server import ServerOptions, serve
     from controller.serving.tls import ServerTls
 
-    ClientKubeApi.load(settings.kubeconfig or None)  # what is wrong with it is said here, not in a worker
+    ClientKubeApi.load(settings.kubeconfig, settings.context)  # what is wrong with it is said here, not in a worker
     # One identity for the life of the pod's process: a worker that is started again takes its own Lease up at once. Two
     # workers never live at the same time (controller.serving.server).
     identity = f"{settings.pod_name}_{secrets.token_hex(4)}"
@@ -151,7 +152,7 @@ def _run(settings: ProcessSettings) -> int:
     end = partial(os.kill, os.getpid(), signal.SIGTERM)
 
     def build() -> Controller:
-        api = ClientKubeApi.load(settings.kubeconfig or None)
+        api = ClientKubeApi.load(settings.kubeconfig, settings.context)
         return Controller(settings, identity, api, tls=tls, serving=serving, crowded=held.refused, end_process=end)
 
     serve(options, build)
@@ -159,12 +160,14 @@ def _run(settings: ProcessSettings) -> int:
 
 
 def _status(port: int) -> int:
+    require(0 < port < 65_536, "status_port", f"is not a port: {port}")
     url = f"http://127.0.0.1:{port}/status"
     try:
         with urllib.request.urlopen(url, timeout=10) as response:  # a fixed scheme, to this machine
             document = json.load(response)
     except (urllib.error.URLError, OSError, ValueError) as error:
-        print(f"{url}: {error}. Run this in a pod of the suite, with its --status-port", file=sys.stderr)
+        problem = getattr(getattr(error, "reason", error), "strerror", None) or error
+        print(f"{url}: {problem}. Run this in a pod of the suite, with its --status-port", file=sys.stderr)
         return EXIT_UNREACHABLE
     json.dump(document, sys.stdout, indent=2)
     print()
@@ -172,10 +175,13 @@ def _status(port: int) -> int:
 
 
 def _render(options: argparse.Namespace) -> int:
+    from certs.authority import check_client
+
     def tell(note: str) -> None:
         print(f"note: {note}", file=sys.stderr, flush=True)
 
-    rendered = scheduler_config.render(options, tell)
+    check = partial(check_client, now_utc=SystemClock().now_utc())
+    rendered = scheduler_config.render(options, tell, check)
     for note in rendered.notes:
         tell(note)
     sys.stdout.write(scheduler_config.printed(rendered, options.output))
@@ -188,9 +194,8 @@ def _remove_webhooks(options: argparse.Namespace) -> int:
     from controller.kube.api import ClientKubeApi
 
     try:
-        done = remove_webhooks(
-            ClientKubeApi.load(options.kubeconfig or None), SystemClock(), _namespace(options), options.config_map
-        )
+        api = ClientKubeApi.load(options.kubeconfig, options.context)
+        done = remove_webhooks(api, SystemClock(), _namespace(options), options.config_map)
     except ClusterError as error:
         print(f"the webhook configurations were not emptied: the API server: {error}", file=sys.stderr)
         return EXIT_UNREACHABLE
@@ -212,7 +217,7 @@ def _prepare_uninstall(options: argparse.Namespace) -> int:
         scheduler_names=options.scheduler_names,
     )
     done = prepare_uninstall(
-        ClientKubeApi.load(options.kubeconfig or None),
+        ClientKubeApi.load(options.kubeconfig, options.context),
         SystemClock(),
         settings,
         wait_seconds=options.wait_seconds,
@@ -236,6 +241,7 @@ def _check_installation(options: argparse.Namespace) -> int:
     from controller.kube.api import ClientKubeApi
 
     namespace = _namespace(options)
+    require(0 < options.service_port < 65_536, "service_port", f"is not a port: {options.service_port}")
     server_name = f"{options.service}.{namespace}.svc"
     target = CheckTarget(
         namespace,
@@ -247,7 +253,7 @@ def _check_installation(options: argparse.Namespace) -> int:
         options.config_map,
     )
     are_well = True
-    api = ClientKubeApi.load(options.kubeconfig or None)
+    api = ClientKubeApi.load(options.kubeconfig, options.context)
     for found in check_installation(api, SystemClock(), target, wait_seconds=options.wait_seconds):
         print(found.line, flush=True)
         are_well &= found.is_well
@@ -285,7 +291,7 @@ def _parser() -> argparse.ArgumentParser:
         help="test an installation: send a pod through the webhook by a dry run, ask the extender, look at the gate",
     )
     for command in (remove, prepare, check):
-        command.add_argument("--kubeconfig", help="kubeconfig for the API server (default: the pod's service account)")
+        add_access(command)
         command.add_argument("--namespace", help="Longhorn's namespace (environment: POD_NAMESPACE)")
     for command in (remove, prepare, check):
         command.add_argument("--config-map", default=defaults.config_map, help="ConfigMap with the live settings")

@@ -217,6 +217,7 @@ class ProcessSettings:
     pod_ip: str = ""
     node_name: str = ""
     kubeconfig: str = ""
+    context: str = ""
     extender_address: str = "0.0.0.0"
     extender_port: int = 9504
     endpoint_port: int = 0  # the port that the EndpointSlice names; 0: the extender's own

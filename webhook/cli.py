@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from controller.errors import ConfigError
-from controller.process.flags import add_flags, add_version, chosen_settings
+from controller.process.flags import ACCESS, CONTEXT, add_flags, add_version, chosen_settings
 from controller.process.logs import configure_logging
 from controller.settings import TLS_OFF
 from webhook.settings import WebhookSettings
@@ -20,7 +20,8 @@ ENVIRONMENT: Final = {"namespace": "POD_NAMESPACE"}
 _HELP: Final = {
     "namespace": "namespace of Longhorn, the ConfigMap and the Secrets; its pods never opt in (environment: "
     "POD_NAMESPACE)",
-    "kubeconfig": "kubeconfig for the API server (default: the pod's service account)",
+    "kubeconfig": ACCESS,
+    "context": CONTEXT,
     "address": "address on which the webhook listens for the API server",
     "port": "port on which the webhook listens for the API server",
     "metrics_address": "address on which metrics and health probes are served",
@@ -72,7 +73,7 @@ def _run(settings: WebhookSettings) -> int:
     from controller.serving.tls import ServerTls
     from webhook.assemble import Webhook
 
-    ClientKubeApi.load(settings.kubeconfig or None)  # what is wrong with it is said here, not in the worker
+    ClientKubeApi.load(settings.kubeconfig, settings.context)  # what is wrong with it is said here, not in the worker
     tls = ServerTls(lets_anybody_in=not settings.client_ca_file) if settings.tls_mode != TLS_OFF else None
     options = ServerOptions(
         settings.address,
@@ -86,7 +87,7 @@ def _run(settings: WebhookSettings) -> int:
         drain_seconds=settings.drain_seconds,
     )
     parts = partial(Webhook, tls=tls, serving=options.deadlines.workers, crowded=options.held.refused)
-    serve(options, lambda: parts(settings, ClientKubeApi.load(settings.kubeconfig or None)))
+    serve(options, lambda: parts(settings, ClientKubeApi.load(settings.kubeconfig, settings.context)))
     return 0
 
 

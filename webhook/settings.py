@@ -26,6 +26,7 @@ class WebhookSettings:
 
     namespace: str = "longhorn-system"
     kubeconfig: str = ""
+    context: str = ""
     address: str = "0.0.0.0"
     port: int = 9443
     metrics_address: str = "0.0.0.0"

@@ -1,7 +1,6 @@
 """The Leases of the schedulers that are checked: which schedulers run, and what those left behind that do not.
 
-A kube-scheduler that ends leaves its Lease as it is, with its holder. So only a renewal that we see counts: no clock of
-others is read.
+A kube-scheduler that ends leaves its Lease as it is, with its holder. So only a renewal that we see counts.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from controller.model.reader import Raw, integer_at, mapping_at, text_at
 from controller.process.repeated import Said
 from controller.process.worker import Group
 
-DEFAULT_LEASE: Final = "kube-system/kube-scheduler"
 LATE_SECONDS: Final = 5.0  # beyond a Lease's duration: nobody renews it
 AGAIN_SECONDS: Final = 60.0  # after a deletion that failed
 
@@ -55,8 +53,8 @@ class _Seen:
 class LeaseWatch(Group):
     """Watches these Leases and no others, and tells `proof` which schedulers run. Deletes what is left behind.
 
-    The process does not depend on this store: without the right to read them, canaries are sent only by time.
-    Threads: the informers', and the prover's for `clear`. Blocks: never. I/O: `clear` deletes.
+    Without the right to read them, canaries are sent only by time. Threads: the informers', and the prover's for
+    `clear`. Blocks: never. I/O: `clear` deletes.
     """
 
     def __init__(self, api: KubeApi, clock: Clock, proof: WiringProof, namespace: str) -> None:
@@ -76,12 +74,11 @@ class LeaseWatch(Group):
     def _lease(self, raw: Raw) -> SchedulerLease | None:
         """None for Leases of others."""
         meta, spec = mapping_at(raw, "", "metadata"), mapping_at(raw, "", "spec")
-        name, holder = text_at(meta, "metadata", "name"), text_at(spec, "spec", "holderIdentity")
-        if f"{text_at(meta, 'metadata', 'namespace')}/{name}" not in self._schedulers:
-            return None
+        name, version = (text_at(meta, "metadata", field) for field in ("name", "resourceVersion"))
+        holder, renewed = (text_at(spec, "spec", field) for field in ("holderIdentity", "renewTime"))
         seconds = integer_at(spec, "spec", "leaseDurationSeconds")
-        version = text_at(meta, "metadata", "resourceVersion")
-        return SchedulerLease(name, holder, text_at(spec, "spec", "renewTime"), seconds, version)
+        is_wanted = f"{text_at(meta, 'metadata', 'namespace')}/{name}" in self._schedulers
+        return SchedulerLease(name, holder, renewed, seconds, version) if is_wanted else None
 
     def _changed(self, changes: Iterable[Change[SchedulerLease]]) -> None:
         for change in changes:
@@ -116,22 +113,19 @@ class LeaseWatch(Group):
             self._proof.stopped(scheduler)
         for seen in late.values():
             if may_write() and self._clock.now() >= self._delete_at:
+                self._delete_at = self._clock.now() + AGAIN_SECONDS
                 self._delete(seen.lease)
 
     def _delete(self, lease: SchedulerLease) -> None:
         """Unless somebody has renewed it meanwhile."""
         try:
             self._api.delete(LEASES, self._namespace, lease.name, version=lease.version)
-        except (ConflictError, NotFoundError):
-            pass
-        except ClusterError as error:
-            self._problem.note(error)
-        else:
             _log.info("Lease %s is deleted: nobody renews it", lease.name)
-        self._delete_at = self._clock.now() + AGAIN_SECONDS
+        except ClusterError as error:
+            self._problem.note("" if isinstance(error, ConflictError | NotFoundError) else error)
 
 
 def lease_of(scheduler: str, namespace: str) -> str:
     """The key of the Lease that a scheduler's copies elect their leader on: the cluster's own one, or, of a second
     scheduler as `render-scheduler-config` makes it, one of its name beside us."""
-    return DEFAULT_LEASE if scheduler == DEFAULT_SCHEDULER else f"{namespace}/{scheduler}"
+    return "kube-system/kube-scheduler" if scheduler == DEFAULT_SCHEDULER else f"{namespace}/{scheduler}"

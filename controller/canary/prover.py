@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from controller.canary.pod import Canaries, canary_name
 from controller.canary.proof import Outcome, Wiring, WiringProof
 from controller.clock import Clock
 from controller.errors import ClusterError
+from controller.process.repeated import Said
 from controller.process.worker import Part, Worker
 from controller.settings import LiveSettings
 
@@ -37,9 +39,8 @@ class WiringProver(Part):
     """The one thread that makes and deletes canaries.
 
     `serving` returns a number that differs in each term, or None while this process must not prove anything.
-    `clear_leases` ends schedulers that are gone, and deletes what they left behind while it may write.
-    Threads: `worker`'s. Blocks: `stop` joins it, and deletes the present canary if the API server answers. I/O: pods,
-    outside every lock.
+    `clear_leases` may write while it is told so. Threads: `worker`'s. Blocks: `stop` joins it, and deletes the present
+    canary if the API server answers. I/O: pods, outside every lock.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class WiringProver(Part):
         self._deadlines: dict[str, float] = {}  # of the canaries that exist, by scheduler
         self._to_remove: dict[tuple[str, str], None] = {}  # name and uid, in order
         self._retry_at = float("-inf")  # after a call that failed
-        self._problem = ""
+        self._problem = Said(partial(_log.warning, "canary: %s"))
         self.outcomes: dict[str, int] = dict.fromkeys(Outcome, 0)  # read by the metrics
         self.worker = Worker("wiring", self.run_once, at_end=self._leave_nothing)
 
@@ -79,12 +80,10 @@ class WiringProver(Part):
         if self._clock.now() >= self._retry_at:
             try:
                 self._work(is_serving=term is not None)
-                self._problem = ""
+                self._problem.note()
             except ClusterError as error:
                 self._retry_at = self._clock.now() + RETRY_SECONDS
-                if str(error) != self._problem:
-                    _log.warning("canary: %s", error)
-                self._problem = str(error)
+                self._problem.note(error)
         self._report()
 
     def _change_term(self, term: int | None) -> None:

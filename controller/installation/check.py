@@ -27,7 +27,7 @@ from controller.admission.growth_path import SILENT_TEXT, reaches_leader
 from controller.canary.pod import CONTAINER_SECURITY, POD_SECURITY
 from controller.clock import Clock
 from controller.errors import ClusterError
-from controller.kube.api import KubeApi, Raw, find
+from controller.kube.api import KubeApi, Raw, find, why_unreachable
 from controller.kube.resources import (
     CONFIG_MAPS,
     MUTATING_WEBHOOKS,
@@ -112,7 +112,9 @@ def check_installation(
             try:
                 outcome, text = attempt(api, target)
             except (ClusterError, OSError, ValueError, http.client.HTTPException) as error:
-                outcome, text = "failed", f"{type(error).__name__}: {error}"
+                outcome, text = "failed", why_unreachable(error)
+                if isinstance(error, OSError):
+                    text = f"{target.address}: {text}"
             if outcome != "failed" or clock.now() >= deadline:
                 break
             pause(LOOK_SECONDS)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
-import json
-import logging
-import re
+import os
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ from controller.errors import (
     NotFoundError,
     UnavailableError,
 )
-from controller.kube.line_stream import LineStream
+from controller.kube.line_stream import LineStream, decode
 from controller.kube.resources import Resource
 from controller.process.worker import waiting
 
@@ -52,10 +51,6 @@ DATE_SECONDS: Final = 120.0  # an answer's Date that is older tells no time any 
 MISFIT: Final = "the server rejected our request due to an error in our request"
 PAGE: Final = 500
 _JSON: Final = "application/json"
-_DEPTH: Final = 100  # of what is read of an object; Kubernetes and Longhorn nest a tenth of it
-_DIGITS: Final = 40
-_HALF_PAIR: Final = re.compile(r"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
-_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])', re.DOTALL)
 _ERRORS: Final[Mapping[int, type[ClusterError]]] = {
     403: ForbiddenError,
     404: NotFoundError,
@@ -63,9 +58,6 @@ _ERRORS: Final[Mapping[int, type[ClusterError]]] = {
     410: GoneError,
     429: UnavailableError,
 }
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +212,13 @@ class ClientKubeApi(KubeApi):
         self._dated: tuple[datetime, float] | None = None  # the last answer's Date, and when it was received
 
     @classmethod
-    def load(cls, kubeconfig: str | None = None) -> ClientKubeApi:
-        """The API server of a kubeconfig file, or, without one, of the pod's service account. Raises ConfigError if
-        there is neither, or the file is not a kubeconfig."""
+    def load(cls, kubeconfig: str = "", context: str = "") -> ClientKubeApi:
+        """The API server of a kubeconfig file's context, by default the current one. Without a file, that of
+        `$KUBECONFIG`, else of the pod's service account, or outside of a pod of ~/.kube/config. Raises ConfigError if
+        there is none of these, or the file is not a kubeconfig."""
+        kubeconfig, usual = kubeconfig or os.environ.get("KUBECONFIG", ""), Path.home() / ".kube" / "config"
+        if not kubeconfig and "KUBERNETES_SERVICE_HOST" not in os.environ and usual.exists():
+            kubeconfig = str(usual)
         configuration = client.Configuration()
         configuration.retries = False
         if not kubeconfig:
@@ -233,9 +229,10 @@ class ClientKubeApi(KubeApi):
                 raise ConfigError(f"{problem}: {error}") from error
             return cls(configuration)
         try:
-            Path(kubeconfig).read_bytes()
+            if os.pathsep not in kubeconfig:
+                Path(kubeconfig).read_bytes()
             config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=kubeconfig, client_configuration=configuration, persist_config=False
+                kubeconfig, context or None, client_configuration=configuration, persist_config=False
             )
             _check_connection(configuration)
         except OSError as error:
@@ -291,7 +288,7 @@ class ClientKubeApi(KubeApi):
                     preload_content=not is_streamed,
                 )
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise UnavailableError(f"{call.method} {call.path}: {error}") from error
+            raise UnavailableError(f"{call.method} {self._host}{call.path}: {why_unreachable(error)}") from error
         with contextlib.suppress(ValueError):
             date = email.utils.parsedate_to_datetime(response.headers.get("Date", ""))
             self._dated = date.replace(tzinfo=UTC), self._clock.now()
@@ -329,35 +326,16 @@ def _rest_of(response: urllib3.BaseHTTPResponse) -> bytes:
         response.close()
 
 
-def decode(data: bytes, what: str) -> Any:
-    """JSON from the API server. ValueError for what is none.
-
-    One odd object must not keep the others out, so what is no plain JSON, and told of as `what`, is read as Go's
-    clients read it, kube-scheduler and Longhorn among them: U+FFFD stands for text that is no Unicode (encoding/json).
-    Numbers of any size are read, and null stands for what is nested too deep.
-    """
-    try:
-        return msgspec.json.decode(data)
-    except (ValueError, RecursionError) as error:
-        problem = error  # msgspec.DecodeError is a ValueError
-    text = _HALF_PAIR.sub(lambda found: found[1] or "\ufffd", data.decode("utf-8", "replace"))
-    found = json.loads(
-        _shallow(text), strict=False, parse_int=lambda digits: (int, float)[len(digits) > _DIGITS](digits)
-    )
-    log.warning("%s: is not plain JSON, and was read all the same: %s", what, problem)
-    return found
-
-
-def _shallow(text: str) -> str:
-    """JSON with null for each list and object that is nested too deep."""
-    pieces, kept_to, depth = [], 0, 0
-    for found in _BRACKETS.finditer(text):
-        depth += (found[1] is not None) - (found[2] is not None)
-        if found[1] and depth == _DEPTH + 1:
-            pieces += [text[kept_to : found.start()], "null"]
-        elif found[2] and depth == _DEPTH:
-            kept_to = found.end()
-    return "".join((*pieces, text[kept_to:]))
+def why_unreachable(error: BaseException) -> str:
+    """What a call met that had no answer, as a phrase without addresses in memory, which are others each time."""
+    if isinstance(error, urllib3.exceptions.HTTPError) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, socket.gaierror):
+        return "the server's name cannot be resolved: is the address right, and is this machine on its network?"
+    if isinstance(error, urllib3.exceptions.TimeoutError | TimeoutError):
+        return "timed out"
+    strerror = None if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None)
+    return str(strerror or error) or repr(error)
 
 
 def find(
@@ -390,8 +368,12 @@ def listed(api: KubeApi, resource: Resource, namespace: str | None = None, **que
 def _error(status: int, data: bytes) -> ClusterError:
     try:
         message = str(msgspec.json.decode(data).get("message", ""))
-    except (msgspec.DecodeError, AttributeError):
-        message = data[:200].decode("utf-8", "replace")
+    except (ValueError, AttributeError):
+        message = data[:200].decode("utf-8", "replace").strip()
+        if status == 404:
+            message = (
+                f"the server has no such kind of object (is its CRD installed?), or it is no API server: {message}"
+            )
     text = f"{status}: {message}"
     if status == 422 and message == MISFIT:
         return ConflictError(text)

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from controller.clock import Clock
 from controller.errors import ClusterError, GoneError, NotFoundError, UnavailableError
-from controller.kube.api import KubeApi, Page, WatchStream, decode, pages
+from controller.kube.api import KubeApi, Page, WatchStream, pages
+from controller.kube.line_stream import decode
 from controller.kube.resources import Resource
 from controller.kube.store import Store
 from controller.model.reader import version_number
@@ -34,7 +35,6 @@ BACKOFF_SECONDS: Final = 0.25  # after a first failure at least
 MAX_BACKOFF_SECONDS: Final = 10.0
 SHORT_WATCH_SECONDS: Final = 1.0
 TRIES_BEFORE_LIST: Final = 4  # a position that the server refuses for this long may be one that it never had
-_VERBS: Final = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 
 _log = logging.getLogger(__name__)
 
@@ -280,7 +280,7 @@ def _event_of(line: bytes, plural: str) -> tuple[str, dict[str, Any]]:
     except (ValueError, RecursionError) as error:
         raise UnavailableError(f"watch: {error}") from error
     verb, raw = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)
-    if verb not in _VERBS or not isinstance(raw, dict):
+    if verb not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR") or not isinstance(raw, dict):
         raise UnavailableError("watch: an event without a verb or an object")
     return verb, raw
 

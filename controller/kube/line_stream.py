@@ -1,12 +1,16 @@
-"""The lines of a watch, each as soon as it has arrived whole, until the watch ends, breaks or is closed."""
+"""What comes from the API server: JSON, and the lines of a watch, each as soon as it has arrived whole."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
+import re
 import socket
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import urllib3
 
 from controller.errors import UnavailableError
@@ -14,6 +18,37 @@ from controller.process.worker import waiting
 
 # An object has 1.5 MiB at most in etcd, and as JSON with what it was before a few times as many.
 MOST_LINE_BYTES: Final = 32 * 1024**2
+_DEPTH: Final = 100  # of what is read of an object; Kubernetes and Longhorn nest a tenth of it
+_HALF_PAIR: Final = re.compile(r"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
+_BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])', re.DOTALL)
+
+log = logging.getLogger(__name__)
+
+
+def decode(data: bytes, what: str) -> Any:
+    """JSON from the API server. ValueError for what is none. One odd object must not keep the others out: what is no
+    plain JSON, and told of as `what`, is read as Go's encoding/json does, so as kube-scheduler and Longhorn see it:
+    with U+FFFD for text that is no Unicode. Null stands for what is nested too deep."""
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError) as error:
+        problem = error  # msgspec.DecodeError is a ValueError
+    text = _HALF_PAIR.sub(lambda found: found[1] or "\ufffd", data.decode("utf-8", "replace"))
+    found = json.loads(_shallow(text), strict=False)
+    log.warning("%s: is not plain JSON, and was read all the same: %s", what, problem)
+    return found
+
+
+def _shallow(text: str) -> str:
+    """JSON with null for each list and object that is nested too deep."""
+    pieces, kept_to, depth = [], 0, 0
+    for found in _BRACKETS.finditer(text):
+        depth += (found[1] is not None) - (found[2] is not None)
+        if found[1] and depth == _DEPTH + 1:
+            pieces += [text[kept_to : found.start()], "null"]
+        elif found[2] and depth == _DEPTH:
+            kept_to = found.end()
+    return "".join((*pieces, text[kept_to:]))
 
 
 class LineStream:

@@ -20,7 +20,7 @@ from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES, L
 from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import Replica, Volume
 from controller.model.parse import backing_image_facts, node_facts, replica_facts, volume_facts
-from controller.process.flags import add_version
+from controller.process.flags import add_access, add_version
 from controller.record.backends import found_backend
 from controller.record.definition import allocation_crd
 
@@ -34,7 +34,7 @@ def main(args: Sequence[str] | None = None) -> int:
         _say(json.dumps(allocation_crd(), indent=2))
         return 0
     try:
-        return check(ClientKubeApi.load(options.kubeconfig), options.namespace)
+        return check(ClientKubeApi.load(options.kubeconfig, options.context), options.namespace)
     except SchedulerError as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_FAILED
@@ -114,6 +114,6 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("crd", help="print the CustomResourceDefinition")
     command = commands.add_parser("check", help="compare the record with Longhorn's objects")
-    command.add_argument("--kubeconfig", help="kubeconfig for the API server (default: the pod's service account)")
+    add_access(command)
     command.add_argument("--namespace", default="longhorn-system", help="Longhorn's namespace (default: %(default)s)")
     return parser

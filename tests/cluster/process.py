@@ -65,7 +65,7 @@ def _handle(record: Record) -> Iterator[int | None]:
     """A descriptor that names this very process while the block lasts; None when it is gone."""
     try:
         descriptor = os.pidfd_open(record.pid)
-    except ProcessLookupError:
+    except (ProcessLookupError, FileNotFoundError):
         yield None
         return
     try:

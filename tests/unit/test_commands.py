@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,25 @@ def test_a_kubeconfig_that_is_none_is_named_with_its_path(
 
 
 @CONNECTING
+@pytest.mark.parametrize("given", ["environment", "several", "context"])
+def test_the_kubeconfig_of_the_environment_and_a_context_are_taken(
+    main: Main,
+    command: str,
+    given: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text("just text" if given != "context" else yaml.safe_dump(GOOD))
+    monkeypatch.setenv("KUBECONFIG", f"/nowhere:{path}" if given == "several" else str(path))
+    words = command.split() + (["--context", "other"] if given == "context" else [])
+    assert 2 == main(words)
+    problem = "Expected object with name other" if given == "context" else "lacks fields of a kubeconfig"
+    assert problem in capsys.readouterr().err
+
+
+@CONNECTING
 def test_without_a_kubeconfig_and_a_service_account_both_are_told_to_be_missing(
     main: Main, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,4 +140,16 @@ def test_an_api_server_that_cannot_be_reached_has_a_code_of_its_own(
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(GOOD))
     assert 3 == controller.cli.main(["remove-webhooks", "--kubeconfig", str(path)])
-    assert "the webhook configurations were not emptied: the API server: " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "the webhook configurations were not emptied: the API server: GET http" in told
+    assert not [word for word in ("object at", "Errno", "pool", "Error") if word in told]
+
+
+def test_ports_that_are_none_are_refused_and_nobody_there_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["status", "--status-port", "99999"], ["check-installation", "--service-port", "0"]):
+        assert 2 == controller.cli.main(words)
+        assert f"configuration: {words[1]}: is not a port: {words[2]}\n" == capsys.readouterr().err
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        assert 3 == controller.cli.main(["status", "--status-port", str(taken.getsockname()[1])])
+    assert "/status: Connection refused. Run this in a pod" in capsys.readouterr().err

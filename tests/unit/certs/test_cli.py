@@ -7,9 +7,9 @@ import pytest
 from certs.authority import read_authorities
 from certs.cli import EXIT_CLUSTER, EXIT_FINDINGS, EXIT_MISUSE, EXIT_WELL, main
 from certs.secret import data_of
-from controller.errors import ClusterError, ConfigError
+from controller.errors import ClusterError, ConfigError, ForbiddenError
 from controller.kube.api import KubeApi
-from controller.kube.resources import SECRETS, SERVICES
+from controller.kube.resources import NAMESPACES, SECRETS, SERVICES
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.secrets import publish, spoil_secret
@@ -24,6 +24,7 @@ class Shell:
     def __init__(self) -> None:
         self.api, self.clock = FakeApiServer(), VirtualClock()
         self.lines: list[str] = []
+        self.api.create(NAMESPACES, None, {"metadata": {"name": SPACE}})
 
     def run(self, *arguments: str) -> int:
         self.lines.clear()
@@ -31,7 +32,7 @@ class Shell:
             arguments = (*arguments, "--chain", "extender")
         return main(arguments, connect=self._connect, clock=self.clock, say=self.lines.append)
 
-    def _connect(self, _kubeconfig: str | None) -> KubeApi:
+    def _connect(self, _kubeconfig: str, _context: str) -> KubeApi:
         return self.api
 
     @property
@@ -165,11 +166,20 @@ def test_options_that_do_not_exist_and_a_kubeconfig_that_cannot_be_read_are_misu
         made.run("renew", "--everything")
     assert EXIT_MISUSE == ended.value.code
 
-    def connect(_: str | None) -> KubeApi:
+    def connect(*_: str) -> KubeApi:
         raise ConfigError("kubeconfig: no such file")
 
     assert EXIT_MISUSE == main(["show"], connect=connect)
     assert "no such file" in capsys.readouterr().err
+
+
+def test_a_namespace_that_does_not_exist_is_misuse_and_one_that_may_not_be_read_is_not(
+    made: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert EXIT_MISUSE == made.run("check", "--namespace", "elsewhere")
+    assert ("--namespace: there is no namespace elsewhere\n", "") == (capsys.readouterr().err, made.said)
+    made.api.fail_with(ForbiddenError("403: no"), about=NAMESPACES)
+    assert EXIT_WELL == made.run("check")
 
 
 def test_an_api_server_that_refuses_has_a_code_of_its_own(made: Shell, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +214,8 @@ def test_both_chains_are_shown_and_checked_unless_they_are_off(both: Shell) -> N
     assert f"longhorn-scheduler-webhook.{SPACE}.svc" in both.said
     assert f"longhorn-replica-scheduler.{SPACE}.svc" in both.said
     assert EXIT_WELL == both.run("check", "--chain", "all")
-    both.api.objects.clear()
+    for key in [key for key in both.api.objects if key[0] == SECRETS.path()]:
+        del both.api.objects[key]
     assert EXIT_WELL == both.run("check", "--chain", "all", "--mode", "off", "--webhook-mode", "off")
 
 
