@@ -139,10 +139,9 @@ class AllocatorCore(Events):
         """Settle what is left of an event, a little at a time, while others are let in."""
         for _ in range(MOST_TURNS):
             with self._changed, self._guarded(key):
-                if not self._has_rest_locked():
-                    break
-                self._context_locked().settle_changes(MOVES_AT_ONCE)
-                self._touch_locked()
+                if self._has_rest_locked():
+                    self._context_locked().settle_changes(MOVES_AT_ONCE)
+                    self._touch_locked()
                 if not self._has_rest_locked():
                     break
             time.sleep(TURN_PAUSE_SECONDS)  # or whoever waits for the lock would not get it

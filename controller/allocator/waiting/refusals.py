@@ -64,6 +64,7 @@ class Refusals:
 
     def __init__(self) -> None:
         self._refused: dict[str, RefusedPod] = {}
+        self.resting: set[str] = set()  # for want of room, and not woken since: they do not come back by themselves
         self.nodes = NodeSets()
         self._has_news = False
         self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal lists of candidates are kept once
@@ -85,12 +86,11 @@ class Refusals:
         old = self._refused.get(pod_uid)
         if old is not None and (names or old.unreached):
             left = old.unreached.intersection(names) or frozenset(map(intern, names))
-            self._refused[pod_uid] = replace(old, unreached=left)
+            self._put(replace(old, unreached=left))
 
-    def is_resting(self, pod_uid: str) -> bool:
-        """Whether the pod was refused for want of room, and was not woken since: it does not come back by itself."""
-        found = self._refused.get(pod_uid)
-        return found is not None and not found.is_contended and not found.unanswered
+    def _put(self, entry: RefusedPod) -> None:
+        self._refused[entry.pod_uid] = entry
+        (self.resting.discard if entry.is_contended or entry.unanswered else self.resting.add)(entry.pod_uid)
 
     def refused(
         self, pod_uid: str, candidates: Sequence[str], is_contended: bool, now: float, *, is_sample: bool = False
@@ -112,7 +112,7 @@ class Refusals:
             series = (old.series or Series()).shown(self.nodes.of(entry.candidates), by_wake=old.unanswered > 0)
             entry = replace(entry, series=series, next_wake_at=now if series.is_fresh else entry.next_wake_at)
             self._has_news = True
-        self._refused[pod_uid] = entry
+        self._put(entry)
         return entry
 
     def refused_preemption(
@@ -124,14 +124,14 @@ class Refusals:
         if old is None or old.is_presumed or not old.candidates:  # filter was not asked: this is the whole refusal
             self.refused(pod_uid, (), is_contended, now)
         elif is_contended:
-            self._refused[pod_uid] = replace(old, is_contended=True, next_wake_at=old.first_wake_at())
+            self._put(replace(old, is_contended=True, next_wake_at=old.first_wake_at()))
         self.preempts(pod_uid, victims)
 
     def preempts(self, pod_uid: str, victims: Sequence[str]) -> None:
         """Remember the nodes on which preemption would not help a pod that filter refused; it may go on elsewhere."""
         old = self._refused.get(pod_uid)
         if old is not None:
-            self._refused[pod_uid] = replace(old, victims=self._shared(victims))
+            self._put(replace(old, victims=self._shared(victims)))
 
     def presume(self, pod: Pod, candidates: Sequence[str], now: float, now_utc: datetime) -> None:
         """Count the pod as refused until it is asked about: the leader before may have refused it, and then it sleeps
@@ -141,7 +141,7 @@ class Refusals:
             since = _moment(pod.unschedulable_since_utc, now, now_utc)
             names = self._shared(candidates)
             entry = RefusedPod(pod.uid, names, now, since, is_contended=True, is_presumed=True)
-            self._refused[pod.uid] = entry
+            self._put(entry)
 
     def take_news(self) -> bool:
         """Whether a pod was refused since the last call for which nodes that it was not shown may have room."""
@@ -152,7 +152,7 @@ class Refusals:
         """End the pod's series of attempts: no node has room for it."""
         old = self._refused.get(pod_uid)
         if old is not None and old.series is not None:
-            self._refused[pod_uid] = replace(old, series=old.series.over())
+            self._put(replace(old, series=old.series.over()))
 
     def _shared(self, candidates: Sequence[str]) -> tuple[str, ...]:
         """The candidates as the tuple, of interned names, that all pods with the same candidates share."""
@@ -181,11 +181,13 @@ class Refusals:
 
     def drop(self, pod_uid: str) -> None:
         self._refused.pop(pod_uid, None)
+        self.resting.discard(pod_uid)
         if not self._refused:
             self._forget_names()
 
     def clear(self) -> None:
         self._refused.clear()
+        self.resting.clear()
         self._unseen.clear()
         self._forget_names()
 
@@ -214,7 +216,7 @@ class Refusals:
         woken = replace(
             old, wakes=old.wakes + 1, unanswered=old.unanswered + 1, next_wake_at=now + backoff, woken_at=now
         )
-        self._refused[pod_uid] = woken
+        self._put(woken)
         return woken
 
 

@@ -36,8 +36,8 @@ def sharers(world: World, table: Table, answers: Answers, refusals: Refusals) ->
     if unchosen >= AHEAD:
         return 1 + unchosen
     waiting = -1  # the pod itself
-    for uid in world.waiting:
-        if table.hold(uid) is None and not refusals.is_resting(uid):
+    for uid in world.waiting - refusals.resting:
+        if table.hold(uid) is None:
             waiting += 1
             if waiting >= AHEAD:
                 break

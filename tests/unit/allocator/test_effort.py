@@ -316,6 +316,16 @@ def test_bytes_beside_many_own_volumes_cost_a_look_at_those_on_the_disk() -> Non
     assert 0 == Seen.looks
 
 
+def test_pods_that_rest_cost_other_pods_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = TestCluster().add_nodes(n1=100)
+    for number in range(50):
+        assert not cluster.ask(f"huge-{number}", 500, "n1")
+    cluster.add_pod("small", gib=1)
+    looks = counted(monkeypatch, Table, "hold")
+    assert cluster.offered("small", "n1")
+    assert len(looks) < 20
+
+
 def test_what_is_due_asks_for_few_reads_at_a_time() -> None:
     cluster = TestCluster().add_nodes(n1=1000)
     for name in "abcdef":
