@@ -10,7 +10,7 @@ from typing import Final
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.explain import explain
 from controller.allocator.choose.packing import Budget
-from controller.allocator.choose.wanted import NothingTaken, Plus, Wanted
+from controller.allocator.choose.wanted import NothingTaken, Plus, Wanted, check_image
 from controller.allocator.core import COPY_SECONDS, AllocatorCore
 from controller.allocator.outcome import (
     Decision,
@@ -157,6 +157,9 @@ class Allocator(AllocatorCore):
             own = {one.node for one in world.replicas_of(volume.name).values()}
             names = own.union(islice(world.nodes, MOST_NODES)) & world.nodes.keys()
             planned, table = self._table.places(volume.name), self._table.on_nodes(names)
+        unsized = check_image(world.backing_image(volume.backing_image)) if is_first else None
+        if unsized is not None:
+            return Unplaceable(volume, claim, tuple(pods), is_first, {unsized.reason.value: 1}, unsized.message)
         taken = Plus(Beside(table, (volume.name,)), planned) if is_first else NothingTaken()
         world = self._copy()[0]
         names &= world.nodes.keys()

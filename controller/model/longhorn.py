@@ -62,10 +62,8 @@ DEFAULT_NEEDS: Final = DiskNeeds()
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """One disk of a Longhorn node that stands in its spec and in its status; the UUID identifies it on its node.
-
-    Nodes that were cloned have disks of one UUID. What Longhorn sums up by the UUID alone, replicas as well as backing
-    images, counts on each of them."""
+    """One disk of a Longhorn node that stands in its spec and in its status; the UUID identifies it on its node. What
+    lies on one of several disks of a UUID, as cloned nodes have them, counts on each: Longhorn sums it up by UUID."""
 
     name: str
     uuid: str
@@ -233,6 +231,7 @@ class BackingImage:
     size_bytes: int = 0
     disk_uuids: frozenset[str] = frozenset()  # spec.diskFileSpecMap: the disks that hold a copy or are to get one
     status_disk_uuids: frozenset[str] = frozenset()  # status.diskFileStatusMap: where a file was seen last
+    virtual_size_bytes: int = 0  # which a volume needs at least
     version: int = field(default=0, compare=False)  # resourceVersion
 
     @property

@@ -157,6 +157,7 @@ def backing_image_facts(raw: Raw) -> BackingImage:
         real_size_bytes=integer_at(status, "status", "realSize"),
         size_bytes=integer_at(status, "status", "size"),
         disk_uuids=frozenset(mapping_at(spec, "spec", "diskFileSpecMap")),
+        virtual_size_bytes=integer_at(status, "status", "virtualSize"),
         status_disk_uuids=frozenset(mapping_at(status, "status", "diskFileStatusMap")),
         version=version_of(mapping_at(raw, "", "metadata")),
     )

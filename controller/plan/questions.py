@@ -25,9 +25,9 @@ from controller.rules.candidates import PlacementView
 from controller.rules.demand import VolumeDemand, claim_for, demand_of_claim, demands_of_pod
 from controller.rules.growth import plan_expansion
 from controller.rules.preference import schedule_replicas
+from controller.rules.provisioning import MADE_IMAGES
 
 MOST_REPLICAS: Final = 100  # of one question; Longhorn has no more than 20 of a volume
-_MADE_IMAGES: Final = ("download", "export-from-volume")  # data sources of backing images that come with a volume
 _PARTS: Final = {
     "schedule": frozenset({"volume", "replicas"}),
     "expand": frozenset({"volume", "claim", "size"}),
@@ -246,14 +246,14 @@ class Questions:
     def _check_image(self, demand: VolumeDemand) -> None:
         """A backing image has to be there, or its class has to say how it is made: else Longhorn makes no volume on it
         (`checkAndPrepareBackingImage`)."""
-        name = demand.facts.backing_image
+        name = demand.needs.image.name if demand.needs.image is not None else ""
         if not name or demand.image is not None:
             return
         owner, field = self._objects.names.get(("volume", demand.volume), ""), "spec.backingImage"
         if not demand.exists:
             claim = self._world.claims[demand.claim]
             found = self._world.storage_class(claim.class_name)
-            if found is None or found.parameters.get("backingImageDataSourceType") in _MADE_IMAGES:
+            if found is None or found.parameters.get("backingImageDataSourceType") in MADE_IMAGES:
                 copies = f"{IMAGE_COPIES}: {self._document.remarked[IMAGE_COPIES]}"
                 problem = f"BackingImage {name} is made with its volume; the copies ({copies}) take no room here"
                 self._notes.remark(f"{self._objects.names['claim', demand.claim]}: {problem}")

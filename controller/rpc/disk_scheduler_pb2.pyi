@@ -153,6 +153,7 @@ class DiskRefusal(_message.Message):
         NEVER_PLACED: _ClassVar[DiskRefusal.Reason]
         LEADER_CHANGED: _ClassVar[DiskRefusal.Reason]
         RECORD_UNWRITABLE: _ClassVar[DiskRefusal.Reason]
+        BACKING_IMAGE_SIZE_UNKNOWN: _ClassVar[DiskRefusal.Reason]
     REASON_UNSPECIFIED: DiskRefusal.Reason
     NODE_DELETING: DiskRefusal.Reason
     NODE_NOT_READY: DiskRefusal.Reason
@@ -201,6 +202,7 @@ class DiskRefusal(_message.Message):
     NEVER_PLACED: DiskRefusal.Reason
     LEADER_CHANGED: DiskRefusal.Reason
     RECORD_UNWRITABLE: DiskRefusal.Reason
+    BACKING_IMAGE_SIZE_UNKNOWN: DiskRefusal.Reason
     NODE_FIELD_NUMBER: _ClassVar[int]
     DISK_FIELD_NUMBER: _ClassVar[int]
     MISSING_BYTES_FIELD_NUMBER: _ClassVar[int]

@@ -32,6 +32,7 @@ from controller.rules.affinity import clone_sources
 from controller.rules.locality import Reach, locality_of
 from controller.rules.provisioning import (
     CLAIM_SOURCE,
+    MADE_IMAGES,
     SNAPSHOT_SOURCE,
     Lookup,
     finds_volume,
@@ -133,7 +134,8 @@ def demand_of_claim(claim: Claim, lookup: Lookup, settings: LonghornSettings) ->
     if volume is not None:
         return _demand(claim.uid, claim.key, volume, lookup, settings, None)
     volume = new_volume(claim, storage_class, lookup, settings)
-    return _demand(claim.uid, claim.key, volume, lookup, settings, storage_class)
+    demand = _demand(claim.uid, claim.key, volume, lookup, settings, storage_class)
+    return replace(demand, never=why_never(claim, storage_class, volume, lookup, settings))
 
 
 def _demand_of_bound(claim: Claim, lookup: Lookup, settings: LonghornSettings) -> VolumeDemand | Missing | None:
@@ -179,6 +181,8 @@ def _demand(
     is_sharded = volume.data_layout == SHARDED
     is_local = not is_sharded and _wants_local(volume, reach, settings, is_placed=bool(placed))
     copies = 0 if is_sharded else max(0, volume.replica_count - len(kept))
+    image = lookup.backing_image(volume.backing_image) if volume.backing_image else None
+    source = made_by.parameters.get("backingImageDataSourceType") if made_by is not None and image is None else None
     return VolumeDemand(
         key=key,
         claim=claim,
@@ -193,14 +197,13 @@ def _demand(
         usable_nodes=usable,
         placed_nodes=placed,
         home_nodes=placed if is_pinned else frozenset(replica.node for replica in kept),
-        facts=volume,
+        facts=replace(volume, backing_image="") if source in MADE_IMAGES else volume,  # it takes nothing before
         exists=made_by is None,
         prefers_local=not is_local and reach is Reach.NODE_FIRST and not is_served(volume),
-        image=lookup.backing_image(volume.backing_image) if volume.backing_image else None,
+        image=image,
         clone_disks=_clone_disks(volume, lookup, settings),
         follows=follows_topology(made_by) if made_by is not None else "",
         is_served=is_served(volume),
-        never=why_never(made_by, volume, lookup, settings) if made_by is not None else "",
         unread_backup=unread_backup(volume, lookup) if made_by is not None else "",
     )
 

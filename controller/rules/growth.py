@@ -196,6 +196,5 @@ def _largest(present_bytes: int, room_bytes: int | None) -> int:
 
 
 def _disk_of(nodes: Mapping[str, LonghornNode], node: str, uuid: str) -> Disk | None:
-    if not uuid or node not in nodes or uuid in repeated_disk_uuids(nodes[node]):
-        return None
-    return next((disk for disk in nodes[node].disks if disk.uuid == uuid), None)
+    is_there = uuid and node in nodes and uuid not in repeated_disk_uuids(nodes[node])
+    return next((disk for disk in nodes[node].disks if disk.uuid == uuid), None) if is_there else None

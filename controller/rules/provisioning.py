@@ -28,11 +28,15 @@ from controller.model.longhorn import (
 )
 from controller.model.longhorn_settings import parse_flag
 from controller.model.names import LONGHORN_DRIVER
+from controller.model.quantity import bytes_text
 from controller.model.workload import Claim, PersistentVolume, StorageClass
 from controller.rules.growth import GRANULE_BYTES, LARGEST_BYTES
 from controller.rules.locality import locality_named, locality_of
 
 MIN_VOLUME_BYTES: Final = 10 * 1024**2
+LEAST_ENCRYPTED_BYTES: Final = 16 * 1024**2 + GRANULE_BYTES  # more than LUKS's own 16 MiB
+LEAST_XFS_BYTES: Final = 300 * 1024**2
+MADE_IMAGES: Final = ("download", "export-from-volume")  # data sources of images that come with a volume
 _MOST: Final = 20  # copies of a volume
 _CLASS_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "dataLocality": DATA_LOCALITIES,
@@ -186,7 +190,9 @@ def check_class(storage_class: StorageClass) -> None:
                 raise MalformedRequestError(field, str(error)) from error
 
 
-def why_never(storage_class: StorageClass, volume: Volume, lookup: Lookup, settings: LonghornSettings) -> str:
+def why_never(
+    claim: Claim, storage_class: StorageClass, volume: Volume, lookup: Lookup, settings: LonghornSettings
+) -> str:
     """Return, for a person, why no pod ever runs with that new volume; "" if pods can. Longhorn refuses to make such a
     volume, or its CSI plugin to attach it (`csi/controller_server.go`, `types.go`, `webhook/common/common.go`)."""
     given = storage_class.parameters
@@ -200,18 +206,33 @@ def why_never(storage_class: StorageClass, volume: Volume, lookup: Lookup, setti
     if not (settings.makes_v2 if engine == "v2" else settings.makes_v1):
         return f"Longhorn's setting {engine}-data-engine is off, and it makes no such volume"
     if volume.replica_count != 1 and locality_of(volume).has_one_copy:
-        return (
-            f"StorageClass {storage_class.name}: data locality {volume.data_locality} needs numberOfReplicas 1, "
-            f"not {volume.replica_count}"
-        )
+        needs = f"data locality {volume.data_locality} needs numberOfReplicas 1, not {volume.replica_count}"
+        return f"StorageClass {storage_class.name}: {needs}"
     if volume.frontend not in ("blockdev", "ublk"):
-        return (
-            f"StorageClass {storage_class.name}: volumes with frontend {volume.frontend!r} cannot be attached to a pod"
-        )
+        problem = f"volumes with frontend {volume.frontend!r} cannot be attached to a pod"
+        return f"StorageClass {storage_class.name}: {problem}"
+    return _wrong_size(claim, storage_class, volume, lookup)
+
+
+def _wrong_size(claim: Claim, storage_class: StorageClass, volume: Volume, lookup: Lookup) -> str:
+    """For a person, why Longhorn makes no volume of that size; "" if it does, or what decides is not known."""
+    given, size, asked = storage_class.parameters, volume.size_bytes, bytes_text(volume.size_bytes)
     if volume.data_source.startswith(VOLUME_SOURCE) and not given.get("dataSource"):
         source = lookup.volume(volume.data_source.removeprefix(VOLUME_SOURCE))
-        if source is not None and source.size_bytes != volume.size_bytes:
-            return "a clone has to request exactly the size of its source"
+        if source is not None and source.size_bytes != size:
+            return (
+                f"a clone has to request exactly the size of its source, {bytes_text(source.size_bytes)}, not {asked}"
+            )
+    image = lookup.backing_image(volume.backing_image) if volume.backing_image else None
+    is_xfs = "xfs" in (given.get("csi.storage.k8s.io/fstype"), given.get("fsType")) and claim.form[0] != "Block"
+    for what, least in (
+        (f"backingImage {volume.backing_image}", image.virtual_size_bytes if image is not None else 0),
+        ("encrypted true", LEAST_ENCRYPTED_BYTES if _flag(given, "encrypted") else 0),
+        ("fsType xfs", LEAST_XFS_BYTES if is_xfs else 0),
+    ):
+        if size < least:
+            needs = f"with parameters.{what} a volume needs at least {bytes_text(least)}, not {asked}"
+            return f"StorageClass {storage_class.name}: {needs}"
     return ""
 
 

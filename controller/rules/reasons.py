@@ -49,6 +49,7 @@ class Reason(StrEnum):
     PHYSICAL_SPACE = "InsufficientPhysicalSpace", "Longhorn: the disk has too little physical space for the growth"
     BACKING_IMAGE = "BackingImage", "Longhorn: no room for the volume together with its backing image"
     BACKING_IMAGE_NOT_FOUND = "BackingImageNotFound", "Longhorn: the volume's backing image does not exist"
+    BACKING_IMAGE_SIZE_UNKNOWN = "BackingImageSizeUnknown", "Longhorn: the backing image's size is not known yet"
     ALREADY_SCHEDULED = "ReplicaAlreadyScheduled", "Longhorn: the replica already has a disk"
     UNUSED_FAILED_REPLICA = "UnusedFailedReplica", "Longhorn: the replica failed before it was ever healthy"
     DEGRADED_SINCE_UNKNOWN = "DegradedSinceUnknown", "Longhorn: it is not known since when the volume is degraded"

@@ -31,7 +31,7 @@ from controller.allocator.choose.verdict import (
     Verdict,
     unsuitable,
 )
-from controller.allocator.choose.wanted import NothingTaken, Plus, Taken, Wanted, replica_to_come
+from controller.allocator.choose.wanted import NothingTaken, Plus, Taken, Wanted, check_image, replica_to_come
 from controller.allocator.world.world import World
 from controller.model.longhorn import TopologyTerm
 from controller.model.places import Place
@@ -95,6 +95,8 @@ class PodFit:
         `anywhere` has places for these volumes. To be called once, before nodes are judged."""
         if any(demand.never for demand in self.demands):
             return [], dict.fromkeys(names, unsuitable(Reason.NEVER_PLACED))
+        if any(demand.copies and check_image(demand.image) for demand in self.demands):
+            return [], dict.fromkeys(names, unsuitable(Reason.BACKING_IMAGE_SIZE_UNKNOWN))
         nodes = self.world.nodes  # Longhorn attaches volumes to no others
         closed = {name: NO_LONGHORN for name in names if name not in nodes} if self.demands else {}
         if closed:

@@ -14,6 +14,7 @@ from controller.model.places import Place
 from controller.rules.candidates import PlacementView
 from controller.rules.eligibility import NO_ENGINES, Engines
 from controller.rules.locality import bound_to
+from controller.rules.reasons import Reason, Rejection
 
 
 class Taken(Protocol):
@@ -100,6 +101,13 @@ def view_of(world: World, wanted: Wanted, now_utc: datetime | None, engines: Eng
 def asked_of(view: PlacementView, wanted: Wanted) -> Replica:
     """Return the wanted replica as the view has it."""
     return next(one for one in view.replicas if one.name == wanted.replica.name)
+
+
+def check_image(image: BackingImage | None) -> Rejection | None:
+    """Return why the first copy of a volume waits whose image has no size: nobody knows what it takes on a disk."""
+    is_known, name = image is None or image.real_size_bytes, image.name if image is not None else ""
+    text = f"the size of backing image {name} is not known: Longhorn is still fetching it, or has failed to"
+    return None if is_known else Rejection(Reason.BACKING_IMAGE_SIZE_UNKNOWN, text)
 
 
 def copy_bytes(world: World, volume: Volume, planned: Iterable[Place], disk_uuid: str) -> int:

@@ -26,7 +26,7 @@ from typing import Final
 
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.legal import legal
-from controller.allocator.choose.wanted import NothingTaken, Plus, Wanted, view_of
+from controller.allocator.choose.wanted import NothingTaken, Plus, Wanted, check_image, view_of
 from controller.allocator.outcome import PlaceWrite, ReplicaTurn, TakenBytes, TurnStep, WaitReason
 from controller.allocator.plans.beside import Beside
 from controller.allocator.plans.given import OwnWrite
@@ -259,10 +259,13 @@ class PlaceDecisions:
         """A place for a copy without a plan, on bytes that the module's docstring allows it."""
         planned = self._table.places(volume.name)
         asked, beside = Wanted(volume, replica, planned), Plus(Beside(self._table, (volume.name,)), planned)
+        is_further = has_placed(self._world, volume.name, or_failed=True)
+        if not is_further and check_image(self._world.backing_image(volume.backing_image)) is not None:
+            return None
         found = self._chooser.choose(asked, beside, now_utc).place
         if found is not None:
             return found, TakenBytes.FREE
-        if not (has_placed(self._world, volume.name, or_failed=True) or self._planner.has_lost(volume.name)):
+        if not (is_further or self._planner.has_lost(volume.name)):
             return None
         found = self._chooser.choose(asked, NothingTaken(), now_utc).place
         if found is None:

@@ -340,12 +340,11 @@ class World(Facts):
 
     def shared_disks(self) -> tuple[SharedDisk, ...]:
         """The UUIDs that several disks have, sorted. Costs: mostly nothing."""
-        found = []
+        found = list[SharedDisk]()
         for uuid in sorted(self._shared_uuids):
-            nodes = (self.nodes[name] for name in sorted(set(self._nodes_of_disk[uuid])))
-            found.append(
-                SharedDisk(uuid, tuple((of.name, one.name) for of in nodes for one in of.disks if one.uuid == uuid))
-            )
+            nodes = [self.nodes[name] for name in set(self._nodes_of_disk[uuid])]
+            disks = sorted((of.name, one.name) for of in nodes for one in of.disks if one.uuid == uuid)
+            found.append(SharedDisk(uuid, tuple(disks)))
         return tuple(found)
 
     @property

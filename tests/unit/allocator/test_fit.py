@@ -222,7 +222,7 @@ def test_a_strict_local_volume_goes_nowhere_else() -> None:
 
 @pytest.mark.parametrize(
     ("size", "on_disk", "expected"),
-    [(20, (), Verdict.SURE), (21, (), Verdict.CONTENDED), (21, ("n1-d1",), Verdict.SURE), (0, (), Verdict.SURE)],
+    [(20, (), Verdict.SURE), (21, (), Verdict.CONTENDED), (21, ("n1-d1",), Verdict.SURE)],
 )
 def test_a_backing_image_that_is_not_on_the_node_needs_room_as_well(
     size: int, on_disk: tuple[str, ...], expected: Verdict

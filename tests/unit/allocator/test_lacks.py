@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.allocator import Decision
-from controller.allocator.outcome import Unplaceable
+from controller.allocator.outcome import TurnStep, Unplaceable
 from controller.allocator.plans.shared_claims import NodeLimit
 from controller.allocator.verbs.account import MOST_NODES, account_of_limit
-from controller.model.longhorn import DiskNeeds, LonghornSettings
+from controller.model.longhorn import BackingImage, DiskNeeds, LonghornSettings
 from controller.model.places import Place
 from controller.model.workload import KubeNode
 from tests.fakes import builders
@@ -197,3 +197,21 @@ def test_a_volume_that_may_lie_anywhere_is_refused_with_the_cause(
     assert expected == cluster.filter("a", *candidates).refused
     assert said in cluster.allocator.account_of("pod-a", candidates)
     assert "; 1 node NoLonghornNode (compute: " in cluster.allocator.account_of("pod-a", candidates)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_first_copy_waits_for_the_size_of_its_image(is_known: bool) -> None:
+    site = PlacedCluster().add_nodes(n1=100)
+    site.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=20 * GIB * is_known))
+    (first,) = add_free_volume(site, "v", 30, backing_image="i")
+    turn = site.turn(first)
+    if is_known:
+        assert turn.write is not None
+        assert 50 * GIB == turn.write.place.size_bytes
+        return
+    assert (None, "no-room") == (turn.write, turn.reason)
+    lack = lack_of(site, first)
+    assert {"BackingImageSizeUnknown": 1} == lack.reasons
+    assert "the size of backing image i is not known" in lack.text
+    site.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=20 * GIB))
+    assert TurnStep.PLACE is site.turn(first).step

@@ -64,6 +64,43 @@ def test_two_volumes_of_one_pod_bring_it_to_their_disk_once(cluster: TestCluster
     assert {"n1"} == cluster.offered("pair", "n1")
 
 
+@pytest.mark.parametrize("class_name", ["image", "image-roams"])
+def test_a_pod_waits_while_the_size_of_its_image_is_not_known(cluster: TestCluster, class_name: str) -> None:
+    unknown = BackingImage("image")
+    cluster.allocator.observe_backing_image("image", unknown)
+    cluster.add_pod("a", ("a", 81, class_name))
+    refused = cluster.filter("a", *NODES)
+    assert dict.fromkeys(NODES, "BackingImageSizeUnknown") == refused.refused
+    assert "claim ns/a: the size of backing image image is not known" in cluster.allocator.account_of("pod-a", NODES)
+    assert [] == cluster.woken()
+    cluster.allocator.observe_backing_image("image", replace(unknown, real_size_bytes=20 * GIB))
+    assert [] == cluster.woken()  # 101 GiB fit nowhere
+    cluster.allocator.observe_backing_image("image", replace(unknown, real_size_bytes=19 * GIB))
+    assert ["a"] == cluster.woken()
+    assert cluster.offered("a", *NODES)
+
+
+@pytest.mark.parametrize("locality", ["disabled", "best-effort"])
+@pytest.mark.parametrize(("source", "is_made"), [("download", True), ("export-from-volume", True), ("upload", False)])
+def test_an_image_that_is_made_along_with_its_volume_is_not_waited_for(
+    cluster: TestCluster, locality: str, source: str, is_made: bool
+) -> None:
+    made = {"backingImage": "new", "backingImageDataSourceType": source}
+    cluster.add_class("makes", dataLocality=locality, numberOfReplicas="1", **made)
+    assert (set(NODES) if is_made or locality == "best-effort" else set()) == cluster.ask(
+        "a", 30, *NODES, class_name="makes"
+    )
+
+
+def test_a_pod_whose_volume_lies_somewhere_needs_no_size_of_its_image(cluster: TestCluster) -> None:
+    cluster.add_claim("a", 30, class_name="image")
+    name = cluster.provision("a", backing_image="image")
+    cluster.place(name, "n1", 30)
+    cluster.allocator.observe_backing_image("image", BackingImage("image"))
+    cluster.add_pod("a", "a")
+    assert {"n1"} == cluster.offered("a", *NODES)
+
+
 def come_to_n1(cluster: TestCluster) -> None:
     """The image names the disk of n1. The disk's figure tells of it later."""
     shown = BackingImage("image", real_size_bytes=20 * GIB, disk_uuids=frozenset({"n1-d1"}))
@@ -78,13 +115,9 @@ def test_an_image_that_came_without_a_replica_counts_before_the_disks_figure_tel
 
 
 def test_what_a_plan_takes_follows_what_is_known_of_its_image(cluster: TestCluster) -> None:
-    """Nothing while its size is not known; and nothing once it is there by itself."""
-    unknown = BackingImage("image")
-    cluster.allocator.observe_backing_image("image", unknown)
+    """Nothing once it is there by itself."""
     assert cluster.ask("a", 30, "n1", class_name="image")
     cluster.select_node("a", "n1")
-    assert {"n1": 30} == cluster.pending()
-    cluster.allocator.observe_backing_image("image", replace(unknown, real_size_bytes=20 * GIB))
     assert {"n1": 50} == cluster.pending()
     come_to_n1(cluster)
     assert {"n1": 30} == cluster.pending()

@@ -337,12 +337,15 @@ def test_a_backing_image_that_comes_along_takes_bytes_too_until_it_is_shown_itse
 def test_a_plan_takes_what_its_backing_image_takes_by_now(is_there: bool) -> None:
     """Its size becomes known, or the image is gone from the disk: the latest plan leaves, if that is too much."""
     site = PlacedCluster().add_nodes(n1=100)
-    site.add_class("im", dataLocality="disabled", numberOfReplicas="1", backingImage="i")
+    made = {"backingImage": "i", "backingImageDataSourceType": "download"}
+    site.add_class("im", dataLocality="disabled", numberOfReplicas="1", **made)
     lies = frozenset({"n1-d1"})
-    before = replace(image(30), disk_uuids=lies, status_disk_uuids=lies) if is_there else image(0)
-    site.allocator.observe_backing_image("i", before)
+    if is_there:
+        site.allocator.observe_backing_image("i", replace(image(30), disk_uuids=lies, status_disk_uuids=lies))
     first = site.chosen("a", 50, "n1", class_name="im")
     site.provision("a", data_locality="disabled", backing_image="i")
+    if not is_there:  # it is made with the volume
+        site.allocator.observe_backing_image("i", image(0))
     site.clock.advance(3)
     later = {site.chosen("b", 15, "n1"), site.chosen("c", 5, "n1")}
     site.plans()

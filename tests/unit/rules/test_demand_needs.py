@@ -96,10 +96,39 @@ def test_a_clone_that_asks_for_another_size_than_its_source_never_comes() -> Non
     made = with_source()
     for gib, is_made in ((9, True), (1, False), (8, False), (10, False)):
         found = demand(made, claim(requested_bytes=gib * GIB, data_source="PersistentVolumeClaim/source"))
-        assert (gib * GIB, "" if is_made else "a clone has to request exactly the size of its source") == (
-            found.size_bytes,
-            found.never,
-        )
+        never = f"a clone has to request exactly the size of its source, 9 GiB, not {gib} GiB"
+        assert (gib * GIB, "" if is_made else never) == (found.size_bytes, found.never)
+
+
+MIB = 1024**2
+NEEDS = "StorageClass sc: with parameters.{} a volume needs at least {}"
+
+
+@pytest.mark.parametrize(
+    ("given", "of_claim", "mib", "never"),
+    [
+        ({"backingImage": "i"}, {}, 511, NEEDS.format("backingImage i", "513 MiB, not 512 MiB")),
+        ({"backingImage": "i"}, {}, 513, ""),
+        ({"backingImage": "unsized"}, {}, 10, ""),
+        ({"backingImage": "unknown"}, {}, 10, ""),
+        ({"encrypted": "true"}, {}, 16, NEEDS.format("encrypted true", "18 MiB, not 16 MiB")),
+        ({"encrypted": "true"}, {}, 17, ""),
+        ({"encrypted": "false"}, {}, 16, ""),
+        ({"fsType": "xfs"}, {}, 298, NEEDS.format("fsType xfs", "300 MiB, not 298 MiB")),
+        ({"csi.storage.k8s.io/fstype": "xfs"}, {}, 298, NEEDS.format("fsType xfs", "300 MiB, not 298 MiB")),
+        ({"fsType": "xfs"}, {}, 299, ""),
+        ({"fsType": "xfs"}, {"form": ("Block", "")}, 10, ""),
+        ({"fsType": "ext4"}, {}, 10, ""),
+    ],
+)
+def test_a_claim_that_asks_for_less_than_its_volume_needs_never_comes(
+    given: dict[str, str], of_claim: dict[str, Any], mib: int, never: str
+) -> None:
+    """Longhorn rounds up to 2 MiB before it looks."""
+    made = world(**given)
+    made.put_backing_image("i", BackingImage("i", real_size_bytes=GIB, virtual_size_bytes=513 * MIB))
+    made.put_backing_image("unsized", BackingImage("unsized"))
+    assert never == demand(made, claim(requested_bytes=mib * MIB, **of_claim)).never
 
 
 def test_of_a_data_engine_that_is_off_no_new_volume_comes_and_those_that_exist_stay() -> None:
