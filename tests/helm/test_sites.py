@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.helm.chart import Helm, with_image
+from tests.helm.chart import CHART, Helm, with_image
 from tests.helm.combinations import SITES, Values
 
 Object = dict[str, Any]
@@ -127,6 +130,17 @@ def test_folders_with_certificates_are_mounted_and_named(helm: Helm) -> None:
         assert flags <= set(container["args"])
         assert mounts["extraVolumeMounts"][0] in container["volumeMounts"]
         assert volume in found[name]["volumes"]
+
+
+def test_the_documented_values_have_the_webhook_demand_the_api_servers_certificate(helm: Helm) -> None:
+    text = (CHART.parents[1] / "docs" / "security.md").read_text()
+    (block,) = (one for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "clientCAFile" in one)
+    pod = pods(helm, yaml.safe_load(block))[WEBHOOK]
+    (container,) = pod["containers"]
+    (file,) = (Path(flag.partition("=")[2]) for flag in container["args"] if flag.startswith("--client-ca-file="))
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == mounts[str(file.parent)]]
+    assert f"create configmap {volume['configMap']['name']} --from-file={file.name}" in text
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
-import jsonpatch
 import yaml
 
-from webhook.cli import _parser, webhook_settings
 from webhook.settings import WebhookSettings
 
 MANIFEST = Path(__file__).resolve().parents[3] / "docs" / "examples" / "webhook.yaml"
@@ -62,17 +58,3 @@ def test_the_ports_are_those_that_the_process_listens_on() -> None:
     assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
     grace = deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     assert grace > settings.drain_seconds + 10  # what is in flight has time after that
-
-
-def test_the_documented_patch_has_the_webhook_demand_the_api_servers_certificate() -> None:
-    text = (MANIFEST.parents[1] / "security.md").read_text()
-    operations = re.search(r"patch deployment longhorn-scheduler-webhook --type json -p '(.*?)'", text, re.DOTALL)
-    assert operations is not None
-    (deployment,) = documents("Deployment")
-    spec = jsonpatch.apply_patch(deployment, json.loads(operations[1]))["spec"]["template"]["spec"]
-    (container,) = spec["containers"]
-    options = vars(_parser().parse_args(container["args"]))
-    file = Path(webhook_settings(options, {}).client_ca_file)
-    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
-    (volume,) = [volume for volume in spec["volumes"] if volume["name"] == mounts[str(file.parent)]]
-    assert f"create configmap {volume['configMap']['name']} --from-file={file.name}" in text
