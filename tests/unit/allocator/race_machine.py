@@ -30,6 +30,7 @@ Facts = Pod | Claim | PersistentVolume | Volume | Replica | NodeRecord
 Written = tuple[float, str, Facts | None, Facts | None]  # when, key, what stands there, what went
 
 WATCH_LAG_SECONDS = 2.0  # docs/compatibility.md
+BIND_SECONDS = 600.0  # kube-scheduler's bindTimeoutSeconds, for which a chosen pod waits for its volumes
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Workload:
     uid: str
     offered: tuple[str, ...] = ()
     chosen: str = ""
+    chosen_at: float = 0.0
     alive: bool = True
     claims: list[str] = field(default_factory=list)
 
@@ -71,6 +73,7 @@ class RaceMachine(RuleBasedStateMachine):
 
     def advance(self, seconds: float) -> None:
         """The product says for how long it copes with watches that lag behind each other."""
+        self.give_up_bindings(seconds)
         self.clock.advance(seconds)
         for kind, queue in self.queues.items():
             while queue and self.clock.now() - queue[0][0] > WATCH_LAG_SECONDS:
@@ -189,7 +192,7 @@ class RaceMachine(RuleBasedStateMachine):
         self.pick(workload, data.draw(st.sampled_from(workload.offered)))
 
     def pick(self, workload: Workload, name: str) -> None:
-        workload.chosen = name
+        workload.chosen, workload.chosen_at = name, self.clock.now()
         pod = self.truth["pod"][f"ns/{workload.name}"]
         assert isinstance(pod, Pod)
         self.write("pod", pod.key, replace(pod, nominated_node=workload.chosen))
@@ -203,6 +206,15 @@ class RaceMachine(RuleBasedStateMachine):
         claims = self.claims_of(workload)
         if workload.alive and workload.chosen and isinstance(pod, Pod) and all(claim.volume_name for claim in claims):
             self.write("pod", pod.key, replace(pod, node_name=workload.chosen, nominated_node=""))
+
+    def give_up_bindings(self, seconds: float) -> None:
+        """Of pods whose volumes will not have come within the time, after so many seconds more."""
+        for workload in self.alive():
+            pod = self.truth["pod"].get(f"ns/{workload.name}")
+            is_over = self.clock.now() + seconds >= workload.chosen_at + BIND_SECONDS
+            if workload.chosen and is_over and isinstance(pod, Pod) and not pod.node_name:
+                workload.offered, workload.chosen = (), ""
+                self.write("pod", pod.key, replace(pod, nominated_node=""))
 
     @precondition(lambda self: self.choosing())
     @rule(data=st.data())

@@ -137,6 +137,7 @@ class Growth(RaceMachine):
         for claim in self.provisionable():
             if claim.key not in wanted:
                 self.write("claim", claim.key, replace(claim, selected_node=""))
+        self.give_up_bindings(HOLD_SECONDS)
         self.clock.advance(HOLD_SECONDS)
         for due in self.due_growths():
             for kind, key in due.reads:
