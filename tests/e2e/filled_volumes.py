@@ -61,7 +61,8 @@ class FilledCell:
     # Objects
 
     def add_block_disks(self) -> None:
-        """One more disk on each node."""
+        """One more disk on each node, and the engine that uses it."""
+        self.scene.api.patch(paths.longhorn("settings", NAMESPACE, "v2-data-engine"), {"value": "true"})
         disk = DiskOptions(maximum_bytes=BLOCK_GIB * GIB, type="block", filesystem="")
         for node in self.cell.nodes:
             set_disk(self.scene.api, NAMESPACE, node, "disk2", disk)
