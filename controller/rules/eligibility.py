@@ -194,7 +194,7 @@ def node_tags_rejection(node: LonghornNode, needs: DiskNeeds, space: SpacePolicy
     """Return why the node's tags do not suit the volume, or None."""
     if check_node_tags(node.tags, needs, space):
         return None
-    return Rejection(Reason.NODE_TAGS, f"{node.name}: {_tag_numbers(node.tags, needs, is_node=True)}")
+    return Rejection(Reason.NODE_TAGS, f"{node.name}: {tags_text(node.tags, needs, is_node=True)}")
 
 
 def check_node_for(
@@ -232,13 +232,17 @@ def check_disk_tags(tags: frozenset[str], needs: DiskNeeds, space: SpacePolicy) 
     return needs.image is None or _has_tags(tags, needs.image.disk_selector, space.allow_empty_disk_selector)
 
 
-def _tag_numbers(tags: frozenset[str], needs: DiskNeeds, *, is_node: bool) -> str:
-    wanted = needs.node_selector if is_node else needs.disk_selector
-    text = f"tags {sorted(tags)}, selector {list(wanted)}"
+def tags_text(tags: frozenset[str], needs: DiskNeeds, *, is_node: bool) -> str:
+    """For a person: the tags there are, and those that are asked for."""
+    wanted = {"the volume": needs.node_selector if is_node else needs.disk_selector}
     if needs.image is not None:
-        image = needs.image.node_selector if is_node else needs.image.disk_selector
-        text += f", the backing image's {list(image)}"
-    return text
+        wanted["its backing image"] = needs.image.node_selector if is_node else needs.image.disk_selector
+    asked = [f"{who} asks for {_named(selector)}" for who, selector in wanted.items() if selector]
+    return "; ".join([f"has the tags {_named(sorted(tags))}" if tags else "has no tags", *asked])
+
+
+def _named(tags: Iterable[str]) -> str:
+    return ", ".join(tag or "''" for tag in tags)
 
 
 def check_disk_state(disk: Disk, *, must_be_ready: bool = False, has_space: bool = False) -> Rejection | None:
@@ -369,7 +373,7 @@ def check_disk_for(
         wanted = f"{needs.data_engine} volumes need a {disk_type_of(needs.data_engine)} disk"
         return Rejection(reason, f"{disk.name}: is a {disk.type} disk; {wanted}")
     if reason is Reason.DISK_TAGS:
-        return Rejection(reason, f"{disk.name}: {_tag_numbers(disk.tags, needs, is_node=False)}")
+        return Rejection(reason, f"{disk.name}: {tags_text(disk.tags, needs, is_node=False)}")
     return check_file_system(disk, needs.data_engine, size_bytes) or check_disk_space(
         disk, size_bytes, required_bytes, scheduled_bytes, space
     )

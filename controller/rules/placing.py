@@ -35,6 +35,7 @@ from controller.rules.eligibility import (
     check_node,
     check_v2,
     minimal_available,
+    tags_text,
 )
 from controller.rules.locality import locality_of
 from controller.rules.reasons import Reason, Refusal, Rejection
@@ -180,7 +181,7 @@ def _check_disk(view: PlacementView, volume: Volume, replica: Replica, node: Lon
         return rejection
     needs = needs_of(volume, replica, view.backing_image)
     if not check_disk_tags(disk.tags, needs, space):
-        return Rejection(Reason.DISK_TAGS, f"{disk.name}: tags {sorted(disk.tags)} do not match")
+        return Rejection(Reason.DISK_TAGS, f"{disk.name}: {tags_text(disk.tags, needs, is_node=False)}")
     sources = sources_of(view, volume, replica)
     disks = None if sources is None else {source.disk_uuid for source in sources}
     return check_disk_open(disk, is_repeated=False, sources=disks)

@@ -20,7 +20,14 @@ from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import BackingImage, Disk, DiskNeeds, LonghornNode
 from controller.model.quantity import bytes_text
 from controller.model.records import MAX_ENTRIES, no_place
-from controller.rules.eligibility import DiskRoom, check_disk_kind, check_disk_state, check_node, check_node_tags
+from controller.rules.eligibility import (
+    DiskRoom,
+    check_disk_kind,
+    check_disk_state,
+    check_node,
+    check_node_tags,
+    tags_text,
+)
 from controller.rules.reasons import Reason, Rejection
 
 
@@ -181,7 +188,7 @@ def _check_node(world: World, node: LonghornNode, needs: DiskNeeds, closed: Mapp
         return Rejection(Reason.RECORD_UNWRITABLE, f"{node.name}: {closed[node.name]}")
     rejection = check_node(node, must_be_ready=False)
     if rejection is None and not check_node_tags(node.tags, needs, world.settings.space):
-        return Rejection(Reason.NODE_TAGS, f"{node.name}: tags {sorted(node.tags)} do not match")
+        return Rejection(Reason.NODE_TAGS, f"{node.name}: {tags_text(node.tags, needs, is_node=True)}")
     return rejection
 
 

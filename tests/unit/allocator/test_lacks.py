@@ -162,9 +162,9 @@ ONLY = "copies find a disk, and allow-volume-creation-with-degraded-availability
     ("nodes", "settings", "gib", "more", "reason", "said"),
     [
         ("n1 n2", None, 10, {"nodeSelector": "sdd"}, "NodeTagsNotFulfilled",
-         ": 2 nodes NodeTagsNotFulfilled (n1: tags [], selector ['sdd'])"),
+         ": 2 nodes NodeTagsNotFulfilled (n1: has no tags; the volume asks for sdd)"),
         ("n1 n2", None, 10, {"diskSelector": "sdd"}, "DiskTagsNotFulfilled",
-         ": 2 disks DiskTagsNotFulfilled (n1, d1: tags [], selector ['sdd'])"),
+         ": 2 disks DiskTagsNotFulfilled (n1, d1: has no tags; the volume asks for sdd)"),
         ("n1", NOT_DEGRADED, 10, {}, "NodeAntiAffinity",
          f": only 1 of 3 {ONLY}1 node NodeAntiAffinity (n1: already has a replica of pvc-uid-a)"),
         ("n1 n2", ONE_ZONE, 10, {}, "ZoneAntiAffinity",

@@ -233,7 +233,7 @@ TAGGED = DiskNeeds(("a",), ("b",), image=ImageNeeds(node_selector=("c",), disk_s
         (
             disk(9, 9, filesystem="", tags=frozenset("y")),
             TAGGED,
-            "d1: tags ['y'], selector ['b'], the backing image's ['d']",
+            "d1: has the tags y; the volume asks for b; its backing image asks for d",
         ),
         (disk(9, 0, filesystem=""), V1, "d1: 0 bytes available of 9 bytes"),
         (
@@ -255,7 +255,7 @@ def test_a_disks_message_names_the_numbers(facts: Disk, needs: DiskNeeds, messag
 def test_a_nodes_message_of_tags_names_both_selectors() -> None:
     rejection = check_node_for(replace(builders.node("n1"), tags=frozenset("xa")), TAGGED, DEFAULT)
     assert rejection is not None
-    assert "n1: tags ['a', 'x'], selector ['a'], the backing image's ['c']" == rejection.message
+    assert "n1: has the tags a, x; the volume asks for a; its backing image asks for c" == rejection.message
 
 
 def image(reference: str = "e:1", state: str = "deployed", nodes: tuple[str, ...] = ("n1",)) -> EngineImage:
