@@ -199,7 +199,12 @@ CONTRADICTIONS: list[tuple[Values, str]] = [
         {"image": {"registry": "https://registry.example.com"}},
         "image.registry: https://registry.example.com: a registry",
     ),
-    ({"image": {"registry": ""}, "global": {"imageRegistry": "http://mirror"}}, "image.registry: http://mirror"),
+    ({"image": {"registry": ""}, "global": {"imageRegistry": "http://mirror"}}, "global.imageRegistry: http://mirror"),
+    (
+        merged(SITES["rancher"], {"global": {"cattle": {"systemDefaultRegistry": "http://r"}}}),
+        "global.cattle.systemDefaultRegistry: http",
+    ),
+    ({"secondScheduler": {"enabled": True, "image": {"registry": "http://m"}}}, "secondScheduler.image.registry: http"),
     ({"image": {"repository": "lse:1"}}, "image.repository: lse:1: the tag"),
     ({"controller": {"podDisruptionBudget": {"minAvailable": "51%"}}}, "minAvailable: with 51% of 2 replicas no node"),
     ({"webhook": {"replicas": 3, "podDisruptionBudget": {"minAvailable": 3}}}, "webhook.podDisruptionBudget"),
@@ -221,6 +226,13 @@ def test_values_that_do_not_go_together_are_refused(helm: Helm) -> None:
         done = helm.template(with_image(values))
         assert 1 == done.returncode, values
         assert says in done.stderr, (values, done.stderr)
+
+
+def test_a_port_that_is_set_by_flag_is_compared_with_those_of_the_file(helm: Helm) -> None:
+    """Helm makes whole numbers of flags, and floating ones of files."""
+    done = helm.template(with_image({}), "--set", "webhook.ports.https=9506")
+    assert 1 == done.returncode
+    assert "webhook.ports: two of them are the same" in done.stderr
 
 
 @pytest.mark.long

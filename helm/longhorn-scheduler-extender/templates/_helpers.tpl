@@ -41,7 +41,8 @@ subjects:
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "lse.extender" . }}
 {{- end }}
 
-{{/* The whole name of an image: .image of the values, .registry where nobody names one, .tag where it has none. */}}
+{{/* The whole name of an image: .image of the values, .registry where nobody names one, .tag where it has none; .part
+    of the values, for errors. */}}
 {{- define "lse.image" -}}
 {{- $global := .root.Values.global }}
 {{- $registry := coalesce .image.registry $global.imageRegistry $global.cattle.systemDefaultRegistry .registry
@@ -50,7 +51,9 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "lse.extender" . }}
 {{- fail "image.registry: there is no published image; say where you pushed yours, as in registry.example.com/team" }}
 {{- end }}
 {{- if contains "://" $registry }}
-{{- fail (printf "image.registry: %s: a registry is named without a scheme, as in registry.example.com/team" $registry) }}
+{{- $name := ternary "global.imageRegistry" "global.cattle.systemDefaultRegistry" (not (empty $global.imageRegistry)) }}
+{{- if .image.registry }}{{ $name = printf "%simage.registry" (.part | default "") }}{{ end }}
+{{- fail (printf "%s: %s: a registry is named without a scheme, as in registry.example.com/team" $name $registry) }}
 {{- end }}
 {{- if regexMatch "[:@]" .image.repository }}
 {{- fail (printf "image.repository: %s: the tag and the digest have values of their own" .image.repository) }}
@@ -297,7 +300,7 @@ spec:
 {{- end }}
 {{- end }}
 {{- with $values.webhook.ports }}
-{{- if lt (len (list .https .metrics .status | uniq)) 3 }}
+{{- if lt (len (list (int .https) (int .metrics) (int .status) | uniq)) 3 }}
 {{- fail "webhook.ports: two of them are the same" }}
 {{- end }}
 {{- end }}
@@ -341,7 +344,8 @@ spec:
 {{- if hasSuffix "%" $said }}{{ $pods = div (add (mul $pods .replicas) 99) 100 }}{{ end }}
 {{- $free := ternary $pods (sub .replicas $pods) (eq $name "maxUnavailable") }}
 {{- if le (int $free) 0 }}
-{{- fail (printf "%s.podDisruptionBudget.%s: with %s of %d replicas no node could be drained" .part $name $said .replicas) }}
+{{- fail (printf "%s.podDisruptionBudget.%s: with %s of %d replicas no node could be drained; lower it, or set %s.podDisruptionBudget.enabled=false"
+    .part $name $said .replicas .part) }}
 {{- end }}
 {{- end }}
 
