@@ -243,11 +243,15 @@ def _check_installation(options: argparse.Namespace) -> int:
     namespace = _namespace(options)
     require(0 < options.service_port < 65_536, "service_port", f"is not a port: {options.service_port}")
     server_name = f"{options.service}.{namespace}.svc"
+    address = options.extender_address or f"{server_name}:{options.service_port}"
+    host, _, port = address.rpartition(":")
+    is_port = port.isdecimal() and 0 < int(port) < 65_536
+    require(bool(host) and is_port, "extender_address", f"is not HOST:PORT: {address!r}")
     target = CheckTarget(
         namespace,
         options.test_namespace,
         options.scheduler_name,
-        options.extender_address or f"{server_name}:{options.service_port}",
+        address,
         server_name,
         "" if options.insecure_plain_http else options.client_secret,
         options.config_map,
@@ -275,9 +279,8 @@ def _parser() -> argparse.ArgumentParser:
     defaults = ProcessSettings()
     add_flags(run, defaults, _HELP)
     status = commands.add_parser("status", help="print the status document of the process in this pod")
-    status.add_argument(
-        "--status-port", type=int, default=defaults.status_port, help="its port on loopback (default: %(default)s)"
-    )
+    text = "its port on loopback (default: %(default)s)"
+    status.add_argument("--status-port", type=int, metavar="N", default=defaults.status_port, help=text)
     remove = commands.add_parser(
         REMOVE_WEBHOOKS, help="switch the extender off, let Longhorn place, and empty the webhook configurations"
     )
@@ -290,15 +293,15 @@ def _parser() -> argparse.ArgumentParser:
         CHECK_INSTALLATION,
         help="test an installation: send a pod through the webhook by a dry run, ask the extender, look at the gate",
     )
+    of_longhorn = f"Longhorn's namespace (environment: POD_NAMESPACE) (default: {defaults.namespace})"
+    config_map = "ConfigMap with the live settings (default: %(default)s)"
     for command in (remove, prepare, check):
         add_access(command)
-        command.add_argument("--namespace", help="Longhorn's namespace (environment: POD_NAMESPACE)")
-    for command in (remove, prepare, check):
-        command.add_argument("--config-map", default=defaults.config_map, help="ConfigMap with the live settings")
+        command.add_argument("--namespace", metavar="NAME", help=of_longhorn)
+        command.add_argument("--config-map", metavar="NAME", default=defaults.config_map, help=config_map)
     for command in (prepare, check):
-        command.add_argument(
-            "--wait-seconds", type=int, default=WAIT_SECONDS, help="how long to wait at most (default: %(default)s)"
-        )
+        text = "how long to wait at most (default: %(default)s)"
+        command.add_argument("--wait-seconds", type=int, metavar="N", default=WAIT_SECONDS, help=text)
     modes = ("self", "cert-manager", "provided")
     same = "as the controller runs with (default: %(default)s)"
     prepare.add_argument("--tls-mode", choices=(*modes, PLAIN_HTTP), default="self", help=same)

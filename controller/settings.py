@@ -263,8 +263,10 @@ class ProcessSettings:
     def checked(self) -> ProcessSettings:
         """Itself; ConfigError names the first setting that cannot work."""
         require(bool(self.namespace), "namespace", "is empty")
-        require(bool(self.pod_name), "POD_NAME", "is not set: it is this process's identity in the election")
-        require(_is_address(self.pod_ip), "POD_IP", f"is not an IP address: {self.pod_ip!r}")
+        require(
+            bool(self.pod_name), "--pod-name or POD_NAME", "is not set: it is this process's identity in the election"
+        )
+        require(_is_address(self.pod_ip), "--pod-ip or POD_IP", f"is not an IP address: {self.pod_ip!r}")
         for name in ("extender_port", "grpc_port", "metrics_port", "status_port"):
             require(0 < getattr(self, name) < 65_536, name, "is not a port")
         for name in ("endpoint_port", "grpc_endpoint_port", "status_tls_port"):
@@ -341,9 +343,9 @@ class ProcessSettings:
 
 
 def require(is_right: bool, name: str, problem: str) -> None:
-    """ConfigError unless `is_right`; it names the flag of that field, or the variable of the environment."""
+    """ConfigError unless `is_right`; it names the flag of that field, or what `name` says by itself."""
     if not is_right:
-        raise ConfigError(f"{name if name.isupper() else flag_of(name)}: {problem}")
+        raise ConfigError(f"{name if name.startswith('--') else flag_of(name)}: {problem}")
 
 
 def flag_of(field: str) -> str:

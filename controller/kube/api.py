@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import os
+import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -51,6 +52,7 @@ DATE_SECONDS: Final = 120.0  # an answer's Date that is older tells no time any 
 MISFIT: Final = "the server rejected our request due to an error in our request"
 PAGE: Final = 500
 _JSON: Final = "application/json"
+_NOT_NAMED: Final = re.compile(r"Expected object with name (\S+) in .*/(\w+)s list$")  # in the library's words
 _ERRORS: Final[Mapping[int, type[ClusterError]]] = {
     403: ForbiddenError,
     404: NotFoundError,
@@ -238,7 +240,10 @@ class ClientKubeApi(KubeApi):
         except OSError as error:
             raise ConfigError(f"kubeconfig {kubeconfig}: {error.strerror or error}") from error
         except (config.ConfigException, yaml.YAMLError, ValueError) as error:
-            raise ConfigError(f"kubeconfig {kubeconfig}: {' '.join(str(error).split())}") from error
+            text = " ".join(str(error).split())
+            if named := _NOT_NAMED.search(text):
+                text = f"it has no {named[2]} {named[1]}"
+            raise ConfigError(f"kubeconfig {kubeconfig}: {text}") from error
         except (TypeError, AttributeError, LookupError) as error:  # what the library makes of another shape
             raise ConfigError(f"kubeconfig {kubeconfig}: it lacks fields of a kubeconfig") from error
         return cls(configuration)

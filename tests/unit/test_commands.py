@@ -88,7 +88,7 @@ def test_the_kubeconfig_of_the_environment_and_a_context_are_taken(
     monkeypatch.setenv("KUBECONFIG", f"/nowhere:{path}" if given == "several" else str(path))
     words = command.split() + (["--context", "other"] if given == "context" else [])
     assert 2 == main(words)
-    problem = "Expected object with name other" if given == "context" else "lacks fields of a kubeconfig"
+    problem = "it has no context other\n" if given == "context" else "lacks fields of a kubeconfig"
     assert problem in capsys.readouterr().err
 
 
@@ -113,7 +113,7 @@ def with_cluster(**fields: Any) -> str:
         (b"", "file is empty"),
         (b"[1]", "it lacks fields of a kubeconfig"),
         (yaml.safe_dump({**GOOD, "users": 5}), "it lacks fields of a kubeconfig"),
-        (yaml.safe_dump({**GOOD, "clusters": []}), "Expected object with name k"),
+        (yaml.safe_dump({**GOOD, "clusters": []}), "it has no cluster k"),
         (with_cluster(server="nowhere"), "the server is not an http or https address: 'nowhere'"),
         (with_cluster(server=5), "it lacks fields of a kubeconfig"),
         (with_cluster(**{"certificate-authority": "/nowhere/ca.crt"}), "File does not exist: /nowhere/ca.crt"),
@@ -149,6 +149,9 @@ def test_ports_that_are_none_are_refused_and_nobody_there_is_a_sentence(capsys: 
     for words in (["status", "--status-port", "99999"], ["check-installation", "--service-port", "0"]):
         assert 2 == controller.cli.main(words)
         assert f"configuration: {words[1]}: is not a port: {words[2]}\n" == capsys.readouterr().err
+    for address in ("leader", ":9504", "leader:https", "leader:0"):
+        assert 2 == controller.cli.main(["check-installation", "--extender-address", address])
+        assert f"configuration: --extender-address: is not HOST:PORT: {address!r}\n" == capsys.readouterr().err
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         assert 3 == controller.cli.main(["status", "--status-port", str(taken.getsockname()[1])])
