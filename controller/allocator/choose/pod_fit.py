@@ -37,7 +37,7 @@ from controller.model.longhorn import TopologyTerm
 from controller.model.places import Place
 from controller.rules.demand import VolumeDemand
 from controller.rules.locality import is_left_to_longhorn
-from controller.rules.reasons import Reason
+from controller.rules.reasons import Reason, Rejection
 
 LOT: Final = 32  # nodes that are judged at once; enough offers may make the rest needless
 USUAL_VOLUMES: Final = 8  # of a pod, up to which a lot has so many
@@ -95,7 +95,7 @@ class PodFit:
         `anywhere` has places for these volumes. To be called once, before nodes are judged."""
         if any(demand.never for demand in self.demands):
             return [], dict.fromkeys(names, unsuitable(Reason.NEVER_PLACED))
-        if any(demand.copies and check_image(demand.image) for demand in self.demands):
+        if self.unsized():
             return [], dict.fromkeys(names, unsuitable(Reason.BACKING_IMAGE_SIZE_UNKNOWN))
         nodes = self.world.nodes  # Longhorn attaches volumes to no others
         closed = {name: NO_LONGHORN for name in names if name not in nodes} if self.demands else {}
@@ -118,6 +118,11 @@ class PodFit:
             closed.update(dict.fromkeys(set(names).difference(closed, left), CONTENDED))
             return left, closed
         return [], closed
+
+    def unsized(self) -> list[tuple[VolumeDemand, Rejection]]:
+        """The volumes whose pod waits for a copy, which nobody can tell how large it is, with what tells of that."""
+        waited_for = (demand for demand in (*self.local, *self.needing_disks()) if demand.copies)
+        return [(one, why) for one in waited_for if (why := check_image(one.image)) is not None]
 
     def needing_disks(self) -> list[VolumeDemand]:
         """The volumes bound to no node of which a copy has to find a disk before the pod may start."""

@@ -16,7 +16,7 @@ from controller.allocator.choose.pod_fit import PodFit, wanted_by
 from controller.allocator.choose.shape import bars_copy, check_node_of
 from controller.allocator.choose.too_large import too_large
 from controller.allocator.choose.verdict import Judgement, Lack, Verdict, unsuitable
-from controller.allocator.choose.wanted import NothingTaken, check_image
+from controller.allocator.choose.wanted import NothingTaken
 from controller.allocator.plans.plan import Source
 from controller.allocator.plans.shared_claims import NodeLimit
 from controller.allocator.plans.table import Table
@@ -187,10 +187,8 @@ def _refusals(fit: PodFit, table: Table, name: str, judgement: Judgement) -> Ite
                 yield _of_node(name, reason, f"claim {demand.claim}: {demand.never}")
         return
     if reason is Reason.BACKING_IMAGE_SIZE_UNKNOWN:
-        for demand in fit.demands:
-            unsized = check_image(demand.image)
-            if demand.copies and unsized is not None:
-                yield _of_node(name, reason, f"claim {demand.claim}: {unsized.message}")
+        for demand, unsized in fit.unsized():
+            yield _of_node(name, reason, f"claim {demand.claim}: {unsized.message}")
         return
     if judgement.lack is not None:
         yield from _of_lack(fit, name, reason, judgement.lack)

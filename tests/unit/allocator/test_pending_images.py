@@ -101,6 +101,22 @@ def test_a_pod_whose_volume_lies_somewhere_needs_no_size_of_its_image(cluster: T
     assert {"n1"} == cluster.offered("a", *NODES)
 
 
+@pytest.mark.parametrize("locality", ["disabled", "best-effort"])
+@pytest.mark.parametrize(("is_enough", "offered"), [(True, {"n1", "n2"}), (False, set[str]())])
+def test_a_pod_is_kept_waiting_only_by_a_copy_without_which_it_does_not_start(
+    cluster: TestCluster, locality: str, is_enough: bool, offered: set[str]
+) -> None:
+    """One of two copies lies somewhere. Whether that is enough, a setting says."""
+    settings = replace(cluster.allocator._world.settings, degraded_availability=is_enough)
+    cluster.allocator.configure(cluster.live, settings)
+    cluster.add_claim("a", 30, class_name="image")
+    name = cluster.provision("a", copies=2, backing_image="image", locality=locality)
+    cluster.place(name, "n1", 30)
+    cluster.allocator.observe_backing_image("image", BackingImage("image"))
+    cluster.add_pod("a", "a")
+    assert offered == cluster.offered("a", *NODES)
+
+
 def come_to_n1(cluster: TestCluster) -> None:
     """The image names the disk of n1. The disk's figure tells of it later."""
     shown = BackingImage("image", real_size_bytes=20 * GIB, disk_uuids=frozenset({"n1-d1"}))
