@@ -100,13 +100,19 @@ class Hold:
     def has_place_of(self, volume: str) -> bool:
         return volume in self.anywhere or any(volume in here for here in (self.nodes or {}).values())
 
-    def narrowed(self, node: str, volumes: Container[str] = ()) -> Hold:
-        """Return the hold once that node is chosen: only these volumes' places there, or anywhere, stay held."""
+    def narrowed(self, node: str) -> Hold:
+        """Return the hold once that node is chosen, and all places of it are plans."""
+        nodes = self.nodes if self.nodes is None else {**dict.fromkeys(self.nodes, NO_PLACE), node: NO_PLACE}
+        return replace(self, nodes=nodes, anywhere={}, chosen=node)
+
+    def planned_at(self, node: str, besides: Container[str] = ()) -> Hold:
+        """Return the hold once its places on the chosen node, or anywhere, are plans, but for those of the volumes
+        `besides`. What was answered on other nodes since that choice stays held."""
         nodes = self.nodes
         if nodes is not None:
-            here = {name: place for name, place in nodes.get(node, NO_PLACE).items() if name in volumes}
-            nodes = {**dict.fromkeys(nodes, NO_PLACE), node: here}
-        anywhere = {name: places for name, places in self.anywhere.items() if name in volumes}
+            here = {name: place for name, place in nodes.get(node, NO_PLACE).items() if name in besides}
+            nodes = {**nodes, node: here}
+        anywhere = {name: places for name, places in self.anywhere.items() if name in besides}
         return replace(self, nodes=nodes, anywhere=anywhere, chosen=node)
 
     def with_places_of(self, volume: str, former: Hold) -> Hold:

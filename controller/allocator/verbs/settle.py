@@ -148,14 +148,16 @@ class Settler:
         pod, hold = self._world.pods.get(pod_uid), self._table.hold(pod_uid)
         if pod is None or hold is None or pod.is_over or self.claimants.choice(pod) != node:
             return
-        unknown = {volume for volume in hold.at(node) if hold.includes(node) and volume in self.planner.unknown}
-        if unknown:
-            self._table.put_hold(hold.narrowed(node, unknown))
-            return
-        if pod.node_name and not self._is_by_name_alone(pod):
-            self._table.end_hold(pod.uid)
-        else:
+        unknown = self.planner.unknown.intersection(hold.at(node) if hold.includes(node) else ())
+        if unknown or not pod.node_name:
+            hold = hold.planned_at(node, unknown)
+            self._table.put_hold(hold)
+            if hold.size_bytes:  # for what is unknown, or on another node that was answered beside the choice
+                return
+        elif self._is_by_name_alone(pod):
             self._table.put_hold(hold.narrowed(node))
+        else:
+            self._table.end_hold(pod.uid)
         waited = self.answers.chosen(pod.uid, self._clock.now())
         if waited is not None:
             self._journal.record(SCHEDULING_WAIT, waited, True)
@@ -210,6 +212,8 @@ class Settler:
     def expire(self, pod_uid: str) -> bool:
         """End the pod's answer, on which nobody acted in time; whether that changes anything."""
         pod = self._world.pods.get(pod_uid)
+        if (_POD, pod_uid) in self._left:
+            return False  # its choice was seen, and what it holds becomes plans
         if pod is not None and self._believe(pod):
             return True
         hold = self._table.hold(pod_uid)
@@ -326,11 +330,9 @@ class Settler:
         if pod is None or not pod.is_pending or claim is None or self._table.hold(pod_uid) is not None:
             return
         if claim.selected_node:
-            nodes = {claim.selected_node: NO_PLACE}
-            since = self._clock.now()
-            self._table.put_hold(
-                Hold(pod_uid, Source.FILTER, nodes, NO_PLACES, since, plan.since_utc, chosen=claim.selected_node)
-            )
+            node, since = claim.selected_node, self._clock.now()
+            hold = Hold(pod_uid, Source.FILTER, {node: NO_PLACE}, NO_PLACES, since, plan.since_utc, chosen=node)
+            self._table.put_hold(hold)
 
     # Claims, volumes, nodes
 

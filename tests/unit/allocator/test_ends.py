@@ -3,6 +3,8 @@ by name, and never before."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -19,7 +21,8 @@ from controller.allocator.plans.answers import (
 )
 from controller.allocator.plans.ends import BIND_SECONDS, MOST_DUE, PLAN
 from controller.allocator.plans.plan import KeepsOut, Source
-from tests.fakes.builders import TestCluster
+from controller.allocator.verbs.settle import SLICE_SECONDS
+from tests.fakes.builders import GIB, TestCluster
 
 TIMEOUT, CAP = 5.0, 120.0
 HOLD_READS: Final = (("pod", "ns/a"), ("claim", "ns/a"))
@@ -253,6 +256,58 @@ def test_those_that_could_not_be_read_come_last_and_no_more_than_so_many_are_tol
 
     assert (MOST_DUE, "pod-p000") == (len(first), first[0])
     assert (MOST_DUE, "pod-p003", "pod-p000") == (len(later), later[0], later[-1])
+
+
+# Between two slices, in which the volumes of a choice become plans
+
+
+def choose_in_slices(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch, between: Callable[[], object]) -> None:
+    """n1 is chosen for the pod `p` of twenty claims, of 1 GiB; `between` comes after the first of them is planned. All
+    the while nobody else gets these bytes."""
+    cluster.make_looks_cost(SLICE_SECONDS)
+    cluster.allocator._settler._clock = cluster.allocator._clock
+    acts, table = iter((between,)), cluster.allocator._table
+
+    def let_in(_seconds: float) -> None:
+        next(acts, lambda: None)()
+        assert 20 * GIB == table.taken_by_node()["n1"]
+
+    monkeypatch.setattr(time, "sleep", let_in)
+    cluster.select_node("c3", "n1")
+    assert next(acts, None) is None
+    assert 20 == len(table.plans())
+
+
+@pytest.fixture
+def many() -> TestCluster:
+    cluster = TestCluster().add_nodes(n1=100, n2=100)
+    cluster.add_pod("p", *((f"c{number}", 1) for number in range(20)))
+    return cluster
+
+
+def test_an_answer_whose_choice_was_seen_does_not_end_by_time(
+    many: TestCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {"n1", "n2"} == many.offered("p", "n1", "n2")
+    many.clock.advance(CAP)
+
+    def expire() -> None:
+        (due,) = many.allocator.due()
+        many.allocator.expire(due)
+
+    choose_in_slices(many, monkeypatch, expire)
+
+
+def test_what_is_answered_beside_a_choice_stays_held(many: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    many.adds_up = True
+    assert {"n1"} == many.offered("p", "n1")
+    choose_in_slices(many, monkeypatch, lambda: many.offered("p", "n2"))
+    assert {"n1": 20 * GIB, "n2": 20 * GIB} == many.allocator._table.taken_by_node()
+    many.clock.advance(CAP)
+    many.make_looks_cost(0)
+    (due,) = many.allocator.due()
+    many.allocator.expire(due)
+    assert {"n1": 20 * GIB} == many.allocator._table.taken_by_node()
 
 
 # Plans
