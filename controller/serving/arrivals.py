@@ -12,6 +12,7 @@ import selectors
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -131,6 +132,11 @@ class Received:
         self._rest = rest or memoryview(b"")  # an empty part of the data would keep all of it in memory
         return bytes(taken)
 
+    def take_rest(self) -> memoryview:
+        """Removes and returns what has arrived and was not read."""
+        rest, self._rest = self._rest, memoryview(b"")
+        return rest
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
 
@@ -139,6 +145,7 @@ class Arriving(Protocol):
     """What of a connection is used here."""
 
     sock: socket.socket
+    client: Any  # its address, a pair or more that begins with the host
     beyond: bytes  # what has been read past the end of the last request
 
 
@@ -148,6 +155,10 @@ class _Request:
     deadline: float
     data: bytearray = field(default_factory=bytearray)
     length: int | None = None
+
+    @property
+    def host(self) -> str:
+        return str(self.connection.client[0])
 
 
 class Arrivals:
@@ -238,15 +249,18 @@ class Arrivals:
         return True
 
     def _make_room(self) -> None:
-        """Refuses the largest requests that are arriving while all that are held take too much memory."""
+        """Refuses requests that are arriving while all that are held take too much memory: the largest one of the host
+        whose requests take most, so that nobody keeps out others with many that are smaller than theirs."""
         while self._held.is_too_much():
             refusable = [one for one in self._waiting.values() if not self._held.is_spared(one.connection)]
             if not refusable:
                 return
+            of_host = Counter[str]()
+            for one in self._waiting.values():
+                of_host[one.host] += len(one.data)
             self._held.refuse()
-            self._end(
-                max(refusable, key=lambda one: len(one.data)), "too many large requests at once", then=self._refuse
-            )
+            victim = max(refusable, key=lambda one: (of_host[one.host], len(one.data)))
+            self._end(victim, "too many large requests at once", then=self._refuse)
 
     def end_overdue(self, within: float | None = None) -> None:
         """Drops the requests that are late. `within`: none may take longer than so many seconds from now."""

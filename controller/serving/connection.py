@@ -73,10 +73,10 @@ class Connection(TConn):
         self.received = b""
 
     def keep_rest(self) -> None:
-        """Keeps what the parser has read and not used: it belongs to the next request."""
+        """Keeps what has arrived and was not used: it belongs to the next request."""
         reader = self._reader()
         if reader is not None:
-            self.beyond = reader.take_buffered() + self.beyond
+            self.beyond = b"".join((reader.take_buffered(), reader.sock.take_rest(), self.beyond))
 
     def _reader(self) -> Any:
         """The reader of gunicorn's HTTP/1 parser; None for another protocol, which is not spoken here."""
@@ -89,6 +89,10 @@ class Connection(TConn):
         self.close(graceful=True)
 
     def close(self, graceful: bool = False) -> None:
+        self.beyond = self.received = b""
+        if isinstance(received := getattr(self._reader(), "sock", None), Received):
+            # A request that nobody has read ends here: it refers to itself in a circle, which may stay for long.
+            received.take_rest()
         if graceful:
             self.closing.begin(self.sock)
         else:

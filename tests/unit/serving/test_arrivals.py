@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import ssl
+import weakref
 from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+from gunicorn.config import Config
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +24,8 @@ from controller.serving.arrivals import (
     TooManyBytesError,
     length_of,
 )
+from controller.serving.connection import Connection
+from controller.serving.handshakes import ClosingSockets
 from tests.unit.serving.loop import Loop
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -80,8 +85,8 @@ PIECE = 50_000
 class End:
     """A connection's end in the server, as gunicorn has it."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock, self.beyond = sock, b""
+    def __init__(self, sock: socket.socket, host: str) -> None:
+        self.sock, self.client, self.beyond = sock, (host, 1), b""
 
 
 class ArrivalsLoop(Loop):
@@ -108,10 +113,10 @@ class ArrivalsLoop(Loop):
         end.sock.close()
         self.dropped.append(end)
 
-    def connect(self, first: bytes) -> tuple[socket.socket, End]:
+    def connect(self, first: bytes, host: str = "10.0.0.1") -> tuple[socket.socket, End]:
         """A client that has said so much."""
         server, client = self.pair()
-        end, said = End(server), memoryview(first)
+        end, said = End(server, host), memoryview(first)
         client.sendall(said[:PIECE])
         self.arrivals.begin(end)
         for begin in range(PIECE, len(said), PIECE):
@@ -119,10 +124,10 @@ class ArrivalsLoop(Loop):
             self.turn()
         return client, end
 
-    def post(self, length: int, missing: int = 0) -> End:
+    def post(self, length: int, missing: int = 0, host: str = "10.0.0.1") -> End:
         """A client whose request has so many bytes, all but the last ones of which have arrived."""
         head = f"POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode()
-        return self.connect(head + b"x" * (length - missing))[1]
+        return self.connect(head + b"x" * (length - missing), host)[1]
 
 
 @pytest.fixture
@@ -192,6 +197,16 @@ def test_of_large_ones_that_arrive_together_the_largest_but_one_is_refused(world
     assert 1 == world.held.refused()
     assert not {id(end) for end in (largest, others[1], late)} & {id(end) for end in world.dropped}
     assert 3 == len(world.arrivals)
+
+
+def test_many_that_do_not_end_keep_out_no_larger_one_of_another_host(world: ArrivalsLoop) -> None:
+    world.let_wait(100)
+    world.post(LARGEST, missing=1)
+    mine = [world.post(70_000, missing=1) for _ in range(2 + HELD // 70_000)]
+    late = [world.post(100_000, host="10.0.0.2") for _ in range(2)]
+    assert len(late) == len(world.taken)
+    assert world.refused
+    assert {id(end) for end in world.refused} <= {id(end) for end in mine}
 
 
 def test_what_is_being_answered_counts_until_it_is(world: ArrivalsLoop) -> None:
@@ -304,7 +319,7 @@ class WantsToWrite:
 def test_a_socket_that_has_written_wakes_the_loop_no_more(world: ArrivalsLoop) -> None:
     server, client = world.pair()
     sock = WantsToWrite(server)
-    world.arrivals.begin(End(cast(socket.socket, sock)))
+    world.arrivals.begin(End(cast(socket.socket, sock), "10.0.0.1"))
     assert 2 == len(sock.left)
     world.turn()
     assert 1 == len(sock.left)
@@ -313,3 +328,43 @@ def test_a_socket_that_has_written_wakes_the_loop_no_more(world: ArrivalsLoop) -
     client.send(b"x")
     world.turn()
     assert 0 == len(sock.left)
+
+
+def parsed(connection: Connection) -> Any:
+    parser: Any = connection.parser
+    return next(parser)
+
+
+class Data(bytearray):
+    """What tells whether it is still in memory."""
+
+
+@pytest.mark.parametrize("graceful", [True, False])
+def test_a_request_that_was_not_read_is_not_kept_when_its_connection_ends(world: ArrivalsLoop, graceful: bool) -> None:
+    """The collector of circles does not come for what it has left out for good."""
+    server, _ = world.pair()
+    data = Data(b"POST / HTTP/1.1\r\nContent-Length: 90000\r\n\r\n" + b"x" * 90_000)
+    kept = weakref.ref(data)
+    connection = Connection(Config(), server, ("10.0.0.1", 1), ("10.0.0.2", 2))
+    connection.held, connection.closing = world.held, ClosingSockets(world.poller, world.clock)
+    connection.received = data
+    del data
+    gc.disable()
+    try:
+        connection.init()
+        assert "POST" == parsed(connection).method
+        connection.close(graceful)
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+def test_what_comes_behind_a_request_of_unknown_end_is_kept_for_the_next(world: ArrivalsLoop) -> None:
+    server, _ = world.pair()
+    connection = Connection(Config(), server, ("10.0.0.1", 1), ("10.0.0.2", 2))
+    connection.held = world.held
+    connection.received = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + GET * 1_000
+    connection.init()
+    assert b"" == parsed(connection).body.read()
+    connection.keep_rest()
+    assert GET * 1_000 == connection.beyond
