@@ -51,6 +51,8 @@ DATE_SECONDS: Final = 120.0  # an answer's Date that is older tells no time any 
 # All that a 422 says where a JSON patch does not fit the stored object, as where a `test` in it fails.
 MISFIT: Final = "the server rejected our request due to an error in our request"
 PAGE: Final = 500
+# Of pods that somebody has filled with small values, twenty times as much once it is decoded.
+MOST_PAGE_BYTES: Final = 8 * 1024**2
 _JSON: Final = "application/json"
 _NOT_NAMED: Final = re.compile(r"Expected object with name (\S+) in .*/(\w+)s list$")  # in the library's words
 _ERRORS: Final[Mapping[int, type[ClusterError]]] = {
@@ -64,7 +66,8 @@ _ERRORS: Final[Mapping[int, type[ClusterError]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request to the API server. `timeout`: seconds for the answer, of a watch between two lines."""
+    """One request to the API server. `timeout`: seconds for the answer, of a watch between two lines. `most_bytes`: of
+    the answer."""
 
     method: str
     path: str
@@ -72,6 +75,11 @@ class Call:
     body: object = None
     content_type: str = _JSON
     timeout: float = CALL_SECONDS
+    most_bytes: int | None = None
+
+
+class LargePageError(UnavailableError):
+    """So many objects take more than MOST_PAGE_BYTES: fewer have to be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +113,10 @@ class KubeApi:
     def list_page(
         self, resource: Resource, namespace: str | None = None, *, timeout: float = LIST_SECONDS, **query: object
     ) -> Page:
-        """One page; `query` takes the API's own parameters (limit, continue, resourceVersion, labelSelector, ...)."""
-        raw = self._object(Call("GET", resource.path(namespace), query, timeout=timeout))
+        """One page; `query` takes the API's own parameters (limit, continue, resourceVersion, labelSelector, ...).
+        LargePageError where a limit of several objects leaves too many bytes."""
+        most = MOST_PAGE_BYTES if query.get("limit", 1) != 1 else None
+        raw = self._object(Call("GET", resource.path(namespace), query, timeout=timeout, most_bytes=most))
         meta = raw.get("metadata") or {}
         return Page(raw.get("items") or [], str(meta.get("resourceVersion", "")), str(meta.get("continue") or ""))
 
@@ -256,11 +266,12 @@ class ClientKubeApi(KubeApi):
         return date + timedelta(seconds=elapsed) if elapsed <= DATE_SECONDS else None
 
     def _object(self, call: Call) -> Raw:
-        response = self._response(call, call.timeout, is_streamed=False)
+        response = self._response(call, call.timeout, is_streamed=call.most_bytes is not None)
+        data = response.data if call.most_bytes is None else _bounded(response, call, call.most_bytes)
         if response.status >= 300:
-            raise _error(response.status, response.data)
+            raise _error(response.status, data)
         try:
-            decoded = decode(response.data, f"{call.method} {call.path}")
+            decoded = decode(data, f"{call.method} {call.path}")
         except ValueError as error:
             raise UnavailableError(f"{call.method} {call.path}: the answer is not JSON: {error}") from error
         if not isinstance(decoded, dict):
@@ -321,6 +332,21 @@ def _check_connection(configuration: client.Configuration) -> None:
         raise ValueError(f"its certificates cannot be used: {error}") from error
 
 
+def _bounded(response: urllib3.BaseHTTPResponse, call: Call, most: int) -> bytes:
+    """The body, of at most so many bytes."""
+    try:
+        with waiting():
+            data = response.read(most + 1)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        response.close()
+        raise UnavailableError(f"{call.method} {call.path}: {why_unreachable(error)}") from error
+    if len(data) > most:
+        response.close()
+        raise LargePageError(f"{call.method} {call.path}: more than {most} bytes")
+    response.release_conn()
+    return data
+
+
 def _rest_of(response: urllib3.BaseHTTPResponse) -> bytes:
     """The body of a refusal, as far as it can be read."""
     try:
@@ -353,15 +379,22 @@ def find(
         return None
 
 
-def pages(api: KubeApi, resource: Resource, namespace: str | None = None, **query: Any) -> Iterator[Page]:
-    """All objects of a kind as they were at one moment, in pages, of which one at a time is in memory."""
-    more: dict[str, Any] = {}
+def pages(
+    api: KubeApi, resource: Resource, namespace: str | None = None, *, most: int = PAGE, **query: Any
+) -> Iterator[Page]:
+    """All objects of a kind as they were at one moment, in pages, of which one at a time is in memory, with fewer
+    objects where these are large."""
+    more, limit = dict[str, Any](), most
     while True:
-        page = api.list_page(resource, namespace, limit=PAGE, **query, **more)
+        try:
+            page = api.list_page(resource, namespace, limit=limit, **query, **more)
+        except LargePageError:
+            limit = max(1, limit // 4)
+            continue
         yield page
         if not page.continue_token:
             return
-        more = {"continue": page.continue_token}
+        more, limit = {"continue": page.continue_token}, min(most, 2 * limit)
 
 
 def listed(api: KubeApi, resource: Resource, namespace: str | None = None, **query: Any) -> Iterator[Raw]:

@@ -105,7 +105,7 @@ class Informer(Part):
         """
         deadline = self._clock.now() + timeout
         try:
-            page = self._page(limit=FEW)
+            page = next(self._pages(most=FEW))
         except NotFoundError:
             return True  # no such kind: there is nothing to see
         except ClusterError:
@@ -183,7 +183,7 @@ class Informer(Part):
 
         def objects() -> Iterator[dict[str, Any]]:
             nonlocal version
-            for page in pages(self._api, self.resource, self._namespace, fieldSelector=self._selector):
+            for page in self._pages():
                 yield from page.items
                 version = page.resource_version
                 if self.worker.is_stopping:
@@ -193,13 +193,13 @@ class Informer(Part):
         self._seen(version)
         self._mark_current(began_at)  # all pages show the cluster as it was at the first one
 
-    def _page(self, **query: Any) -> Page:
-        return self._api.list_page(self.resource, self._namespace, fieldSelector=self._selector, **query)
+    def _pages(self, **query: Any) -> Iterator[Page]:
+        return pages(self._api, self.resource, self._namespace, fieldSelector=self._selector, **query)
 
     def _watch(self) -> None:
         in_doubt = self.age() > DOUBT_SECONDS
         if in_doubt:
-            self._page(limit=1)  # advances an idle kind's watch cache, without which there is no bookmark
+            next(self._pages(most=1))  # advances an idle kind's watch cache, without which there is no bookmark
         with self._changed:
             is_proof = in_doubt or self._proofs_wanted > 0
             version = self._resource_version

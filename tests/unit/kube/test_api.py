@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 import yaml
@@ -23,7 +24,7 @@ from controller.errors import (
     NotFoundError,
     UnavailableError,
 )
-from controller.kube.api import DATE_SECONDS, MISFIT, ClientKubeApi
+from controller.kube.api import DATE_SECONDS, MISFIT, MOST_PAGE_BYTES, ClientKubeApi, pages
 from controller.kube.line_stream import MOST_LINE_BYTES
 from controller.kube.resources import CLAIMS, NODES, PODS
 from tests.fakes.clock import VirtualClock
@@ -261,6 +262,38 @@ def test_a_page_carries_items_version_and_the_way_on(server: ScriptedServer) -> 
     page = server.api.list_page(PODS, limit=2, labelSelector="a=b", resourceVersion=None)
     assert ([{"metadata": {"name": "a"}}], "7", "next") == (page.items, page.resource_version, page.continue_token)
     assert "/api/v1/pods?limit=2&labelSelector=a%3Db" == server.asked[0][1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "asked"),
+    [
+        pytest.param([1] * 3, [(500, 0)], id="small objects"),
+        pytest.param(
+            [MOST_PAGE_BYTES // 4] * 5, [(500, 0), (125, 0), (31, 0), (7, 0), (1, 0), (2, 1), (4, 3)], id="large"
+        ),
+        pytest.param([MOST_PAGE_BYTES + 1], [(500, 0), (125, 0), (31, 0), (7, 0), (1, 0)], id="one that is too large"),
+    ],
+)
+def test_large_objects_come_in_pages_of_few(
+    server: ScriptedServer, sizes: list[int], asked: list[tuple[int, int]]
+) -> None:
+    """However many bytes somebody has put into objects, of a page no more than that are in memory."""
+    seen: list[tuple[int, int]] = []
+
+    def answer(handler: ScriptedHandler) -> None:
+        query = dict(parse_qsl(urlsplit(handler.path).query))
+        limit, begin = int(query["limit"]), int(query.get("continue", "0"))
+        seen.append((limit, begin))
+        end = min(begin + limit, len(sizes))
+        more = str(end) if end < len(sizes) else ""
+        items = [{"metadata": {"name": str(number)}, "x": "x" * sizes[number]} for number in range(begin, end)]
+        body = {"metadata": {"resourceVersion": "7", "continue": more}, "items": items}
+        handler.reply(200, json.dumps(body).encode())
+
+    server.answer = answer
+    found = [item["metadata"]["name"] for page in pages(server.api, PODS) for item in page.items]
+    assert list(map(str, range(len(sizes)))) == found
+    assert asked == seen
 
 
 def watch(api: ClientKubeApi, read_timeout: float = 20.0, selector: str | None = None) -> Iterator[bytes]:
