@@ -39,6 +39,7 @@ class Table:
         self._holds: dict[str, dict[Source, Hold]] = {}
         self._limited: dict[tuple[str, Source], Hold] = {}  # those that do not keep out everybody
         self._holders: dict[_Disk, dict[str, dict[str, int]]] = {}  # disk -> volume -> holder -> bytes
+        self._nodes: dict[str, set[str]] = {}  # disk UUID -> nodes where anything is taken: several of cloned ones
         self._taken: dict[str, dict[str, int]] = {}  # node -> disk UUID -> bytes
         self._sums: dict[str, int] = {}  # node -> bytes
         self._holding: dict[str, set[str]] = {}  # volume -> pods that hold a place for it
@@ -177,6 +178,7 @@ class Table:
         before = max(members.values(), default=0)
         members[holder] = members.get(holder, 0) + place.size_bytes
         more = max(members.values()) - before
+        self._nodes.setdefault(place.disk_uuid, set()).add(place.node)
         disks = self._taken.setdefault(place.node, {})
         disks[place.disk_uuid] = disks.get(place.disk_uuid, 0) + more
         self._sums[place.node] = self._sums.get(place.node, 0) + more
@@ -197,6 +199,9 @@ class Table:
         del volumes[volume]
         if not volumes:
             del self._holders[disk], disks[place.disk_uuid]
+            self._nodes[place.disk_uuid].discard(place.node)
+            if not self._nodes[place.disk_uuid]:
+                del self._nodes[place.disk_uuid]
         if not disks:
             del self._taken[place.node], self._sums[place.node]
 
@@ -210,7 +215,11 @@ class Table:
         return self._sums
 
     def taken_bytes(self, node: str, disk_uuid: str, besides: Collection[str] = ()) -> int:
-        """Return the bytes that plans and holds take on that disk, without the volumes `besides`."""
+        """Return the bytes that plans and holds take on that disk, without the volumes `besides`. What is to come to
+        one of several disks of a UUID counts on each of them, as it will once it is there (docs/rules/room.md)."""
+        nodes = self._nodes.get(disk_uuid, ())
+        if len(nodes) > 1 or (nodes and node not in nodes):
+            return sum(size for volume, size in self._on_clones(disk_uuid).items() if volume not in besides)
         taken = self._taken.get(node, _NO_DISKS).get(disk_uuid, 0)
         if taken and besides:
             volumes = self._holders[node, disk_uuid]
@@ -219,6 +228,18 @@ class Table:
                 if one in many:
                     taken -= max(volumes[one].values())
         return taken
+
+    def _on_clones(self, disk_uuid: str) -> dict[str, int]:
+        """The bytes by volume that are taken on all disks of that UUID. Offered nodes are alternatives, planned places
+        are not."""
+        found = dict[str, dict[str, int]]()
+        for node in self._nodes.get(disk_uuid, ()):
+            for volume, members in self._holders[node, disk_uuid].items():
+                sums = found.setdefault(volume, {})
+                for holder, size in members.items():
+                    known = sums.get(holder, 0)
+                    sums[holder] = known + size if holder == PLANNED else max(known, size)
+        return {volume: max(sums.values()) for volume, sums in found.items()}
 
     def bytes_of(self, volume: str, node: str, disk_uuid: str) -> int:
         """Return the bytes that plans and holds take for that volume on that disk."""
@@ -231,8 +252,13 @@ class Table:
         return {volume: members[PLANNED] for volume, members in volumes.items() if PLANNED in members}
 
     def planned_bytes(self, node: str, disk_uuid: str, besides: str = "") -> int:
-        """Return the bytes that plans take on that disk, without the volume `besides`."""
-        return sum(size for volume, size in self.planned_on(node, disk_uuid).items() if volume != besides)
+        """Return the bytes that plans take on that disk, or another one of its UUID, without the volume `besides`."""
+        return sum(
+            size
+            for name in {node, *self._nodes.get(disk_uuid, ())}
+            for volume, size in self.planned_on(name, disk_uuid).items()
+            if volume != besides
+        )
 
     def bytes_by_volume(self, node: str) -> dict[str, int]:
         """Return the bytes that are taken on that node, by volume."""
@@ -250,6 +276,7 @@ class Table:
             for uuid in self._taken[node]:
                 volumes = self._holders[node, uuid]
                 other._holders[node, uuid] = {volume: members.copy() for volume, members in volumes.items()}
+                other._nodes.setdefault(uuid, set()).add(node)
         return other
 
     def copy(self) -> Table:
@@ -258,6 +285,7 @@ class Table:
         other._plans = self._plans.copy()
         other._holds = {pod: by_source.copy() for pod, by_source in self._holds.items()}
         other._limited = self._limited.copy()
+        other._nodes = {uuid: nodes.copy() for uuid, nodes in self._nodes.items()}
         other._taken = {node: disks.copy() for node, disks in self._taken.items()}
         other._sums = self._sums.copy()
         other._holding = {volume: pods.copy() for volume, pods in self._holding.items()}
@@ -272,7 +300,7 @@ class Table:
     def load(self, plans: Iterable[Plan]) -> None:
         """Replace everything by these plans, which are stored already."""
         self._plans, self._holds, self._limited, self._lent = {}, {}, {}, {}
-        self._holders, self._taken, self._sums, self._holding = {}, {}, {}, {}
+        self._holders, self._nodes, self._taken, self._sums, self._holding = {}, {}, {}, {}, {}
         for plan in plans:
             self.put(plan)
         self._changed, self._changed_holds, self._is_freed = set(), set(), False

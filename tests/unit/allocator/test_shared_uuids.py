@@ -67,6 +67,23 @@ def test_what_lies_on_one_clone_counts_on_all_of_them_once(cluster: TestCluster)
     assert [200, 200, 150, 150, 150, 150] == [room_gib(cluster, name) for name in NODES]
 
 
+@pytest.mark.parametrize("is_chosen", [False, True], ids=["held", "planned"])
+def test_what_is_promised_on_one_clone_counts_on_all_of_them_once(cluster: TestCluster, is_chosen: bool) -> None:
+    """When the copy comes it does, and a promise on another clone would be lost."""
+    assert set(CLONES) == cluster.ask("a", 150, *CLONES)
+    if is_chosen:
+        cluster.select_node("a", "w3")
+    assert set() == cluster.ask("b", 51, *CLONES)
+    assert set(CLONES) == cluster.ask("c", 50, *CLONES)
+    cluster.select_node("a", "w3")
+    cluster.select_node("c", "w4")
+    for name, gib, on in (("a", 150, "w3"), ("c", 50, "w4")):
+        cluster.provision(name)
+        lies_on(cluster, on, gib, volume=f"pvc-uid-{name}")
+    assert [0, 0, 0, 0] == [room_gib(cluster, name) for name in CLONES]
+    assert not {"plans_lost", "plans_moved"} & cluster.allocator.snapshot().counters.keys()
+
+
 def test_a_backing_image_counts_on_each_clone(cluster: TestCluster) -> None:
     cluster.allocator.observe_backing_image(
         "i", BackingImage("i", real_size_bytes=20 * GIB, disk_uuids=frozenset({"same"}))
