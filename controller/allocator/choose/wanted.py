@@ -10,7 +10,7 @@ from typing import Protocol
 
 from controller.allocator.world.world import World
 from controller.model.longhorn import BackingImage, Replica, Volume
-from controller.model.places import Place
+from controller.model.places import MOST_BYTES, Place
 from controller.rules.candidates import PlacementView
 from controller.rules.eligibility import NO_ENGINES, Engines
 from controller.rules.locality import bound_to
@@ -33,17 +33,19 @@ class NothingTaken:
 
 
 class Plus:
-    """What is `taken`, and these places as well."""
+    """What is `taken`, and these places as well: each counts on all disks of its UUID. The disk `shut` is full."""
 
-    def __init__(self, taken: Taken, places: Iterable[Place]) -> None:
-        self._taken = taken
-        self._more = Counter[tuple[str, str]]()
+    def __init__(self, taken: Taken, places: Iterable[Place], shut: tuple[str, str] = ("", "")) -> None:
+        self._taken, self._shut = taken, shut
+        self._more = Counter[str]()
         for place in places:
-            self._more[place.node, place.disk_uuid] += place.size_bytes
+            self._more[place.disk_uuid] += place.size_bytes
 
     def taken_bytes(self, node: str, disk_uuid: str) -> int:
+        if (node, disk_uuid) == self._shut:
+            return MOST_BYTES
         taken = self._taken.taken_bytes(node, disk_uuid)
-        return taken + self._more[node, disk_uuid] if self._more else taken
+        return taken + self._more[disk_uuid] if self._more else taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,7 +251,7 @@ class PlaceDecisions:
     ) -> Rejection | None:
         """Why the replica may not be put there, whatever others have planned; None if it may."""
         affinity = _affinity(volume, replica, place)
-        free = self._planner.hard_bytes(place.node, place.disk_uuid) - bytes_on(planned, place.node, place.disk_uuid)
+        free = self._planner.hard_bytes(place.node, place.disk_uuid) - bytes_on(planned, place.disk_uuid)
         bound = replace(replica, hard_node_affinity=affinity) if affinity else replica
         return legal(volume, bound, place, planned, self._world, free, now_utc)
 

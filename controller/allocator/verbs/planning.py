@@ -219,7 +219,7 @@ class Planner:
         found = tuple(planned)
         known = len(found)
         for _ in range(copies):
-            taken = Plus(Beside(self._table, (wanted.facts.name,)), (*found, Place(*shut, MOST_BYTES)))
+            taken = Plus(Beside(self._table, (wanted.facts.name,)), found, shut)
             place = self._chooser.choose(Wanted(wanted.facts, wanted.copy, found), taken, now_utc).place
             if place is None:
                 break
@@ -232,7 +232,7 @@ class Planner:
         """Why a further copy of the volume may not be put there now, beside what others have planned. Places that are
         held are looked at when their node is chosen."""
         taken = self._table.planned_bytes(place.node, place.disk_uuid, wanted.facts.name)
-        free = self.hard_bytes(place.node, place.disk_uuid) - taken - bytes_on(planned, place.node, place.disk_uuid)
+        free = self.hard_bytes(place.node, place.disk_uuid) - taken - bytes_on(planned, place.disk_uuid)
         there = self._sized(wanted, place, planned)
         return legal(wanted.facts, wanted.copy, there, planned, self._world, free, now_utc)
 
@@ -403,9 +403,9 @@ def _home(facts: Volume, claimants: Collection[Claimant]) -> str:
     return facts.node_id if facts.node_id in (stay or nodes or [facts.node_id]) else next(iter(nodes), "")
 
 
-def bytes_on(places: Iterable[Place], node: str, disk_uuid: str) -> int:
-    """Bytes that these places take on that disk."""
-    return sum(one.size_bytes for one in places if (one.node, one.disk_uuid) == (node, disk_uuid))
+def bytes_on(places: Iterable[Place], disk_uuid: str) -> int:
+    """Bytes that these places take on a disk of that UUID."""
+    return sum(one.size_bytes for one in places if one.disk_uuid == disk_uuid)
 
 
 def split(plan: Plan, node: str, disk_uuid: str) -> tuple[tuple[Place, ...], tuple[Place, ...]]:

@@ -84,6 +84,16 @@ def test_what_is_promised_on_one_clone_counts_on_all_of_them_once(cluster: TestC
     assert not {"plans_lost", "plans_moved"} & cluster.allocator.snapshot().counters.keys()
 
 
+@pytest.mark.parametrize("others", ["longhorn", "roaming"])
+def test_the_volumes_of_a_pod_find_room_on_clones_together(cluster: TestCluster, others: str) -> None:
+    for name in ("w1", "w2"):
+        cluster.allocator.observe_node(name, None)
+    cluster.add_pod("too-large", ("a", 101, "roaming"), ("b", 100, others))
+    assert set() == cluster.offered("too-large", *CLONES)
+    cluster.add_pod("fits", ("c", 100, "roaming"), ("d", 100, others))
+    assert cluster.offered("fits", *CLONES)
+
+
 def test_a_backing_image_counts_on_each_clone(cluster: TestCluster) -> None:
     cluster.allocator.observe_backing_image(
         "i", BackingImage("i", real_size_bytes=20 * GIB, disk_uuids=frozenset({"same"}))
