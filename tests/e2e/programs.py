@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.body_memory import status_kib
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiClient, ignored_when_gone
 from tests.cluster.cluster import Cluster
@@ -120,6 +121,15 @@ class OwnProgram(Program):
         document: dict[str, Any] = json.loads(self.page("/status", self.status_port))
         return document
 
+    def worker(self) -> int:
+        """The process that does the work; it is started again when it dies. 0 while there is none."""
+        children = Path(f"/proc/{self.record.pid}/task/{self.record.pid}/children").read_text().split()
+        return int(children[0]) if children else 0
+
+    def peak_mib(self) -> int:
+        """Of its worker's resident memory."""
+        return status_kib(self.worker(), "VmHWM") // 1024
+
 
 class Controller(OwnProgram):
     """The product: `python -m controller run`, as its Deployment would start one copy of it."""
@@ -153,11 +163,6 @@ class Controller(OwnProgram):
         env = {"POD_NAME": name, "POD_IP": self.ip, "NODE_NAME": f"node-of-{name}", "POD_NAMESPACE": NAMESPACE}
         super().__init__(cluster, name, command, env)
         self._worker = 0  # once it led for the first time
-
-    def worker(self) -> int:
-        """The process that does the work; it is started again when it dies. 0 while there is none."""
-        children = Path(f"/proc/{self.record.pid}/task/{self.record.pid}/children").read_text().split()
-        return int(children[0]) if children else 0
 
     def kill_worker(self) -> None:
         """As the kernel would, and wait until its successor leads."""

@@ -12,25 +12,29 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.body_memory import FILTER, MOST_MIB, REVIEWS, SENDERS
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import Object
 from tests.cluster.components import LOOPBACK
 from tests.e2e import workloads
 from tests.e2e.again import Again
+from tests.e2e.connection import Connection
 from tests.e2e.gate import Gate
 from tests.e2e.growing_cell import GrowingCell
 from tests.e2e.harness import GIB, Cell, Scene
 from tests.e2e.neighbours import ForeignWebhook
-from tests.e2e.scheduling import RESOURCE
-from tests.e2e.webhooks import OURS, VALIDATING
+from tests.e2e.programs import Controller
+from tests.e2e.scheduling import RESOURCE, SERVER_NAME
+from tests.e2e.webhooks import OURS, VALIDATING, Webhook
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -253,3 +257,44 @@ def test_a_flood_of_reviews_costs_few_reads_and_keeps_no_pod_from_opting_in(stag
     print(f"slowest of the pods: {slowest:.3f} s; reads: {reads} in {seconds:.1f} s")
     assert slowest <= ANSWER_SECONDS
     assert reads <= BURST + READS_A_SECOND * (seconds + 1)
+
+
+def attacked(program: Controller | Webhook, trust: ssl.SSLContext, path: str, body: bytes) -> tuple[Counter[int], int]:
+    """How often which status came, 0 for no answer, where many send that body at once; and its worker's peak in MiB."""
+    worker, at_once = program.worker(), threading.Barrier(SENDERS)
+    Path(f"/proc/{worker}/clear_refs").write_text("5")  # the peak begins anew
+
+    def send(_: int) -> int:
+        made = Connection((LOOPBACK, program.port), SERVER_NAME, trust, timeout=10, connected=lambda _: None)
+        with closing(made) as connection:
+            try:
+                connection.connect()
+                at_once.wait(WAIT_SECONDS)
+                connection.request("POST", path, body, {"Content-Type": "application/json"})
+                return connection.getresponse().status
+            except (OSError, http.client.HTTPException):
+                return 0
+
+    with ThreadPoolExecutor(SENDERS) as pool:
+        told = Counter(pool.map(send, range(SENDERS)))
+    assert worker == program.worker()
+    return told, program.peak_mib()
+
+
+@pytest.mark.long
+def test_large_bodies_take_little_memory_and_the_next_call_is_answered(stage: GrowingCell) -> None:
+    """JSON of very many values: of the webhook, which anybody may ask here, and of the leader, as kube-scheduler."""
+    webhook, leader = stage.gate.webhook, stage.scene.controllers[-1]
+    assert webhook is not None
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    attacks = ((webhook, anybody, REVIEWS.values()), (leader, stage.scene.trust, FILTER.values()))
+    for program, trust, bodies in attacks:
+        for path, body in bodies:
+            told, peak = attacked(program, trust, path, body)
+            print(f"{path}: {dict(told)}, at most {peak} MiB")
+            assert peak <= MOST_MIB
+    stage.add("a", gib=1)
+    assert opts_in(stage, "p", "a", dryRun="All")
+    stage.cell.ask("q", gib=1)
+    stage.cell.wait_bound(1)

@@ -31,6 +31,9 @@ STARVATION_SECONDS, KEPT_AFTER_SECONDS = 2, 6.0
 FRESH_SECONDS, FRESH_PODS = 0.25, 3
 CHANGE_SECONDS, CHANGES = 1 / 15, 45
 MANY_CLAIMS, MANY_PODS = 250, 6  # of 1 GiB each
+MANY_REFUSED = 300
+FULL_PODS, SMALL_VALUES = 14, 300_000  # of each: 1.4 MiB that take a dozen times as much as Python's objects
+MEMORY_LIMIT = 512  # MiB, as helm/longhorn-scheduler-extender/values.yaml says
 NEXT_SECONDS = 30.0  # within which somebody else's pod is bound; what is promised to nobody must not keep it longer
 PROVISIONERS = ("volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner")
 
@@ -109,11 +112,14 @@ class Tenant:
         return next((one["spec"].get("nodeID", "") for one in replicas if one["spec"]["volumeName"] == volume), "")
 
     def pod(self, name: str, *claims: str, **options: Any) -> None:
-        self._api.create(self.path("pods"), workloads.pod(name, *claims, selector=self.cell.selector, **options))
+        self.create_pod(workloads.pod(name, *claims, selector=self.cell.selector, **options))
 
     def bound_pod(self, name: str, node: str, *claims: str) -> None:
         """A pod that names its node itself; no scheduler is asked about it."""
-        self._api.create(self.path("pods"), workloads.pod(name, *claims, opted_in=False, nodeName=node))
+        self.create_pod(workloads.pod(name, *claims, opted_in=False, nodeName=node))
+
+    def create_pod(self, pod: Object) -> None:
+        self._api.create(self.path("pods"), pod)
 
     def remove_pod(self, name: str) -> None:
         self._api.delete(self.path("pods", name), gracePeriodSeconds=0)
@@ -306,3 +312,28 @@ def test_claims_that_pods_share_and_that_change_all_the_time_keep_nobody_waiting
         assert_others_are_placed(tenant, *(GIB - MANY_CLAIMS - number for number in range(3)))
         changes.wait_for_more(CHANGES)
     assert not any(tenant.nodes_of_pods())
+
+
+@pytest.mark.long
+def test_pods_full_of_small_values_keep_no_leader_from_starting(tenant: Tenant) -> None:
+    full = workloads.pod("full", opted_in=False, schedulerName="nobody")
+    full["spec"]["containers"][0]["args"] = ["aa"] * SMALL_VALUES
+    for number in range(FULL_PODS):
+        full["metadata"]["name"] = f"full-{number}"
+        tenant.create_pod(full)
+    tenant.scene.stop_controllers()
+    leader = tenant.scene.start_controller()
+    assert leader.peak_mib() < MEMORY_LIMIT
+    assert_others_are_placed(tenant, GIB)
+
+
+@pytest.mark.long
+def test_many_refused_pods_do_not_keep_others_from_being_told(tenant: Tenant) -> None:
+    tenant.claim("huge", GIB + 100)
+    refused = tenant.scene.controllers[-1].decisions("refused")
+    for number in range(MANY_REFUSED):
+        tenant.pod(f"p-{number}", "huge")
+    tenant.scene.controllers[-1].wait_decisions("refused", refused + MANY_REFUSED)
+    tenant.cell.ask("theirs", gib=GIB + 100)
+    wait_until(lambda: tenant.cell.events("LonghornNoRoom"), "an Event of somebody else's", WAIT_SECONDS)
+    assert len(tenant.scene.events("LonghornNoRoom", tenant.namespace)) < MANY_REFUSED
