@@ -16,7 +16,7 @@ from typing import Any, Final
 from controller.clock import Clock
 from controller.errors import ClusterError, GoneError, NotFoundError, UnavailableError
 from controller.kube.api import KubeApi, Page, WatchStream, pages
-from controller.kube.line_stream import decode
+from controller.kube.line_stream import decode_event
 from controller.kube.resources import Resource
 from controller.kube.store import Store
 from controller.model.reader import version_number
@@ -276,7 +276,7 @@ def _event_of(line: bytes, plural: str) -> tuple[str, dict[str, Any]]:
     """Verb and object. UnavailableError for what is no event: it is read again, and in the end a list shows what it was
     about."""
     try:
-        event = decode(line, plural)
+        event = decode_event(line, plural)
     except (ValueError, RecursionError) as error:
         raise UnavailableError(f"watch: {error}") from error
     verb, raw = (event.get("type"), event.get("object")) if isinstance(event, dict) else (None, None)

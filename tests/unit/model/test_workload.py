@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from controller.errors import MalformedRequestError
+from controller.kube.line_stream import decode_event
 from controller.model import workload
+from controller.model.names import (
+    CO_SCHEDULE_ANNOTATION,
+    COMPONENT_LABEL,
+    EXTENDER_RESOURCE,
+    OPT_IN_MARK,
+    SHARE_MANAGER,
+    SHARED_VOLUME_LABEL,
+)
 from controller.model.workload import Pod
 from tests.fakes.builders import EPOCH
 
@@ -142,3 +153,68 @@ def test_missing_parts_have_the_apis_defaults() -> None:
     assert 0 == workload.claim_facts(bare).requested_bytes
     assert "" == workload.pv_facts(bare).claim_key
     assert "ns/c" == workload.pv_facts({**bare, "spec": {"claimRef": {"namespace": "ns", "name": "c"}}}).claim_key
+
+
+def full_pod(*, opted_in: bool) -> dict[str, Any]:
+    """With all that is read of a pod, and much that is not."""
+    resources = {"limits": {EXTENDER_RESOURCE: "1"}} if opted_in else {}
+    labels = {COMPONENT_LABEL: SHARE_MANAGER, SHARED_VOLUME_LABEL: "pvc-1", OPT_IN_MARK: "never"}
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "o", "controller": True}
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": f"0/3 nodes are available: 3 Insufficient {EXTENDER_RESOURCE}.",
+        "lastTransitionTime": EPOCH,
+    }
+    return {
+        "metadata": {
+            "name": "web-0",
+            "namespace": "ns",
+            "uid": "u",
+            "resourceVersion": "7",
+            "creationTimestamp": EPOCH,
+            "deletionTimestamp": EPOCH,
+            "labels": labels,
+            "annotations": {CO_SCHEDULE_ANNOTATION: "true"},
+            "ownerReferences": [owner],
+            "managedFields": [{"fieldsV1": {"f:spec": {}}}],
+        },
+        "spec": {
+            "containers": [{"name": "main", "args": ["a"] * 9, "resources": {}}],
+            "initContainers": [{"name": "first", "env": [{"name": "a"}], "resources": resources}],
+            "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
+                {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+                {"name": "cm", "configMap": {"name": "x"}},
+            ],
+            "nodeName": "n1",
+            "priority": 5,
+            "schedulerName": "default-scheduler",
+            "schedulingGates": [{"name": "x"}],
+            "tolerations": [{"key": "x"}],
+        },
+        "status": {"phase": "Failed", "nominatedNodeName": "n2", "conditions": [condition]},
+    }
+
+
+def test_of_a_watched_pod_all_that_is_read_is_decoded_and_no_more() -> None:
+    raws = [full_pod(opted_in=True), full_pod(opted_in=False)]
+    blank = workload.pod_facts({"metadata": {"name": "", "uid": "", "namespace": ""}})
+    known = [workload.pod_facts(raw) for raw in raws]
+    for field in fields(Pod):  # what is not in a full pod here would not be missed
+        assert any(getattr(facts, field.name) != getattr(blank, field.name) for facts in known), field.name
+    events = [decode_event(json.dumps({"type": "ADDED", "object": raw}).encode(), "pods") for raw in raws]
+    assert known == [workload.pod_facts(event["object"]) for event in events]
+    for event in events:
+        assert {"type", "object"} == set(event)
+        assert not [word for word in ("args", "env", "managedFields", "configMap", "tolerations") if word in str(event)]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"volumes": None, "nodeName": "n"}, {"volumes": [{"name": "a", "ephemeral": None}]}, {"containers": "none"}, None],
+)
+def test_of_a_watched_pod_of_another_shape_everything_is_decoded(spec: object) -> None:
+    event = {"type": "ADDED", "object": {"metadata": {"name": "a"}, "spec": spec, "more": 1}}
+    assert event == decode_event(json.dumps(event).encode(), "pods")
