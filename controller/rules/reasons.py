@@ -71,7 +71,7 @@ class Reason(StrEnum):
     CONTENDED = "Contended", "Longhorn: space is promised to other pods"
     KEPT = "KeptForWaitingPod", "Longhorn: space is kept for a pod that has waited a long time"
     NOT_EVALUATED = "NotEvaluated", "Longhorn: node was not evaluated in time"
-    NEVER_PLACED = "NeverPlaced", "Longhorn: every volume of the claim's StorageClass is refused"
+    NEVER_PLACED = "NeverPlaced", "Longhorn: the claim asks for a volume that Longhorn refuses"
     LEADER_CHANGED = (
         "LeaderChanged",
         "Longhorn: expansions that were admitted before the leader changed are not visible yet",

@@ -63,7 +63,8 @@ NEVER_TEXT: Final = (
 SHARED: Final = "DisksShareUUID"
 SHARED_TEXT: Final = (
     "Disks have the same UUID {uuid}, as of nodes that were cloned: {disks}. Longhorn counts what lies on one of them "
-    "on all, and may move replicas between them. Give each disk a UUID of its own"
+    "on all, and may move replicas between them. To give one a UUID of its own, evict its replicas, remove it from "
+    "the Longhorn node, delete its longhorn-disk.cfg, and add it again"
 )
 MOST_DISKS: Final = 10  # that an Event names
 NO_PLACE: Final = "LonghornNoPlace"
