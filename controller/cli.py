@@ -291,7 +291,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     check = commands.add_parser(
         CHECK_INSTALLATION,
-        help="test an installation: send a pod through the webhook by a dry run, ask the extender, look at the gate",
+        help="test an installation: the webhook and its way to the leader (by dry runs), the extender, and the gate",
     )
     of_longhorn = f"Longhorn's namespace (environment: POD_NAMESPACE) (default: {defaults.namespace})"
     config_map = "ConfigMap with the live settings (default: %(default)s)"
