@@ -177,11 +177,15 @@ def _notes(api: KubeApi, target: CheckTarget) -> Iterator[CheckResult]:
 
 def _data_of_settings(api: KubeApi, target: CheckTarget) -> dict[str, str] | None:
     found = find(api, CONFIG_MAPS, target.namespace, target.config_map)
-    return found.get("data") if found is not None else None
+    return found.get("data") or {} if found is not None else None
 
 
 def _try_gate(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
-    live, _ = live_settings(_data_of_settings(api, target), {})
+    data = _data_of_settings(api, target)
+    if data is None:
+        where = f"{target.namespace}/{target.config_map}"
+        return "skipped", f"there is no ConfigMap {where}, which says whether the extender is switched on"
+    live, _ = live_settings(data, {})
     if not live.enabled or live.bypass:
         return "skipped", "Longhorn places while the extender is switched off or in bypass"
     if not places_replicas(live):

@@ -317,4 +317,5 @@ def _check_disks(found: Objects, notes: Notes) -> None:
             seen.setdefault(disk.uuid, []).append(f"{disk.name} of {name}")
     for uuid, disks in seen.items():
         if uuid and len(disks) > 1:
-            notes.remark(f"disks have the same UUID {uuid}, so that what lies on one counts on all: {', '.join(disks)}")
+            counts = "so that what lies on one counts on all, and two of one node take nothing"
+            notes.remark(f"disks have the same UUID {uuid}, {counts}: {', '.join(disks)}")

@@ -229,8 +229,8 @@ def test_where_there_is_to_be_none_it_is_skipped(extender: Extender, settings: d
     for resource in (POLICY_BINDINGS, SERVICE_ACCOUNTS):
         site.lose(resource)
     assert site.line(extender).startswith("skipped: gate: ")
-    site.server.delete(CONFIG_MAPS, "longhorn-system", NAME)  # nobody says whether the extender is on
-    assert site.line(extender).startswith("skipped: gate: ")
+    site.server.delete(CONFIG_MAPS, "longhorn-system", NAME)
+    assert site.line(extender).startswith(f"skipped: gate: there is no ConfigMap longhorn-system/{NAME}, which says")
 
 
 def test_a_setting_that_does_nothing_any_more_is_noted_beside(extender: Extender) -> None:

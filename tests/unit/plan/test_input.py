@@ -71,7 +71,8 @@ def test_disks_that_share_a_uuid_are_told_and_not_refused() -> None:
     document = {"objects": world(*clones), "question": QUESTION}
     (step,) = answer(document, datetime.now(UTC), notes)["steps"]
     assert {"n1", "n8", "n9"} == {one["node"] for one in step["candidates"]}
-    told = "disks have the same UUID same, so that what lies on one counts on all: d of n8, d of n9"
+    counts = "so that what lies on one counts on all, and two of one node take nothing"
+    told = f"disks have the same UUID same, {counts}: d of n8, d of n9"
     assert [told] == notes.lines()
 
 
