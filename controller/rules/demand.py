@@ -138,6 +138,15 @@ def demand_of_claim(claim: Claim, lookup: Lookup, settings: LonghornSettings) ->
     return replace(demand, never=why_never(claim, storage_class, volume, lookup, settings))
 
 
+def is_longhorns(claim: Claim, lookup: Lookup) -> bool:
+    """Return whether the claim has or gets a volume of Longhorn's, be it one that exists or that others fill."""
+    if claim.volume_name:
+        pv = lookup.pv(claim.volume_name)
+        return pv is not None and pv.driver in names.LONGHORN_DRIVERS
+    storage_class = None if claim.class_name == "" or claim.has_selector else lookup.storage_class(claim.class_name)
+    return storage_class is not None and storage_class.provisioner == names.LONGHORN_DRIVER
+
+
 def _demand_of_bound(claim: Claim, lookup: Lookup, settings: LonghornSettings) -> VolumeDemand | Missing | None:
     pv = lookup.pv(claim.volume_name)
     if pv is None:

@@ -55,6 +55,7 @@ class PodFit:
     `taken`: what others have. `without_kept`: the same without the room that is kept for pods that have waited for
     long. `known`: places that volumes of the pod have already because other pods claim them; they are part of `taken`.
     Once the `budget` is spent, nodes are not evaluated any more. `now_utc`: as for `PlacementView`.
+    `is_attached`: the pod has a volume of Longhorn's, though perhaps one that demands nothing.
     """
 
     def __init__(
@@ -69,12 +70,13 @@ class PodFit:
         planned: Collection[str] = (),
         budget: Budget | None = None,
         now_utc: datetime | None = None,
+        is_attached: bool = False,
     ) -> None:
         world.refresh()
         self.world, self.chooser, self.now_utc = world, chooser, now_utc
         self.taken, self._without_kept = taken, without_kept
         self.budget = budget or Budget()
-        self.demands = tuple(demands)
+        self.demands, self._is_attached = tuple(demands), is_attached or bool(demands)
         self.local = [demand for demand in demands if demand.is_local]
         self.lot = max(1, LOT * USUAL_VOLUMES // max(USUAL_VOLUMES, len(self.local)))  # each volume costs time on each
         self._known, self._planned = known or {}, planned
@@ -98,7 +100,7 @@ class PodFit:
         if self.unsized():
             return [], dict.fromkeys(names, unsuitable(Reason.BACKING_IMAGE_SIZE_UNKNOWN))
         nodes = self.world.nodes  # Longhorn attaches volumes to no others
-        closed = {name: NO_LONGHORN for name in names if name not in nodes} if self.demands else {}
+        closed = {name: NO_LONGHORN for name in names if name not in nodes} if self._is_attached else {}
         if closed:
             names = [name for name in names if name not in closed]
         judged = self.needing_disks()

@@ -121,7 +121,7 @@ class Filtering:
     def _decide_anew(self, pod: Pod, candidates: Sequence[str], demands: Sequence[VolumeDemand]) -> FilterOutcome:
         nodes = self.room.world.nodes
         needs_room = any(one.is_local or one.is_roaming or one.never for one in demands)
-        may_attach = not demands or all(name in nodes for name in candidates)
+        may_attach = all(name in nodes for name in candidates) or not (demands or self.room.world.uses_longhorn(pod))
         if not needs_room and may_attach and self.shared.limit_of(pod, demands) is NO_LIMIT:
             return self._passed(Decision.NOTHING_NEEDED, candidates, pod)
         found = self.find_nodes(pod, demands, candidates, is_narrow=True)

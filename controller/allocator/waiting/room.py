@@ -57,6 +57,7 @@ class PodRoom:
             planned=[volume for volume in known if self.table.plan(volume) is not None],
             budget=budget,
             now_utc=self._clock.now_utc(),
+            is_attached=bool(demands) or self.world.uses_longhorn(pod),
         )
 
     def taken_by_node(self, *, is_planning: bool = False) -> Mapping[str, int]:

@@ -15,7 +15,7 @@ from controller.allocator.world.replicas import Granted, NothingGranted, Replica
 from controller.allocator.world.share_managers import ShareManagers
 from controller.model.longhorn import BackingImage, Backup, Disk, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
-from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim, demands_of_pod
+from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim, demands_of_pod, is_longhorns
 from controller.rules.provisioning import provisioned_name, rounded_volume_bytes
 
 _NO_IMAGES: Final[Mapping[str, int]] = {}
@@ -210,6 +210,10 @@ class Facts:
     def demands_of(self, pod: Pod) -> tuple[list[VolumeDemand], list[Missing]]:
         """The demands of the pod's Longhorn volumes, and the objects that are missing."""
         return demands_of_pod(pod, self, self.demand_for)
+
+    def uses_longhorn(self, pod: Pod) -> bool:
+        """Whether any of the pod's claims has or gets a volume of Longhorn's, also one that has no demand."""
+        return any(is_longhorns(claim, self) for claim in self.claims_of(pod))
 
     def demand_for(self, claim: Claim) -> VolumeDemand | Missing | None:
         """What the claim's volume needs, or the object that is missing. Costs: once it was asked for, nothing until

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from controller.allocator.outcome import Decision
-from controller.model.workload import KubeNode
+from controller.model.workload import KubeNode, PersistentVolume
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
-from tests.fakes.builders import TestCluster, storage_class
+from tests.fakes.builders import DRIVER, EPOCH, GIB, TestCluster, claim, storage_class
 
 NODES = [f"n{index}" for index in range(10)]
 
@@ -78,6 +78,23 @@ def test_pods_with_volumes_run_only_where_longhorn_does(locality: str, is_shared
     cluster.add_claim("other", class_name="nfs")
     cluster.add_pod("other", "other")
     assert {"gpu", "n1"} == cluster.offered("other", "gpu", "n1")
+
+
+@pytest.mark.parametrize(("source", "is_kept"), [("", True), ("VolumeImportSource/image", False)])
+def test_so_do_pods_whose_volume_is_one_that_exists_or_that_others_fill(source: str, is_kept: bool) -> None:
+    """It needs no room, and is attached like any other."""
+    cluster = TestCluster().add_nodes(n1=100)
+    cluster.allocator.observe_kube_node("gpu", KubeNode("gpu", unschedulable=False))
+    kept = PersistentVolume("kept", DRIVER, "kept", "", "", GIB, EPOCH, class_name="longhorn", is_spare=True)
+    cluster.allocator.observe_pv("kept", kept if is_kept else None)
+    cluster.set_claim(claim("data", data_source=source))
+    cluster.add_pod("p", "data")
+    outcome = cluster.filter("p", "gpu", "n1")
+    assert (["n1"], {"gpu": Reason.NO_LONGHORN_NODE}, 0) == (list(outcome.passed), outcome.refused, outcome.held_bytes)
+    assert Decision.REFUSED is cluster.filter("p", "gpu").decision
+    cluster.add_node("gpu", free_gib=0)
+    assert ["p"] == cluster.woken()
+    assert {"gpu"} == cluster.offered("p", "gpu")
 
 
 def test_a_pod_that_waits_for_longhorn_on_its_node_is_woken_when_it_comes() -> None:
