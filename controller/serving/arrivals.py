@@ -145,8 +145,10 @@ class Arriving(Protocol):
     """What of a connection is used here."""
 
     sock: socket.socket
-    client: Any  # its address, a pair or more that begins with the host
     beyond: bytes  # what has been read past the end of the last request
+
+    @property
+    def host(self) -> str: ...
 
 
 @dataclass(slots=True)
@@ -155,10 +157,6 @@ class _Request:
     deadline: float
     data: bytearray = field(default_factory=bytearray)
     length: int | None = None
-
-    @property
-    def host(self) -> str:
-        return str(self.connection.client[0])
 
 
 class Arrivals:
@@ -257,9 +255,9 @@ class Arrivals:
                 return
             of_host = Counter[str]()
             for one in self._waiting.values():
-                of_host[one.host] += len(one.data)
+                of_host[one.connection.host] += len(one.data)
             self._held.refuse()
-            victim = max(refusable, key=lambda one: (of_host[one.host], len(one.data)))
+            victim = max(refusable, key=lambda one: (of_host[one.connection.host], len(one.data)))
             self._end(victim, "too many large requests at once", then=self._refuse)
 
     def end_overdue(self, within: float | None = None) -> None:

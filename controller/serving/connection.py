@@ -64,6 +64,12 @@ class Connection(TConn):
     received: bytes | bytearray = b""  # the request that is to be answered now, as far as it has arrived
     is_read_by_thread = False
 
+    @property
+    def host(self) -> str:
+        """The client's address."""
+        client: Any = self.client
+        return str(client[0])
+
     def init(self) -> None:
         """Makes the parser, as gunicorn does, and has it read what has arrived before it reads the socket."""
         super().init()

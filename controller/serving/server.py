@@ -18,6 +18,7 @@ import ssl
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -48,6 +49,7 @@ SHARED_MEMORY: Final = Path("/dev/shm")
 CLOSING_STATUSES: Final = ("503", "413", "429")
 ARRIVING_REQUESTS: Final = 256  # that have begun and are not whole; the oldest one makes room for the next
 SILENT_CONNECTIONS: Final = 256  # that were opened and say nothing; the oldest one makes room for the next
+KEPT_CONNECTIONS: Final = 128  # that wait for their next request; beyond it the host with most loses its oldest one
 # Of requests that are being read or answered, beside the largest one: more of them get 429.
 HELD_BYTES: Final = 16 * 1024**2
 STOPPING_SECONDS: Final = 2.0  # for those of them that are open when the process ends
@@ -197,9 +199,10 @@ class ServingWorker(ThreadWorker):
 
     def on_client_socket_readable(self, conn: TConn, client: socket.socket) -> None:
         """The next request on a connection that was kept begins."""
-        self.poller.unregister(client)
-        self.keepalived_conns.remove(conn)
-        self._await_rest(conn)
+        if conn in self.keepalived_conns:  # not if it was ended since the loop learned that it is readable
+            self.poller.unregister(client)
+            self.keepalived_conns.remove(conn)
+            self._await_rest(conn)
 
     def _await_rest(self, connection: TConn) -> None:
         assert isinstance(connection, Connection)
@@ -251,7 +254,19 @@ class ServingWorker(ThreadWorker):
                 conn.set_timeout()
                 self._arrivals.begin(conn)  # read or decrypted already: the socket will not say so
                 return
+            self._make_place_to_keep()
         super().finish_request(conn, fs)
+
+    def _make_place_to_keep(self) -> None:
+        """gunicorn's own limit would let anybody have all connections that there may be, for `keepalive_seconds`."""
+        while len(kept := [conn for conn in self.keepalived_conns if isinstance(conn, Connection)]) >= KEPT_CONNECTIONS:
+            ((host, _),) = Counter(conn.host for conn in kept).most_common(1)
+            oldest = next(conn for conn in kept if conn.host == host)
+            self.keepalived_conns.remove(oldest)
+            with suppress(OSError, KeyError, ValueError):
+                self.poller.unregister(oldest.sock)
+            self.nr_conns -= 1
+            oldest.close()
 
     def handle(self, conn: TConn) -> bool:
         with self._deadlines.watching(conn):

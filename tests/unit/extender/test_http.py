@@ -216,6 +216,7 @@ HALVES = (
     b"POST /filter HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 5_000,
     b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{",
 )
+WHOLE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 CHUNKED = b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n32\r\n{"
 
 
@@ -226,6 +227,7 @@ CHUNKED = b"POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r
         pytest.param([CHUNKED], 20, slice(1, None), id="what only a thread can read takes few of them"),
         pytest.param([b""], 300, slice(1), id="of more silent ones than may wait the oldest makes room"),
         pytest.param(HALVES[:1], 300, slice(1), id="of more half requests than may wait the oldest makes room"),
+        pytest.param([WHOLE], 200, slice(1), id="of more that idle than are kept the oldest makes room"),
     ],
 )
 def test_connections_that_do_not_go_on_keep_nobody_out(
@@ -241,9 +243,28 @@ def test_connections_that_do_not_go_on_keep_nobody_out(
     assert server.is_well()
 
 
+def test_many_that_idle_end_no_connection_of_another_host(server: HttpServer) -> None:
+    address = (server.connection().host, server.port)
+    with socket.create_connection(address, timeout=30, source_address=("127.0.0.2", 0)) as other:
+        for _ in range(2):
+            assert is_answered(other)
+            assert all(is_answered(server.raw(b"")) for _ in range(200))
+        assert is_answered(other)
+
+
+def is_answered(connection: socket.socket) -> bool:
+    connection.sendall(WHOLE)
+    answer = b""
+    while not answer.endswith(b"\r\n\r\nok\n") and (piece := connection.recv(4096)):
+        answer += piece
+    return answer.startswith(b"HTTP/1.1 200 ")
+
+
 def is_ended(connection: socket.socket) -> bool:
     try:
-        return connection.recv(1) == b""
+        while connection.recv(4096):  # an answer
+            pass
+        return True
     except ConnectionError:
         return True
 

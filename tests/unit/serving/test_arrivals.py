@@ -86,7 +86,7 @@ class End:
     """A connection's end in the server, as gunicorn has it."""
 
     def __init__(self, sock: socket.socket, host: str) -> None:
-        self.sock, self.client, self.beyond = sock, (host, 1), b""
+        self.sock, self.host, self.beyond = sock, host, b""
 
 
 class ArrivalsLoop(Loop):
