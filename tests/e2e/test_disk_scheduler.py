@@ -170,13 +170,13 @@ def test_pods_and_calls_of_many_processes_never_get_the_same_bytes(site: Site) -
     requests = mixed(site, volumes=8, replicas=30, images=20, seed=11)
     pods = AskingPods(site, list(NODES), 32, 10)
     callers = site.ask(requests, 4, writes=True)
-    given = 0
+    given, asked_meanwhile = 0, False
     while pods.waiting and not all_over(callers):  # one for each few that the callers get, as long as these ask
         wait_for_more(site, callers, 1)
         given += pods.ask(2)
+        asked_meanwhile = asked_meanwhile or (given > 0 and not all_over(callers))
         if len(pods.refused) >= 2:
             break
-    asked_meanwhile = not all_over(callers)
     outcome = site.outcome(callers)
     check_reasons(outcome)
     assert given and outcome.given and asked_meanwhile, "they did not ask at the same time"
