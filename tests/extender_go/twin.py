@@ -58,15 +58,9 @@ class Twin:
         return {node: (victims[node]["uids"], victims[node]["violations"]) for node in kept}
 
     def bind(self, pod: PodSpec, node: str) -> str:
-        """ "" when it is bound, else the error."""
+        """ "" when it is bound, else the error. Whatever the scheduler hands over is bound, known or not."""
         try:
-            if not self._is_bypassed:
-                self._world.preconditions.know_pod(PodRef(pod.uid, NAMESPACE, pod.name))
-        except PodFailedError as error:
-            return str(error)
-        world = self._world
-        try:
-            world.binder.bind(NAMESPACE, pod.name, pod.uid, node)
+            self._world.binder.bind(NAMESPACE, pod.name, pod.uid, node)
         except ClusterError as error:
             return str(error)
         return ""
