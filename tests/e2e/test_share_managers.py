@@ -248,6 +248,8 @@ def test_where_the_machines_node_has_no_room_it_runs_elsewhere(machines: ServedM
     machines.cell.delete("pods", "virt-launcher-vm-0")
     machines.cell.wait_gone("virt-launcher-vm-0")
     machines.cell.create("pods", reader("reader", disk, machines.cell.selector, there))  # who keeps it served
+    machines.cell.wait_pod_ready("reader", WAIT_SECONDS)
+    assert there == machines.wait_served(volume)
     second = machines.launch(machine, "1")
     machines.cell.wait_pod_ready(second, WAIT_SECONDS)
     assert there == machines.node_of(second) == machines.wait_served(volume)
