@@ -34,7 +34,8 @@ from controller.errors import (
     NotFoundError,
     UnavailableError,
 )
-from controller.kube.line_stream import LineStream, decode
+from controller.kube.decoding import decode
+from controller.kube.line_stream import LineStream
 from controller.kube.resources import Resource
 from controller.process.worker import waiting
 

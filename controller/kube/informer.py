@@ -16,7 +16,7 @@ from typing import Any, Final
 from controller.clock import Clock
 from controller.errors import ClusterError, GoneError, NotFoundError, UnavailableError
 from controller.kube.api import KubeApi, Page, WatchStream, pages
-from controller.kube.line_stream import decode_event
+from controller.kube.decoding import decode_event
 from controller.kube.resources import Resource
 from controller.kube.store import Store
 from controller.model.reader import version_number

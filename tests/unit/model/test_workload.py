@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.errors import MalformedRequestError
-from controller.kube.line_stream import decode_event
+from controller.kube.decoding import decode_event
 from controller.model import workload
 from controller.model.names import (
     CO_SCHEDULE_ANNOTATION,
