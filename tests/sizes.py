@@ -19,7 +19,7 @@ TESTS: Final = Path(__file__).parent
 ROOT: Final = TESTS.parent
 DOCS_WORDS: Final = 32_587
 RULES_WORDS: Final = 6_644  # of docs/rules
-TESTS_LINES: Final = 86_206
+TESTS_LINES: Final = 86_203
 WALK_FUNCTIONS, WALK_FILES, WALK_MOVES = 113, 34, 83
 
 

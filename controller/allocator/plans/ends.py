@@ -88,11 +88,8 @@ class Ends:
 
     def is_unbound(self, plan: Plan, now_utc: datetime) -> bool:
         """Whether none of the plan's pods is bound, though they should have been by now."""
-        if (now_utc - plan.since_utc).total_seconds() < BIND_SECONDS:
-            return False
-        answers = (hold for uid in plan.pods if (hold := self._table.hold(uid)) is not None)
-        since = max((plan.since_utc, *(hold.since_utc for hold in answers)))
-        if (now_utc - since).total_seconds() < BIND_SECONDS:
+        answers = (hold.since_utc for uid in plan.pods if (hold := self._table.hold(uid)) is not None)
+        if any((now_utc - since).total_seconds() < BIND_SECONDS for since in chain((plan.since_utc,), answers)):
             return False
         pods: list[Pod] = [self._world.pods[uid] for uid in plan.pods if uid in self._world.pods]
         return bool(pods) and all(pod.is_pending for pod in pods)
