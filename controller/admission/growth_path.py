@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from controller.canary.pod import CONTAINER_SECURITY, POD_SECURITY
+from controller.canary.pod import dry_run_pod
 from controller.errors import ClusterError
-from controller.kube.api import KubeApi, Raw
+from controller.kube.api import KubeApi
 from controller.kube.resources import PODS
 from controller.model.names import GROWTH_CHECK_LABEL, LEADER_ANSWERS, LEADER_IS_SILENT
 from controller.process.worker import Part, Worker
@@ -30,8 +30,9 @@ UNCHECKED, CHECKED = "GrowthUnchecked", "GrowthChecked"
 def reaches_leader(api: KubeApi, namespace: str) -> bool | None:
     """Whether the webhook reaches the leader; None if it was not asked. Raises ClusterError if somebody else denies the
     pod, which is to be in that namespace."""
+    metadata = {"labels": {GROWTH_CHECK_LABEL: "true"}}
     try:
-        api.create(PODS, namespace, _pod(namespace), dry_run=True)
+        api.create(PODS, namespace, dry_run_pod(NAME, namespace, metadata, {}), dry_run=True)
     except ClusterError as error:
         if LEADER_IS_SILENT in str(error):
             return False
@@ -39,20 +40,6 @@ def reaches_leader(api: KubeApi, namespace: str) -> bool | None:
             return True
         raise
     return None
-
-
-def _pod(namespace: str) -> Raw:
-    """It meets the `restricted` Pod Security Standard."""
-    return {
-        "apiVersion": PODS.api_version,
-        "kind": PODS.kind,
-        "metadata": {"name": NAME, "namespace": namespace, "labels": {GROWTH_CHECK_LABEL: "true"}},
-        "spec": {
-            "automountServiceAccountToken": False,
-            "securityContext": POD_SECURITY,
-            "containers": [{"name": "check", "image": f"{NAME}:never-pulled", "securityContext": CONTAINER_SECURITY}],
-        },
-    }
 
 
 class GrowthPath(Part):

@@ -36,6 +36,19 @@ CONTAINER_SECURITY: Final = {
 }
 
 
+def dry_run_pod(name: str, namespace: str, metadata: Raw, spec: Raw) -> Raw:
+    """A pod for a dry run, which meets the `restricted` Pod Security Standard. `metadata` and `spec`: what it has
+    besides."""
+    container = {"name": "check", "image": f"{name}:never-pulled", "securityContext": CONTAINER_SECURITY}
+    common = {"automountServiceAccountToken": False, "securityContext": POD_SECURITY, "containers": [container]}
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "spec": {**common, **spec},
+    }
+
+
 def canary_name(scheduler: str) -> str:
     """The name of that scheduler's canary: with the scheduler's name if that is a short label, else with its digest."""
     is_plain = _PLAIN.fullmatch(scheduler) is not None

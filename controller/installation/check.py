@@ -17,14 +17,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from certs.layout import BUNDLE, CERTIFICATE, KEY
 from certs.secret import data_of
 from controller.admission.configurations import GROWTH_CHECK
 from controller.admission.configurations import PODS as PODS_ENTRIES
 from controller.admission.growth_path import SILENT_TEXT, reaches_leader
-from controller.canary.pod import CONTAINER_SECURITY, POD_SECURITY
+from controller.canary.pod import dry_run_pod
 from controller.clock import Clock
 from controller.errors import ClusterError
 from controller.kube.api import KubeApi, Raw, find, why_unreachable
@@ -123,11 +123,9 @@ def check_installation(
 
 
 def _try_webhook(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
-    found = find(api, MUTATING_WEBHOOKS, None, MUTATING_CONFIGURATION)
-    if found is None:
-        return "skipped", f"there is no {MUTATING_WEBHOOKS.kind} {MUTATING_CONFIGURATION}"
-    if PODS_ENTRIES not in [entry.get("name") for entry in found.get("webhooks") or []]:
-        return "skipped", "pods do not opt in while the extender is switched off or kube-scheduler is not wired"
+    off = "pods do not opt in while the extender is switched off or kube-scheduler is not wired"
+    if lacks := _lacks_entry(api, MUTATING_WEBHOOKS, MUTATING_CONFIGURATION, PODS_ENTRIES, off):
+        return "skipped", lacks
     made = api.create(PODS, target.test_namespace, _pod(target), dry_run=True)
     containers = made["spec"]["containers"]
     amount = (containers[0].get("resources") or {}).get("requests", {}).get(EXTENDER_RESOURCE)
@@ -137,32 +135,28 @@ def _try_webhook(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
 
 
 def _try_growth(api: KubeApi, target: CheckTarget) -> tuple[str, str]:
-    found = find(api, VALIDATING_WEBHOOKS, None, VALIDATING_CONFIGURATION)
-    if found is None:
-        return "skipped", f"there is no {VALIDATING_WEBHOOKS.kind} {VALIDATING_CONFIGURATION}"
-    if GROWTH_CHECK not in [entry.get("name") for entry in found.get("webhooks") or []]:
-        return "skipped", "growth is not checked while the extender or its setting for that is off"
+    off = "growth is not checked while the extender or its setting for that is off"
+    if lacks := _lacks_entry(api, VALIDATING_WEBHOOKS, VALIDATING_CONFIGURATION, GROWTH_CHECK, off):
+        return "skipped", lacks
     answers = reaches_leader(api, target.test_namespace)
     if answers is None:
         return "failed", "the API server does not reach the webhook, so the growth of volumes is not checked"
     return ("ok", LEADER_ANSWERS) if answers else ("failed", SILENT_TEXT)
 
 
-def _pod(target: CheckTarget) -> dict[str, Any]:
-    """A pod with a claim that does not exist, which may become Longhorn's; it meets the `restricted` Pod Security
-    Standard."""
-    return {
-        "apiVersion": PODS.api_version,
-        "kind": PODS.kind,
-        "metadata": {"name": NAME, "namespace": target.test_namespace},
-        "spec": {
-            "schedulerName": target.scheduler_name,
-            "automountServiceAccountToken": False,
-            "securityContext": POD_SECURITY,
-            "containers": [{"name": "check", "image": f"{NAME}:never-pulled", "securityContext": CONTAINER_SECURITY}],
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": NAME}}],
-        },
-    }
+def _lacks_entry(api: KubeApi, kind: Resource, configuration: str, entry: str, off: str) -> str:
+    """Why the API server does not ask the webhook; "" if it does. `off`: what it means that the entry is left out."""
+    found = find(api, kind, None, configuration)
+    if found is None:
+        return f"there is no {kind.kind} {configuration}"
+    return "" if entry in [one.get("name") for one in found.get("webhooks") or []] else off
+
+
+def _pod(target: CheckTarget) -> Raw:
+    """A pod with a claim that does not exist, which may become Longhorn's."""
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": NAME}}]
+    spec = {"schedulerName": target.scheduler_name, "volumes": volumes}
+    return dry_run_pod(NAME, target.test_namespace, {}, spec)
 
 
 def _notes(api: KubeApi, target: CheckTarget) -> Iterator[CheckResult]:
