@@ -195,10 +195,7 @@ CONTRADICTIONS: list[tuple[Values, str]] = [
     ({"secondScheduler": {"enabled": True, "replicas": 1}}, "secondScheduler.podDisruptionBudget.minAvailable"),
     ({"secondScheduler": {"enabled": True, "name": "default-scheduler"}}, "secondScheduler.name"),
     ({"allocationRecord": {"inLonghornNodes": True}}, "allocationRecord.inLonghornNodes"),
-    (
-        {"image": {"registry": "https://registry.example.com"}},
-        "image.registry: https://registry.example.com: a registry",
-    ),
+    ({"image": {"registry": "https://mirror"}}, "image.registry: https://mirror: a registry"),
     ({"image": {"registry": ""}, "global": {"imageRegistry": "http://mirror"}}, "global.imageRegistry: http://mirror"),
     (
         merged(SITES["rancher"], {"global": {"cattle": {"systemDefaultRegistry": "http://r"}}}),
