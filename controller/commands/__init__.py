@@ -1,0 +1,1 @@
+"""The sub-commands for people: status, explain, capacity, check, simulate, bundle."""

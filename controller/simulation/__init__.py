@@ -1,0 +1,1 @@
+"""What would happen if workloads came, a node went, a claim grew or a setting changed."""
