@@ -26,6 +26,7 @@ import msgspec
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.errors import MalformedRequestError, NotSyncedError
+from controller.views.decisions import NoteDecision, unnoted
 from extender import wire
 from extender.coschedule import CoScheduling
 from extender.preconditions import PodFailedError, Preconditions, RefusalListener
@@ -195,9 +196,10 @@ class PreemptionService:
         observer: PreemptionObserver,
         listener: RefusalListener,
         co_scheduler: CoScheduling,
+        note: NoteDecision = unnoted,
     ) -> None:
         self._allocator, self._preconditions, self._co_scheduler = allocator, preconditions, co_scheduler
-        self._observer, self._listener = observer, listener
+        self._observer, self._listener, self._note = observer, listener, note
 
     def preempt(self, args: PreemptionArgs) -> bytes:
         """The encoded answer. Raises as `ExtenderService.filter_pod` does."""
@@ -213,6 +215,8 @@ class PreemptionService:
         self._observer.preempted(len(kept), len(args.candidates) - len(kept))
         if asked and not kept:
             self._listener.refused(pod.uid, pod.namespace, pod.name, looked_at or asked)
+        text = f"pods may be evicted on {len(kept)} of {len(args.candidates)} nodes"
+        self._note("preempt", f"Pod {pod.key}", "kept" if kept else "none", text=text)
         log.info("preempt pod=%s uid=%s candidates=%d kept=%d", pod.key, pod.uid, len(args.candidates), len(kept))
         return reply
 

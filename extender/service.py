@@ -17,6 +17,7 @@ from controller.allocator.outcome import Decision, FilterOutcome, Mode
 from controller.clock import Clock
 from controller.errors import BugError, SchedulerError
 from controller.rules.reasons import Reason
+from controller.views.decisions import NoteDecision, unnoted
 from extender import wire
 from extender.contention import WaitBudget
 from extender.coschedule import CoScheduling, Narrowed
@@ -90,8 +91,9 @@ class ExtenderService:
         contention_wait_seconds: Callable[[], float],
         budget: WaitBudget,
         co_scheduler: CoScheduling,
+        note: NoteDecision = unnoted,
     ) -> None:
-        self._co_scheduler = co_scheduler
+        self._co_scheduler, self._note = co_scheduler, note
         self._allocator, self._preconditions = allocator, preconditions
         self._clock, self._observer, self._listener = clock, observer, listener
         self._contention_wait_seconds = contention_wait_seconds
@@ -193,7 +195,7 @@ class ExtenderService:
                 self._allocator.end_holds(pod_uid, attempt.serial)
 
     def _report(self, args: wire.FilterArgs, looked_at: Sequence[str], outcome: FilterOutcome, seconds: float) -> None:
-        """Tells the observer, the listener and the log. `looked_at`: the nodes whose room decided."""
+        """Tells everybody whom it concerns. `looked_at`: the nodes whose room decided."""
         pod = args.pod
         reasons = _counted(outcome.refused)
         self._observer.decided(outcome.decision, reasons, outcome.is_bounded)
@@ -201,6 +203,8 @@ class ExtenderService:
             self._listener.refused(pod.uid, pod.namespace, pod.name, looked_at)
         elif outcome.decision is Decision.REMOTE:
             self._listener.let_through(pod.uid, pod.namespace, pod.name, outcome.decision)
+        text = f"{len(outcome.passed)} of {len(args.candidates)} nodes passed"
+        self._note("filter", f"Pod {pod.key}", outcome.decision, reasons, text, seconds * 1000)
         if log.isEnabledFor(logging.INFO):
             log.info(
                 "filter pod=%s uid=%s decision=%s candidates=%d passed=%d refused=%s unread_backups=%s ms=%.1f",

@@ -40,6 +40,7 @@ from controller.record.build import build_record
 from controller.rpc.build import build_rpc
 from controller.serving.tls import ServerTls
 from controller.settings import PLAIN_HTTP, ProcessSettings
+from controller.views.decisions import DecisionLog
 from controller.workers.support import SupportWatch
 from controller.workers.sweeper import Sweeper
 from controller.workers.teller import Teller
@@ -80,6 +81,7 @@ class Controller:
         self.clock: Clock = clock or SystemClock()
         self.allocator = Allocator(self.clock, frozenset(split_names(settings.scheduler_names)))
         self.gate = Gate(self.clock)
+        self.decisions = DecisionLog(self.clock)
         self.metrics = LeaderMetrics(CollectorRegistry(), product_version(), self.allocator.drain_records)
         self.stores = Stores(api, self.clock, settings.namespace, settings.config_map)
         self.stores.feed(self.allocator)
@@ -88,9 +90,7 @@ class Controller:
         self.preconditions = self._make_preconditions()
         self.recorder = Recorder(api, self.clock, component=PACKAGE, instance=identity)
         self.teller = Teller(self.allocator, self.recorder, self.clock, settings.namespace)
-        self.waker = Waker(
-            self.allocator, api, self.clock, live=self.lifecycle.live_settings, is_leading=self.is_leading
-        )
+        self.waker = self._make_waker(api)
         self.support = SupportWatch(api, self.stores.longhorn_settings)
         self.certificates = certificate_worker(settings, api, self.clock, tls, self.is_leading)
         self.webhook_chain = webhook_chain(settings, api, self.clock, self.is_leading, pace=pace)
@@ -142,7 +142,7 @@ class Controller:
         config_maps, longhorn = self.stores.config_maps, self.stores.longhorn_settings
         followers = tuple(self.stores.followed.values())
         read = SettingsReader(config_maps, longhorn)
-        lifecycle = Lifecycle(self.clock, self.allocator, self.gate, followers, read, end_process)
+        lifecycle = Lifecycle(self.clock, self.allocator, self.gate, followers, read, end_process, self.decisions.note)
         for store in (config_maps, longhorn):
             store.subscribe(lifecycle.settings_changed)
         return lifecycle
@@ -171,6 +171,10 @@ class Controller:
             on_started=self._begin_term,
             on_stopped=self.lifecycle.end_term,
         )
+
+    def _make_waker(self, api: KubeApi) -> Waker:
+        live, note = self.lifecycle.live_settings, self.decisions.note
+        return Waker(self.allocator, api, self.clock, live=live, is_leading=self.is_leading, note=note)
 
     def _make_co_scheduler(self) -> CoScheduler:
         return CoScheduler(
@@ -224,6 +228,7 @@ class Controller:
             is_leading=self.is_leading,
             credentials=self.webhook_chain.grpc_server,
             record=self.record.known,
+            note=self.decisions.note,
         )
         for worker in self._rpc.part.workers:
             self.webhook_chain.subscribe(worker.wake)
@@ -242,6 +247,7 @@ class Controller:
             wait=self.lifecycle.worker.wait,
             tell=self._tell_settings,
             explains=self.teller,
+            note=self.decisions.note,
         )
         return (
             record,
@@ -294,11 +300,15 @@ class Controller:
             contention_wait_seconds=lambda: self.lifecycle.live_settings().contention_wait_milliseconds / 1000,
             budget=WaitBudget(),
             co_scheduler=self.co_scheduler,
+            note=self.decisions.note,
+        )
+        preempting = PreemptionService(
+            allocator, preconditions, self.metrics, self.teller, self.co_scheduler, self.decisions.note
         )
         return Verbs(
             CanaryFilter(filtering, preconditions, self.proof),
             PriorityService(allocator, preconditions, self.co_scheduler).prioritize,
-            PreemptionService(allocator, preconditions, self.metrics, self.teller, self.co_scheduler).preempt,
+            preempting.preempt,
             BindingService(preconditions, PodBinder(api)).bind,
         )
 

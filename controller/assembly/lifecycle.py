@@ -35,6 +35,7 @@ from controller.process.common_metrics import StoreState
 from controller.process.repeated import Said
 from controller.process.worker import Part, ProcessPart, Worker, waiting
 from controller.settings import LiveSettings
+from controller.views.decisions import NoteDecision, unnoted
 
 TICK_SECONDS: Final = 0.5
 CATCH_UP_SECONDS: Final = 8.0
@@ -106,10 +107,11 @@ class Lifecycle(Part):
         followers: Sequence[Follower],
         read_settings: Callable[[], Configured],
         end_process: Callable[[], None],
+        note: NoteDecision = unnoted,
     ) -> None:
         """`end_process` ends the process at once; another one is started in its place."""
         self._clock, self._allocator, self._gate, self._followers = clock, allocator, gate, followers
-        self._read_settings, self._end_process = read_settings, end_process
+        self._read_settings, self._end_process, self._note = read_settings, end_process, note
         # Written by the thread, read by all.
         self.mode = Mode.CLOSED
         self.configured: Configured | None = None
@@ -259,6 +261,7 @@ class Lifecycle(Part):
         refused = self._allocator.snapshot().refused_count if mode is Mode.BYPASS else 0
         self._let_through = f". {refused} pods that were refused are let through now" if refused else ""
         log.info("mode %s -> %s%s", self.mode, mode, self._let_through)
+        self._note("mode", "", mode, text=MODE_TEXTS[mode] + self._let_through)
         self.mode = mode
         self._parts.terms.changed()
         self._allocator.set_mode(mode)
@@ -304,6 +307,7 @@ class Lifecycle(Part):
         self._next_endpoint_at = 0.0
         self._wake_all_in_bypass()
         self._told_mode, self._told_problems = None, frozenset()
+        self._note("term", "", "leading", text=f"term {term}, mode {self.mode}")
         log.info("leading term=%d mode=%s", term, self.mode)
 
     def _catch_up(self) -> bool:
@@ -324,6 +328,7 @@ class Lifecycle(Part):
         self._parts.waker.stop()
         self._parts.sweeper.stop()
         self._allocator.end_term()
+        self._note("term", "", "following", text=f"term {self.term} has ended")
         log.info("following; term=%d has ended", self.term)
         self.term = None
         self.points_here = False

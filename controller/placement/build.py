@@ -27,6 +27,7 @@ from controller.placement.unplaced import Unplaced
 from controller.process.named_part import NamedPart
 from controller.process.version import PACKAGE
 from controller.settings import LiveSettings, ProcessSettings
+from controller.views.decisions import NoteDecision, unnoted
 
 FLUSH_SECONDS: Final = 2.0  # at a clean stop
 # Kinds of which any change may open a disk to replicas.
@@ -98,6 +99,7 @@ def build_placement(
     wait: Callable[[float], object],
     tell: Callable[[str, str, bool], None],
     explains: Explains,
+    note: NoteDecision = unnoted,
 ) -> PlacementParts:
     """`stores`: by kind, before their informers start, and after the allocator has subscribed. `holds_lease`: whether
     this process holds the Lease now, in that term. `wait`, `tell`: as in `PlacementGate`. Starts nothing."""
@@ -118,8 +120,9 @@ def build_placement(
     namespace = settings.namespace
     plans = PlanObjects(api, namespace, clock, check_lease)
     objects = ReplicaObjects(api, namespace, lambda: terms.name)
+    telling: dict[str, Any] = {"tell": tell, "note": note}
     placer = Placer(
-        decides, objects, plans, checks, clock, now_utc=now_utc, is_leading=is_leading, tell=tell, explains=explains
+        decides, objects, plans, checks, clock, now_utc=now_utc, is_leading=is_leading, explains=explains, **telling
     )
     gate = PlacementGate(
         GateObjects(api, namespace, PACKAGE),
@@ -128,7 +131,7 @@ def build_placement(
         is_alive=placer.is_alive,
         wanted=wanted,
         wait=wait,
-        tell=tell,
+        **telling,
     )
     terms = PlacementTerms(gate, plans, placer)
     _feed(placer.unplaced, stores)

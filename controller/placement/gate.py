@@ -28,6 +28,7 @@ from controller.placement.gate_objects import GateObjects, Proof
 from controller.placement.gate_policy import SILENT_SECONDS, Enforcement
 from controller.process.worker import Part, Worker
 from controller.settings import AUDIT, LiveSettings, places_replicas
+from controller.views.decisions import NoteDecision, unnoted
 
 EVERY_SECONDS: Final = 2.0
 LATE_SECONDS: Final = 10.0  # without a renewal, before that is reported
@@ -133,12 +134,13 @@ class PlacementGate(Part):
         wanted: Callable[[], Enforcement],
         wait: Callable[[float], object],
         tell: Callable[[str, str, bool], None],
+        note: NoteDecision = unnoted,
     ) -> None:
         """`tell` writes an Event: its reason, its text, and whether it is a warning."""
         self.worker = Worker("placement-gate", self.run_once)
         self._objects, self._clock = objects, clock
         self._is_current, self._is_alive, self._wanted = is_current, is_alive, wanted
-        self._wait, self._tell = wait, tell
+        self._wait, self._tell, self._note = wait, tell, note
         self._term: _Term | None = None  # replaced by the lifecycle's thread, changed by the worker's
         self._former = ""  # the term before the one that began last
         self._renewals = self._failed_renewals = self._mended = 0
@@ -364,6 +366,7 @@ class PlacementGate(Part):
         is_warning = bool(problem) or state is GateState.MISSING
         text = TEXTS[state] + (f" ({problem})" if problem else "")
         _log.log(logging.WARNING if is_warning else logging.INFO, "placement gate %s: %s", state, text)
+        self._note("gate", "", state, text=text)
         self._tell(REASON, text, is_warning)
 
     def _tell_mended(self, text: str) -> None:

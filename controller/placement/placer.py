@@ -31,6 +31,7 @@ from controller.placement.unplaced import News, Unplaced
 from controller.placement.writes import HearsOfPlaces, PlacementOutcome, ReplicaWrites
 from controller.process.worker import Part, Worker, backoff_seconds
 from controller.rules.placing import Wait
+from controller.views.decisions import NoteDecision, unnoted
 
 EVERY_SECONDS: Final = 0.05  # between rounds of a leader, without news
 IDLE_SECONDS: Final = 1.0  # between rounds of a follower
@@ -131,14 +132,15 @@ class Placer(Part):
         is_leading: Callable[[], bool],
         tell: Callable[[str, str, bool], None],
         explains: Explains,
+        note: NoteDecision = unnoted,
     ) -> None:
         """`now_utc`: the API server's time if known. `tell` writes an Event: reason, text, whether a warning."""
         self.worker = Worker("placer", self.run_once, at_end=self._end)
         self.unplaced = Unplaced(self.worker.wake)
-        self._writes = ReplicaWrites(decides, objects, clock, now_utc, is_leading, self.worker.wake)
+        self._writes = ReplicaWrites(decides, objects, clock, now_utc, is_leading, self.worker.wake, note)
         self._decides, self._plans = decides, plans
         self._checks, self._clock, self._now_utc, self._is_leading = checks, clock, now_utc, is_leading
-        self._tell, self._explains = tell, explains
+        self._tell, self._explains, self._note = tell, explains, note
         self._handing = threading.Lock()  # held while changes are handed over, so that none overtakes another
         # The thread's own.
         self._states: dict[str, Waiting] = {}
@@ -195,6 +197,8 @@ class Placer(Part):
         """Log each place that somebody else has given, and report them by an Event, once a minute at most."""
         for one in self._decides.take_foreign():
             _log.warning("placed by somebody else replica=%s volume=%s node=%s", one.name, one.volume, one.node)
+            text = f"volume {one.volume} on {one.node}, by somebody else than the leader"
+            self._note("place", f"Replica {one.name}", "foreign", text=text)
             seen = {"replica": one.name, "volume": one.volume, "node": one.node, "seen_utc": rfc3339(self._now_utc())}
             self._foreign.append(seen)
             self._foreign_untold += 1

@@ -27,6 +27,7 @@ from controller.errors import (
 from controller.model.longhorn import Replica
 from controller.model.times import rfc3339
 from controller.placement.objects import ReplicaObjects
+from controller.views.decisions import NoteDecision, unnoted
 
 WRITERS: Final = 8
 AGAIN_SECONDS: Final = 1.0  # from the end of a write, whatever became of it, until the next decision about its Replica
@@ -70,10 +71,11 @@ class ReplicaWrites:
         now_utc: Callable[[], datetime],
         is_leading: Callable[[], bool],
         wake: Callable[[], None],
+        note: NoteDecision = unnoted,
     ) -> None:
         """`wake` is called when a write has ended."""
         self._decides, self._objects, self._clock = decides, objects, clock
-        self._now_utc, self._is_leading, self._wake = now_utc, is_leading, wake
+        self._now_utc, self._is_leading, self._wake, self._note = now_utc, is_leading, wake, note
         self._ending = threading.Event()
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="placer-write")
         self._lock = threading.Lock()  # guards the fields below
@@ -162,6 +164,8 @@ class ReplicaWrites:
         milliseconds = (self._clock.now() - began) * 1000
         text = "placed replica=%s volume=%s node=%s disk=%s how=%s ms=%.1f"
         where = write.place
+        told = f"volume {write.volume} on disk {where.disk_uuid} of {where.node}"
+        self._note("place", f"Replica {write.replica}", PlacementOutcome.PLACED, text=told, milliseconds=milliseconds)
         _log.info(text, write.replica, write.volume, where.node, where.disk_uuid, write.how, milliseconds)
 
     def _refused(self, write: PlaceWrite, error: SchedulerError) -> None:
@@ -169,9 +173,12 @@ class ReplicaWrites:
         found = self._read(write)
         if found is not None and found.node:
             self.count(PlacementOutcome.ELSEWHERE)
+            told = f"somebody else placed volume {write.volume} on {found.node} before"
+            self._note("place", f"Replica {write.replica}", PlacementOutcome.ELSEWHERE, text=told)
             _log.info("came too late replica=%s volume=%s node=%s", write.replica, write.volume, found.node)
         elif not isinstance(error, ConflictError | NotFoundError):
             self.count(PlacementOutcome.FAILED)
+            self._note("place", f"Replica {write.replica}", PlacementOutcome.FAILED, text=str(error))
             _log.warning("place refused replica=%s volume=%s: %s", write.replica, write.volume, error)
         self._decides.failed(write, found)
 
@@ -209,13 +216,16 @@ class ReplicaWrites:
         try:
             if turn.step is TurnStep.HOLD:
                 self._objects.hold(name, turn.uid, rfc3339(self._now_utc()), check)
-                self.count(PlacementOutcome.HELD)
+                outcome = PlacementOutcome.HELD
             elif turn.step is TurnStep.RELEASE:
                 self._release(name, turn.uid, check)
-                self.count(PlacementOutcome.RELEASED)
+                outcome = PlacementOutcome.RELEASED
             else:
                 self._objects.leave(name, turn.uid, turn.reason, check)
-                self.count(PlacementOutcome.LEFT)
+                outcome = PlacementOutcome.LEFT
+            self.count(outcome)
+            told = f"volume {turn.volume}: {turn.reason}"
+            self._note("place", f"Replica {name}", outcome, text=told)
             _log.info("marked replica=%s volume=%s step=%s reason=%s", name, turn.volume, turn.step, turn.reason)
         except (ConflictError, NotFoundError):
             return  # it has a node by now, or is gone

@@ -25,6 +25,7 @@ from controller.rpc.server import RpcServer
 from controller.rpc.service import FindDiskCandidates, HoldExpansion
 from controller.rpc.wire import SERVICE
 from controller.settings import ProcessSettings
+from controller.views.decisions import NoteDecision, unnoted
 
 PORT_NAME: Final = "grpc"  # of the Service's port that the EndpointSlice fills
 HOLD_THREADS: Final = 8  # for HoldExpansion: the webhook waits for seconds only. Other calls share the server's
@@ -40,11 +41,12 @@ def disk_scheduler(
     webhook: str,
     disk_clients: Collection[str],
     record: Callable[[], Record | None] = lambda: None,
+    note: NoteDecision = unnoted,
 ) -> grpc.GenericRpcHandler:
     """The handler of all calls of DiskScheduler. `webhook`: the name in the certificate of the client that may hold
     expansions; empty: any accepted client. `disk_clients`: those that may make the other calls."""
     calls, reads = Calls(clock, called), BoundedLiveReads(live, clock)
-    hold = HoldExpansion(allocator.expansions, checks, BoundedLiveReads(live, clock), clock)
+    hold = HoldExpansion(allocator.expansions, checks, BoundedLiveReads(live, clock), clock, note)
     threads = ThreadPoolExecutor(HOLD_THREADS, "rpc-hold")
     allowed = (webhook,) if webhook else None
     handlers = {"HoldExpansion": calls.handler("HoldExpansion", hold, allowed, f", not for {webhook}", threads)}
@@ -74,6 +76,7 @@ def build_rpc(
     is_leading: Callable[[], bool],
     credentials: Current,
     record: Callable[[], Record | None] = lambda: None,
+    note: NoteDecision = unnoted,
 ) -> NamedPart:
     """The part that serves DiskScheduler. `record`: as in `DiskAllocator`. Starts nothing."""
     handler = disk_scheduler(
@@ -85,6 +88,7 @@ def build_rpc(
         webhook=settings.webhook_client_name,
         disk_clients=split_names(settings.disk_scheduler_clients),
         record=record,
+        note=note,
     )
     ports = {PORT_NAME: settings.grpc_endpoint_port or settings.grpc_port}
     host = f"[{settings.grpc_address}]" if ":" in settings.grpc_address else settings.grpc_address

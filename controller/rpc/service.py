@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -13,10 +14,12 @@ from controller.allocator.outcome import Mode
 from controller.allocator.verbs.grow import Caller, Expansions, GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotFoundError, NotReadyError, NotSyncedError, TooManyReadsError
+from controller.model.quantity import bytes_text
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import LIVE_READ_SECONDS, BoundedLiveReads, Checks, Served, seconds_left
 from controller.rpc.wire import check_names, int64, refusal_of
 from controller.rules.demand import Missing
+from controller.views.decisions import NoteDecision, unnoted
 
 _MOST_READS: Final = 3
 
@@ -28,9 +31,15 @@ class HoldExpansion:
     """
 
     def __init__(
-        self, expansions: Expansions, checks: Callable[[], Checks], reads: BoundedLiveReads, clock: Clock
+        self,
+        expansions: Expansions,
+        checks: Callable[[], Checks],
+        reads: BoundedLiveReads,
+        clock: Clock,
+        note: NoteDecision = unnoted,
     ) -> None:
         self._expansions, self._checks, self._reads, self._clock = expansions, checks, reads, clock
+        self._note = note
 
     def __call__(self, request: pb.HoldExpansionRequest, context: grpc.ServicerContext) -> Served:
         """Nothing is decided or held for a caller that has left. Raises NotReadyError if this process cannot answer,
@@ -38,9 +47,20 @@ class HoldExpansion:
         caller = Caller()
         if not context.add_callback(caller.leave):
             caller.leave()
-        outcome = self._hold(_growth(request), caller)
+        began, growth = self._clock.now(), _growth(request)
+        outcome = self._hold(growth, caller)
+        if not growth.is_dry_run and outcome.verdict is not GrowthVerdict.NOT_CHECKED:
+            self._note_growth(growth, outcome, (self._clock.now() - began) * 1000)
         reasons = ",".join(sorted({str(entry.rejection.reason) for entry in outcome.obstacles}))
         return Served(_growth_reply(outcome), "dry-run" if request.dry_run else str(outcome.verdict), reasons=reasons)
+
+    def _note_growth(self, growth: GrowthRequest, outcome: GrowthOutcome, milliseconds: float) -> None:
+        claim = f"{growth.claim_namespace}/{growth.claim_name}"
+        about = f"PersistentVolumeClaim {claim}" if growth.claim_name else f"Volume {growth.volume}"
+        text = f"volume {outcome.volume or growth.volume} to {bytes_text(outcome.size_bytes or growth.size_bytes)}"
+        problems = "; ".join(entry.rejection.message for entry in outcome.obstacles)
+        reasons = Counter(str(entry.rejection.reason) for entry in outcome.obstacles)
+        self._note("growth", about, outcome.verdict, reasons, f"{text}: {problems}" if problems else text, milliseconds)
 
     def _hold(self, growth: GrowthRequest, caller: Caller) -> GrowthOutcome:
         checks = self._checks()

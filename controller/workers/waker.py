@@ -20,6 +20,7 @@ from controller.model import names
 from controller.model.times import rfc3339
 from controller.process.worker import Part, Worker, waiting
 from controller.settings import LiveSettings
+from controller.views.decisions import NoteDecision, unnoted
 
 _log = logging.getLogger(__name__)
 
@@ -80,9 +81,10 @@ class Waker(Part):
         *,
         live: Callable[[], LiveSettings],
         is_leading: Callable[[], bool],
+        note: NoteDecision = unnoted,
     ) -> None:
         self._source, self._api, self._clock = source, api, clock
-        self._live, self._is_leading = live, is_leading
+        self._live, self._is_leading, self._note = live, is_leading, note
         self._planned_on = -1  # the source's version, at the last round
         self._again: dict[str, Wakeup] = {}  # by pod uid: the API server did not take their patches
         self.woken = 0  # patches sent, read by the metrics
@@ -141,6 +143,8 @@ class Waker(Part):
                 _log.warning("wake-up of pod %s/%s failed: %s", wakeup.namespace, wakeup.name, error)
             else:
                 self.woken += 1
+                text = f"wake-up {wakeup.wakes} since its last refusal: its volumes may fit now"
+                self._note("wake", f"Pod {wakeup.namespace}/{wakeup.name}", "woken", text=text)
                 _log.info("woke pod %s/%s uid=%s", wakeup.namespace, wakeup.name, wakeup.pod_uid)
 
     def _patch(self, wakeup: Wakeup) -> None:
