@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -18,6 +17,7 @@ from controller.kube.resources import Resource
 from controller.process.common_metrics import (
     certificate_metrics,
     crowded_metric,
+    new_registry,
     store_entries,
     store_metrics,
     worker_metrics,
@@ -67,7 +67,7 @@ class Webhook(Collector):
         self.following = Following(api, self.clock, settings.namespace, settings.config_map)
         self.live = LiveSettingsReader(self.following.config_maps, self.following.longhorn_settings)
         self.certificates = certificate_worker(settings, api, self.clock, tls)
-        self.metrics = WebhookMetrics(CollectorRegistry(), product_version(), ROUTES)
+        self.metrics = WebhookMetrics(new_registry(), product_version(), ROUTES)
         self._is_stopping = False
         self._leader = LeaderClient(
             settings.leader, settings.leader_name, self.certificates.client_credentials, self.clock

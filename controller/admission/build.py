@@ -121,6 +121,7 @@ class AdmissionWorker(Group):
         return {
             "opt_in": float(not self.reconciler.is_pod_rule_out()),
             "stuck_pods": float(len(self.stuck)),
+            "growth_unchecked": float(bool(self.growth_path.problem)),
             "writes": self.reconciler.writes,
             "repairs": self.reconciler.repairs,
             "failures": self.reconciler.failures,

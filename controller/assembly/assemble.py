@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from certs.webhook import DEFAULT_PACE, Pace
@@ -30,7 +29,14 @@ from controller.kube.lease import LeaseClient
 from controller.kube.recorder import Recorder, Target
 from controller.kube.resources import CONFIG_MAPS
 from controller.placement.build import build_placement
-from controller.process.common_metrics import PREFIX, crowded_metric, store_entries, store_metrics, worker_metrics
+from controller.process.common_metrics import (
+    PREFIX,
+    crowded_metric,
+    new_registry,
+    store_entries,
+    store_metrics,
+    worker_metrics,
+)
 from controller.process.flags import split_names
 from controller.process.named_part import NamedPart
 from controller.process.status_port import StatusServer, create_metrics_app
@@ -82,7 +88,7 @@ class Controller:
         self.allocator = Allocator(self.clock, frozenset(split_names(settings.scheduler_names)))
         self.gate = Gate(self.clock)
         self.decisions = DecisionLog(self.clock)
-        self.metrics = LeaderMetrics(CollectorRegistry(), product_version(), self.allocator.drain_records)
+        self.metrics = LeaderMetrics(new_registry(), product_version(), self.allocator.drain_records)
         self.stores = Stores(api, self.clock, settings.namespace, settings.config_map)
         self.stores.feed(self.allocator)
         self.lifecycle = self._make_lifecycle(end_process)

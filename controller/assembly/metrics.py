@@ -25,7 +25,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from controller.allocator.outcome import Decision, TableView
+from controller.allocator.outcome import Decision, Mode, TableView
 from controller.allocator.plans.journal import NODE_RESERVATION, SCHEDULING_WAIT
 from controller.assembly.certificates import CertificateWorker
 from controller.canary.proof import Finding, Wiring
@@ -219,6 +219,10 @@ def of_certificates(certificates: Iterable[CertificateWorker], handshakes: Mappi
 
 
 def of_snapshot(snapshot: TableView) -> Iterator[Metric]:
+    modes = GaugeMetricFamily(f"{PREFIX}_mode", "1 for what the process does with filter calls.", labels=("mode",))
+    for mode in Mode:
+        modes.add_metric((mode.value,), float(mode is snapshot.mode))
+    yield modes
     counts = GaugeMetricFamily(
         f"{PREFIX}_holds", "Volumes by node and state: held before a node is chosen, planned after.", labels=("state",)
     )
@@ -283,6 +287,7 @@ def of_admission(figures: Mapping[str, float], missed: Mapping[str, int]) -> Ite
     for name, text in (
         ("opt_in", "1 while new pods opt in automatically."),
         ("stuck_pods", "Pending pods whose scheduler looks for the extender's resource on the nodes."),
+        ("growth_unchecked", "1 on the leader while the webhook's questions about growth do not reach it."),
     ):
         yield _one(name, text, figures[name])
     for name, text in (

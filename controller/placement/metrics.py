@@ -43,6 +43,9 @@ def _of_placer(found: PlacementFigures) -> Iterator[Metric]:
     text = "Replicas without a disk that the leader is to place."
     reasons = {one: found.waiting.get(one, 0) for one in REASONS}
     yield _family(GaugeMetricFamily, "replica_placement_waiting", text, "reason", reasons)
+    text = "How long one of these Replicas has waited for that reason at most."
+    oldest = {one: found.oldest.get(one, 0.0) for one in REASONS}
+    yield _family(GaugeMetricFamily, "replica_placement_oldest_seconds", text, "reason", oldest)
 
 
 def _of_plans(found: PlanFigures) -> Iterator[Metric]:

@@ -89,24 +89,34 @@ class TermChecks(Protocol):
 
 @dataclass(slots=True)
 class Waiting:
-    """One replica without a node. `tries`: decisions in a row with the same reason. `is_busy`: it is being written."""
+    """One replica without a node. `tries`: decisions in a row with the same reason, the first of them at `reason_at`.
+    `is_busy`: it is being written."""
 
     volume: str
     since: float
     next_at: float
+    reason_at: float
     reason: str = WaitReason.NEW
     tries: int = 0
     is_busy: bool = False
 
+    def waits_for(self, reason: str, now: float) -> None:
+        if reason != self.reason:
+            self.reason, self.reason_at, self.tries = reason, now, 0
+        else:
+            self.tries += 1
+
 
 @dataclass(frozen=True, slots=True)
 class PlacementFigures:
-    """For metrics and the status page. `waiting`: the number of waiting replicas by reason. `replicas`: the first of
-    them. `writing`: writes under way. `foreign`: the last replicas that others have placed."""
+    """For metrics and the status page. `waiting`: the number of waiting replicas by reason, `oldest`: for how many
+    seconds one of them has waited for that reason at most. `replicas`: the first of them. `writing`: writes under way.
+    `foreign`: the last replicas that others have placed."""
 
     is_on: bool = False
     problem: str = ""
     waiting: Mapping[str, int] = field(default_factory=dict)
+    oldest: Mapping[str, float] = field(default_factory=dict)
     replicas: tuple[Mapping[str, Any], ...] = ()
     outcomes: Mapping[str, int] = field(default_factory=dict)
     writing: int = 0
@@ -226,7 +236,7 @@ class Placer(Part):
             del self._states[name]
         for name, volume in news.waiting.items():
             if name not in self._states:
-                self._states[name] = Waiting(volume, now, now)
+                self._states[name] = Waiting(volume, now, now, now)
         for name, at in self._writes.take_ended():
             if name in self._states:
                 state = self._states[name]
@@ -274,7 +284,7 @@ class Placer(Part):
             turn = self._decides.turn_of(name, self._now_utc())
         except Exception:  # fault barrier: it must not affect other replicas
             self._writes.count(PlacementOutcome.FAILED)
-            state.reason = WaitReason.FAULT
+            state.waits_for(WaitReason.FAULT, now)
             _log.exception("no decision about replica=%s volume=%s", name, state.volume)
             return
         if turn.step is TurnStep.NOTHING:
@@ -283,8 +293,7 @@ class Placer(Part):
             self._writes.count(PlacementOutcome.FAILED)
             _log.error("no decision about replica=%s volume=%s: %s", name, state.volume, turn.fault)
         reason = turn.reason if turn.write is None else WaitReason.WRITTEN
-        state.tries = state.tries + 1 if reason == state.reason else 0
-        state.reason = reason
+        state.waits_for(reason, now)
         if reason == WaitReason.NO_ROOM:
             self._explains.unplaced(name)
         is_young = now - state.since < YOUNG_SECONDS
@@ -297,11 +306,15 @@ class Placer(Part):
     # Views
 
     def _show(self, *, is_on: bool) -> None:
-        now = self._clock.now()
+        now, oldest = self._clock.now(), dict[str, float]()
+        for state in self._states.values():
+            reason = str(state.reason)
+            oldest[reason] = max(oldest.get(reason, 0.0), round(now - state.reason_at, 1))
         self._figures = PlacementFigures(
             is_on=is_on,
             problem=self._problem,
             waiting=dict(Counter(str(state.reason) for state in self._states.values())),
+            oldest=oldest,
             replicas=tuple(_entry(name, state, now) for name, state in islice(self._states.items(), SHOWN)),
             outcomes=self._writes.outcomes(),
             writing=self._writes.under_way,

@@ -199,6 +199,15 @@ def test_stores_and_wakeups_are_shown(page: Page) -> None:
     assert [3, 1, 0] == list(map(page.value, ("wakeups_total", "wakeup_failures_total", "settings_problems")))
 
 
+def test_the_page_tells_of_the_process_and_not_when_series_began(page: Page) -> None:
+    assert page.registry.get_sample_value("process_resident_memory_bytes")
+    assert [] == [line for line in page.text().splitlines() if "_created" in line]
+
+
+def test_the_mode_is_one_of_four(page: Page) -> None:
+    assert [1, 0, 0, 0] == [page.value("mode", mode=mode) for mode in ("active", "bypass", "closed", "unknown")]
+
+
 def test_no_label_names_a_pod_or_a_volume(page: Page) -> None:
     page.cluster.add_pod("very-special-name")
     page.cluster.filter("very-special-name", "n1")

@@ -355,3 +355,14 @@ def test_every_series_exists_from_the_start_and_what_waits_is_measured(stage: Pl
     stage.round()
     found = measured()
     assert (2, 1) == (found["no-room"], found["held"])
+
+    def oldest(reason: str) -> float | None:
+        return registry.get_sample_value(f"{PREFIX}_replica_placement_oldest_seconds", {"reason": reason})
+
+    seen = []
+    for reason, seconds in ((WaitReason.NO_ROOM, 61), (WaitReason.NOT_CHOSEN, 60), (WaitReason.NOT_CHOSEN, 5)):
+        stage.decides.turns = {name: turn(TurnStep.WAIT, name, reason) for name in ("v-r-1", "w-r-1")}
+        stage.clock.advance(seconds)
+        stage.round()
+        seen.append((oldest("no-room"), oldest("not-chosen")))
+    assert [(61, 0), (0, 0), (0, 5)] == seen
