@@ -1,1 +1,110 @@
-"use strict";
+// The rounds: what is asked for, and what is said when nothing answers.
+import { Disks } from "./disks.js";
+import { byId, el, name, setText } from "./dom.js";
+import { Why } from "./explain.js";
+import { Decisions, showCapacity, showFacts, showInside, showProblems, Plans, tick, Waiting } from "./lists.js";
+import { get, Poller } from "./poll.js";
+import { age, clock, many } from "./words.js";
+
+const TITLE = document.title;
+const CAPACITY_MS = 30_000;
+
+const disks = new Disks();
+const waiting = new Waiting();
+const plans = new Plans();
+const decisions = new Decisions();
+const why = new Why();
+const poller = new Poller(round, failed);
+let capacityAt = 0;
+let problemsSeen = null;
+let reason = "";
+
+async function round() {
+  const overview = await get("overview");
+  performance.mark("data");
+  draw(overview);
+  decisions.add(await get(`decisions?after=${decisions.after(overview.identity)}`));
+  if (Date.now() - capacityAt >= CAPACITY_MS) {
+    showCapacity(await get("capacity"));
+    capacityAt = Date.now();
+  }
+  byId("stale").hidden = true;
+  reason = "";
+  refresh();
+  why.refresh();
+}
+
+function draw(overview) {
+  showFacts(overview);
+  showProblems(overview);
+  waiting.show(overview);
+  plans.show(overview);
+  showInside(overview);
+  disks.show(overview);
+  why.offer(overview);
+  showFollower(overview);
+  setText(byId("version"), overview.version);
+  tellProblems(overview.problems.length);
+  performance.clearMeasures("drawn");
+  performance.measure("drawn", "data");
+  performance.clearMarks("data");
+}
+
+function showFollower(overview) {
+  const pod = overview.holder.replace(/_[^_]*$/, "");
+  byId("follower").hidden = overview.is_leading;
+  byId("follower").replaceChildren(
+    el(
+      "p",
+      {},
+      "This copy does not lead, so it decides nothing. ",
+      ...(pod ? ["The leader is ", name(pod), ": forward a port to that pod."] : ["Nobody leads."]),
+    ),
+  );
+}
+
+/** Say a change aloud, once; and in the title for whoever looks at another tab. */
+function tellProblems(count) {
+  if (problemsSeen !== null && problemsSeen !== count)
+    setText(byId("told"), count ? many(count, "problem") : "No problems");
+  problemsSeen = count;
+}
+
+function failed(error) {
+  reason =
+    error.status === 401 || error.status === 403
+      ? "This port asks who you are, and a browser has no token: reach the page by kubectl port-forward to the status port on the pod's loopback."
+      : `The leader does not answer (${error.message}).`;
+  const heard = poller.heardAt;
+  setText(
+    byId("stale-text"),
+    heard ? `Stale since ${clock(heard)} UTC. ${reason} What is shown is of then.` : `Nothing heard yet. ${reason}`,
+  );
+  byId("stale").hidden = false;
+  refresh();
+}
+
+/** What changes with time alone. */
+function refresh() {
+  const now = Date.now();
+  const heard = poller.heardAt;
+  const isStale = reason !== "";
+  const next = Math.max(0, Math.ceil((poller.nextAt - now) / 1000));
+  if (isStale) {
+    setText(
+      byId("fresh"),
+      `${heard ? `Stale for ${age((now - heard) / 1000)}` : "No data"}, ${poller.busy ? "trying now" : `next try in ${next} s`}`,
+    );
+  } else if (heard) {
+    setText(byId("fresh"), `Live, heard ${age((now - heard) / 1000)} ago`);
+  }
+  byId("fresh").classList.toggle("old", isStale);
+  document.documentElement.toggleAttribute("data-stale", isStale);
+  const title = `${isStale ? "stale, " : ""}${problemsSeen ? `${many(problemsSeen, "problem")}, ` : ""}${TITLE}`;
+  if (document.title !== title) document.title = title;
+  tick(now);
+}
+
+byId("retry").addEventListener("click", () => poller.now());
+setInterval(refresh, 1000);
+poller.now();

@@ -31,7 +31,8 @@ def test_nothing_else_is_sent() -> None:
     names = {name for path in found for name in CONTEXT.files(path.name)}
     assert {"controller/cli.py", "controller/rpc/disk_scheduler.proto", "requirements/runtime.lock"} <= names
     assert set() == {name for name in names if not any(name == one or name.startswith(f"{one}/") for one in COPIED)}
-    assert {".py", ".proto", ".pyi", ".lock", ".toml", ".md", ""} == {Path(name).suffix for name in names}
+    suffixes = {".py", ".proto", ".pyi", ".html", ".js", ".css", ".svg", ".lock", ".toml", ".md", ""}
+    assert suffixes == {Path(name).suffix for name in names}
 
 
 @pytest.mark.parametrize(
