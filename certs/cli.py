@@ -1,16 +1,15 @@
-"""`python -m certs`: show, check and renew certificates, those of the extender and those of the webhook.
-
-Exit codes are decided here.
-"""
+"""`certs`: show, check and renew certificates, those of the extender and those of the webhook."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, Final
+
+import click
 
 from certs.authority import CertificateFacts
 from certs.evidence import PublishedBundles
@@ -19,15 +18,12 @@ from certs.managed import ManagedChain, span
 from certs.secret import SecretStore
 from certs.webhook import webhook_plan
 from controller.clock import Clock, SystemClock
-from controller.errors import ClusterError, ConfigError, ForbiddenError
+from controller.errors import ConfigError, ForbiddenError
 from controller.kube.api import ClientKubeApi, KubeApi, find
 from controller.kube.resources import NAMESPACES
-from controller.process.flags import add_access, add_version
+from controller.process.command_line import EXIT_FINDING, EXIT_WELL
+from controller.process.flags import access, namespace
 
-EXIT_WELL: Final = 0
-EXIT_FINDINGS: Final = 1
-EXIT_MISUSE: Final = 2
-EXIT_CLUSTER: Final = 3
 NAME: Final = "longhorn-scheduler-extender"
 WEBHOOK_NAME: Final = "longhorn-scheduler-webhook"
 REPLICA_SCHEDULER: Final = "longhorn-replica-scheduler"
@@ -49,33 +45,25 @@ _AS_THE_CONTROLLERS: Final = {
 }
 
 
-def main(
-    arguments: Sequence[str] | None = None,
-    *,
-    connect: Callable[[str, str], KubeApi] = ClientKubeApi.load,
-    clock: Clock | None = None,
-    say: Callable[[str], None] = print,
-) -> int:
-    """Run the command; the process's exit code."""
-    options = _parser().parse_args(arguments)
-    now = (clock or SystemClock()).now_utc()
-    try:
-        api = connect(options.kubeconfig, options.context)
-        _check_namespace(api, options.namespace)
-        chains = _chains(options, api)
-        match options.command:
-            case "show":
-                return _show(chains, now, say)
-            case "check":
-                return _check(chains, now, timedelta(days=options.warn_days), say)
-            case _:
-                return _renew(chains, options, now, say)
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        return EXIT_MISUSE
-    except ClusterError as error:
-        sys.stderr.write(f"the API server: {error}\n")
-        return EXIT_CLUSTER
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the command works with: the way to the API server, the clock and its output."""
+
+    connect: Callable[[str, str], KubeApi] = ClientKubeApi.load
+    clock: Clock = field(default_factory=SystemClock)
+    say: Callable[[str], None] = click.echo
+
+    def now(self) -> datetime:
+        return self.clock.now_utc()
+
+    def chains(self, kubeconfig: str, context: str, options: Mapping[str, Any]) -> list[ManagedChain]:
+        api = self.connect(kubeconfig, context)
+        _check_namespace(api, options["namespace"])
+        return _chains(SimpleNamespace(**options), api)
+
+
+def _tools(context: click.Context) -> Tools:
+    return context.obj or Tools()
 
 
 def _show(chains: Sequence[ManagedChain], now: datetime, say: Callable[[str], None]) -> int:
@@ -92,18 +80,12 @@ def _check(chains: Sequence[ManagedChain], now: datetime, warn: timedelta, say: 
     findings = [finding for chain in chains for finding in chain.findings(now, warn)]
     for line in findings or ["all certificates are in order"]:
         say(line)
-    return EXIT_FINDINGS if findings else EXIT_WELL
+    return EXIT_FINDING if findings else EXIT_WELL
 
 
 def _renew(
-    chains: Sequence[ManagedChain], options: argparse.Namespace, now: datetime, say: Callable[[str], None]
+    chains: Sequence[ManagedChain], asked_for: Mapping[str, bool], now: datetime, say: Callable[[str], None]
 ) -> int:
-    asked_for = {
-        "servers": options.server,
-        "clients": options.client,
-        "next_ca": options.next_ca,
-        "promote": options.promote,
-    }
     if any(asked_for.values()) and len(chains) > 1:
         raise ConfigError("--chain: name the chain to renew, extender or webhook")
     steps = [str(step) for chain in chains for step in chain.renew(now, **asked_for)]
@@ -136,46 +118,65 @@ def _line(name: str, facts: CertificateFacts, now: datetime) -> str:
     return f"{name:<26} {left:>9}  {end:<20} {facts.fingerprint[:16]} {facts.subject}" + (f"; {names}" if names else "")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m certs", description="Shows, checks and renews the certificates.")
-    add_version(parser)
-    commands = parser.add_subparsers(dest="command", required=True)
-    modes = [*(mode.value for mode in CertificateMode), OFF]
-    for name, text in (
-        ("show", "list the certificates and when they end"),
-        ("check", "exit with 1 if a certificate is wrong, overdue for renewal or about to end"),
-        ("renew", "renew what is due, as the leader does by itself, and what the flags name"),
-    ):
-        command = commands.add_parser(name, help=text, epilog=_EPILOG)
-        command.add_argument("--namespace", default="longhorn-system", help="Longhorn's namespace")
-        add_access(command)
-        command.add_argument(
-            "--chain", default=ALL, choices=[EXTENDER, WEBHOOK, ALL], help="the chain of certificates (default: all)"
+def _about_chains(command: Any) -> Any:
+    """The flags that say which certificates are meant."""
+    modes = click.Choice([*(mode.value for mode in CertificateMode), OFF])
+    for flag, default in reversed(_AS_THE_CONTROLLERS.items()):
+        command = click.option(flag, default=default, show_default=True)(command)
+    names = "additional names of the extender's server, separated by commas"
+    command = click.option("--tls-extra-names", default="", help=names)(command)
+    for kind in ("webhook-", ""):
+        text = f"--{kind}tls-mode of the controller"
+        option = click.option(
+            f"--{kind}mode", type=modes, default=CertificateMode.SELF.value, show_default=True, help=text
         )
-        for kind in ("", "webhook-"):
-            command.add_argument(
-                f"--{kind}mode",
-                default=CertificateMode.SELF.value,
-                choices=modes,
-                help=f"--{kind}tls-mode of the controller (default: self)",
-            )
-        command.add_argument(
-            "--tls-extra-names", default="", help="additional names of the extender's server, separated by commas"
-        )
-        for flag, default in _AS_THE_CONTROLLERS.items():
-            command.add_argument(flag, default=default)
-        if name == "check":
-            command.add_argument(
-                "--warn-days",
-                type=float,
-                default=14.0,
-                help="report certificates that end within so many days (default: 14)",
-            )
-        if name == "renew":
-            command.add_argument("--server", action="store_true", help="renew the servers' certificates of --chain")
-            command.add_argument("--client", action="store_true", help="renew the client's certificate of --chain")
-            command.add_argument(
-                "--next-ca", action="store_true", help="make the next authority, which is trusted but does not sign yet"
-            )
-            command.add_argument("--promote", action="store_true", help="let the next authority sign from now on")
-    return parser
+        command = option(command)
+    of_chain = click.Choice([EXTENDER, WEBHOOK, ALL])
+    command = click.option("--chain", type=of_chain, default=ALL, show_default=True, help="the chain of certificates")(
+        command
+    )
+    return access(namespace(command))
+
+
+@click.group("certs")
+def command() -> None:
+    """Show, check and renew the certificates."""
+
+
+@command.command("show", epilog=_EPILOG)
+@_about_chains
+@click.pass_context
+def show_command(caller: click.Context, /, kubeconfig: str, context: str, **options: Any) -> int:
+    """List the certificates and when they end."""
+    tools = _tools(caller)
+    return _show(tools.chains(kubeconfig, context, options), tools.now(), tools.say)
+
+
+@command.command("check", epilog=_EPILOG)
+@_about_chains
+@click.option(
+    "--warn-days",
+    type=float,
+    default=14.0,
+    show_default=True,
+    help="report certificates that end within so many days",
+)
+@click.pass_context
+def check_command(caller: click.Context, /, kubeconfig: str, context: str, warn_days: float, **options: Any) -> int:
+    """Exit with 1 if a certificate is wrong, overdue for renewal or about to end."""
+    tools = _tools(caller)
+    return _check(tools.chains(kubeconfig, context, options), tools.now(), timedelta(days=warn_days), tools.say)
+
+
+@command.command("renew", epilog=_EPILOG)
+@_about_chains
+@click.option("--server", "servers", is_flag=True, help="renew the servers' certificates of --chain")
+@click.option("--client", "clients", is_flag=True, help="renew the client's certificate of --chain")
+@click.option("--next-ca", is_flag=True, help="make the next authority, which is trusted but does not sign yet")
+@click.option("--promote", is_flag=True, help="let the next authority sign from now on")
+@click.pass_context
+def renew_command(caller: click.Context, /, kubeconfig: str, context: str, **options: Any) -> int:
+    """Renew what is due, as the leader does by itself, and what the flags name."""
+    tools = _tools(caller)
+    asked_for = {name: options.pop(name) for name in ("servers", "clients", "next_ca", "promote")}
+    return _renew(tools.chains(kubeconfig, context, options), asked_for, tools.now(), tools.say)

@@ -25,6 +25,7 @@ LONGEST_LEASE_SECONDS: Final = 600  # a Lease whose holder is gone is free after
 _DAY: Final = 86_400
 CERTIFICATE_MODES: Final = ("self", "cert-manager", "provided")
 TLS_OFF: Final = "off"  # there is no webhook
+MOST_PORT: Final = 65_535
 PLAIN_HTTP: Final = "insecure-plain-http"  # whoever reaches the extender's port is taken for kube-scheduler
 _SECRETS: Final = (
     "tls_secret",
@@ -268,9 +269,10 @@ class ProcessSettings:
         )
         require(_is_address(self.pod_ip), "--pod-ip or POD_IP", f"is not an IP address: {self.pod_ip!r}")
         for name in ("extender_port", "grpc_port", "metrics_port", "status_port"):
-            require(0 < getattr(self, name) < 65_536, name, "is not a port")
+            require_port(getattr(self, name), name)
         for name in ("endpoint_port", "grpc_endpoint_port", "status_tls_port"):
-            require(0 <= getattr(self, name) < 65_536, name, "is not a port")
+            if getattr(self, name):
+                require_port(getattr(self, name), name)
         require(
             bool(self.status_tls_port) == bool(self.status_tls_cert_dir),
             "status_tls_port",
@@ -346,6 +348,15 @@ def require(is_right: bool, name: str, problem: str) -> None:
     """ConfigError unless `is_right`; it names the flag of that field, or what `name` says by itself."""
     if not is_right:
         raise ConfigError(f"{name if name.startswith('--') else flag_of(name)}: {problem}")
+
+
+def is_port(number: int) -> bool:
+    return 0 < number <= MOST_PORT
+
+
+def require_port(number: int, name: str) -> None:
+    """ConfigError, as by `require`, unless one can listen on it."""
+    require(is_port(number), name, f"is not a port: {number}")
 
 
 def flag_of(field: str) -> str:

@@ -1,21 +1,20 @@
-"""The command of the webhook's process. Exit codes are decided here and nowhere else."""
+"""The command of the webhook's process."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from controller.errors import ConfigError
-from controller.process.flags import ACCESS, CONTEXT, add_flags, add_version, chosen_settings
+import click
+
+from controller.process.command_line import run_command, version_flag
+from controller.process.flags import ACCESS, CONTEXT, chosen_settings, flags
 from controller.process.logs import configure_logging
 from controller.settings import TLS_OFF
 from webhook.settings import WebhookSettings
 
-EXIT_CONFIG: Final = 2
 ENVIRONMENT: Final = {"namespace": "POD_NAMESPACE"}
 _HELP: Final = {
     "namespace": "namespace of Longhorn, the ConfigMap and the Secrets; its pods never opt in (environment: "
@@ -51,13 +50,8 @@ _HELP: Final = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the process's exit code."""
-    options = _parser().parse_args(arguments)
-    try:
-        return _run(webhook_settings(vars(options), os.environ))
-    except ConfigError as error:
-        print(f"configuration: {error}", file=sys.stderr)
-        return EXIT_CONFIG
+    """Runs the command. Returns the process's exit code."""
+    return run_command(program, arguments)
 
 
 def webhook_settings(options: Mapping[str, Any], environment: Mapping[str, str]) -> WebhookSettings:
@@ -65,7 +59,8 @@ def webhook_settings(options: Mapping[str, Any], environment: Mapping[str, str])
     return chosen_settings(WebhookSettings, options, environment, ENVIRONMENT).checked()
 
 
-def _run(settings: WebhookSettings) -> int:
+def _run(**options: Any) -> int:
+    settings = webhook_settings(options, os.environ)
     configure_logging(settings.log_level, settings.log_format)
     # After the line above.
     from controller.kube.api import ClientKubeApi
@@ -75,7 +70,7 @@ def _run(settings: WebhookSettings) -> int:
 
     ClientKubeApi.load(settings.kubeconfig, settings.context)  # what is wrong with it is said here, not in the worker
     tls = ServerTls(lets_anybody_in=not settings.client_ca_file) if settings.tls_mode != TLS_OFF else None
-    options = ServerOptions(
+    server = ServerOptions(
         settings.address,
         settings.port,
         threads=settings.threads,
@@ -86,19 +81,20 @@ def _run(settings: WebhookSettings) -> int:
         name="longhorn-scheduler-webhook",
         drain_seconds=settings.drain_seconds,
     )
-    parts = partial(Webhook, tls=tls, serving=options.deadlines.workers, crowded=options.held.refused)
-    serve(options, lambda: parts(settings, ClientKubeApi.load(settings.kubeconfig, settings.context)))
+    parts = partial(Webhook, tls=tls, serving=server.deadlines.workers, crowded=server.held.refused)
+    serve(server, lambda: parts(settings, ClientKubeApi.load(settings.kubeconfig, settings.context)))
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="longhorn-scheduler-webhook",
-        description="Opts pods with Longhorn volumes in to the scheduler extender, and checks expansions of such "
-        "volumes.",
-    )
-    add_version(parser)
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run the webhook, which answers the API server")
-    add_flags(run, WebhookSettings(), _HELP)
-    return parser
+run = click.Command(
+    "run",
+    params=flags(WebhookSettings(), _HELP),
+    callback=_run,
+    help="Run the webhook, which answers the API server.",
+)
+program = click.Group(
+    "longhorn-scheduler-webhook",
+    commands=[run],
+    params=[version_flag()],
+    help="Opts pods with Longhorn volumes in to the scheduler extender, and checks expansions of such volumes.",
+)

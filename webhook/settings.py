@@ -12,7 +12,15 @@ from controller.model.longhorn_settings import by_name
 from controller.model.names import SCHEDULER_NAMES
 from controller.model.workload import ConfigMapFacts, data_of
 from controller.process.flags import split_names
-from controller.settings import CERTIFICATE_MODES, MEBIBYTE, TLS_OFF, live_settings, require, setting_notes
+from controller.settings import (
+    CERTIFICATE_MODES,
+    MEBIBYTE,
+    TLS_OFF,
+    live_settings,
+    require,
+    require_port,
+    setting_notes,
+)
 
 LEADER_SERVICE: Final = "longhorn-replica-scheduler"
 LEADER_PORT: Final = 9504
@@ -76,7 +84,7 @@ class WebhookSettings:
         """Itself; ConfigError names the first setting that cannot work."""
         require(bool(self.namespace), "namespace", "is empty")
         for name in ("port", "metrics_port", "status_port"):
-            require(0 < getattr(self, name) < 65_536, name, "is not a port")
+            require_port(getattr(self, name), name)
         require(1 <= self.threads <= 256, "threads", "is not between 1 and 256")
         require(1 <= self.live_reads_per_second <= 1000, "live_reads_per_second", "is not between 1 and 1000")
         require(self.body_limit_bytes >= MEBIBYTE, "body_limit_bytes", "is below 1 MiB")

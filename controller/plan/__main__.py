@@ -1,7 +1,8 @@
-"""`python -m controller.plan` answers questions about saved objects."""
+"""The old name of `longhorn-scheduler-extender plan`."""
 
 import sys
 
-from controller.plan.command import main
+from controller.plan.command import command
+from controller.process.command_line import run_by_old_name
 
-sys.exit(main())
+sys.exit(run_by_old_name(command, "python -m controller.plan"))

@@ -1,4 +1,4 @@
-"""`python -m controller.plan [--lines] [--lenient] [FILE]`: questions about saved objects, answered offline by the same
+"""`plan [--lines] [--lenient] [FILE]`: questions about saved objects, answered offline by the same
 rules.
 
 FILE is JSON or YAML, with `--lines` one JSON document a line; without FILE, or for `-`, standard input is read.
@@ -9,14 +9,15 @@ read, and no connection is made.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Final, NoReturn
+from typing import IO, Final
+
+import click
 
 from controller.clock import SystemClock
 from controller.plan.answers import Json
@@ -24,9 +25,8 @@ from controller.plan.complaints import InputError, LeftOutError, Notes, printabl
 from controller.plan.input import decode_document
 from controller.plan.questions import Questions
 from controller.plan.reading import MemoryBound, parse_document, parse_line, read_document, read_lines
-from controller.process.flags import add_version
+from controller.process.command_line import EXIT_MISUSE, EXIT_WELL
 
-EXIT_INPUT: Final = 2
 FAULT: Final = "the planner failed on it"
 
 
@@ -48,51 +48,35 @@ def _answer_one(questions: Questions, raw: object, index: int) -> Json:
         return {"error": str(error)}
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        super().error(printable(message))
+@click.command("plan")
+@click.option("--lines", is_flag=True, help="Read one JSON document per line, and write one answer per line.")
+@click.option(
+    "--strict/--lenient",
+    default=True,
+    help="Refuse input that would be ignored, such as a misspelt setting (default), or remark on it.",
+)
+@click.argument("file", metavar="[FILE]", default="-")
+def command(file: str, *, lines: bool, strict: bool) -> int:
+    """Answer questions about saved objects.
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command. Returns the process's exit code."""
-    given = _parser().parse_args(arguments)
-    notes, bound = Notes(is_lenient=given.lenient), MemoryBound()
+    Decides by the extender's rules, without a cluster. FILE has JSON or YAML; - reads standard input, as does no FILE.
+    """
+    notes, bound = Notes(is_lenient=not strict), MemoryBound()
     try:
-        with contextlib.nullcontext(sys.stdin.buffer) if given.file == "-" else Path(given.file).open("rb") as stream:
-            if given.lines:
+        with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as stream:
+            if lines:
                 _answer_lines(stream, notes, bound)
             else:
                 _answer_file(stream, notes, bound)
     except BrokenPipeError:
-        # The reader has had enough. Python would complain of it once more when it closes its standard output.
-        sys.stdout = None
-        return 0
+        raise
     except (OSError, InputError) as error:
         problem = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        _say(f"{printable(given.file)}: {problem}")
-        return EXIT_INPUT
+        _say(f"{printable(file)}: {problem}")
+        return EXIT_MISUSE
     for line in notes.lines():
-        _say(f"{printable(given.file)}: {line}")
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="controller.plan",
-        description="Answers questions about saved objects by the extender's rules, without a cluster.",
-    )
-    add_version(parser)
-    parser.add_argument(
-        "--lines", action="store_true", help="read one JSON document per line, and write one answer per line"
-    )
-    how = parser.add_mutually_exclusive_group()
-    text = "refuse input that would be ignored, such as a misspelt setting (default)"
-    how.add_argument("--strict", action="store_true", help=text)
-    how.add_argument("--lenient", action="store_true", help="ignore such input, with a remark on standard error")
-    parser.add_argument(
-        "file", metavar="FILE", nargs="?", default="-", help="file with JSON or YAML; - reads standard input (default)"
-    )
-    return parser
+        _say(f"{printable(file)}: {line}")
+    return EXIT_WELL
 
 
 def _write(chunks: Iterable[str]) -> None:

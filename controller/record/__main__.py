@@ -1,7 +1,8 @@
-"""Runs `python -m controller.record`."""
+"""The old name of `longhorn-scheduler-extender record`."""
 
 import sys
 
-from controller.record.command import main
+from controller.process.command_line import run_by_old_name
+from controller.record.command import command
 
-sys.exit(main())
+sys.exit(run_by_old_name(command, "python -m controller.record"))

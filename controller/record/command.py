@@ -1,4 +1,4 @@
-"""`python -m controller.record {crd,check}`: the record of what is allocated on Longhorn's disks.
+"""`record {crd,check}`: the record of what is allocated on Longhorn's disks.
 
 `crd` prints the CustomResourceDefinition of NodeDiskAllocation. `check` compares the record with Longhorn's objects and
 changes nothing; exit code 1 if they differ. The leader writes what differs within seconds.
@@ -6,38 +6,23 @@ changes nothing; exit code 1 if they differ. The leader writes what differs with
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
+
+import click
 
 from controller.allocator.allocator import Allocator
 from controller.clock import SystemClock
-from controller.errors import SchedulerError
 from controller.kube.api import ClientKubeApi, KubeApi, listed
 from controller.kube.resources import LONGHORN_BACKING_IMAGES, LONGHORN_NODES, LONGHORN_REPLICAS, LONGHORN_VOLUMES
 from controller.model.allocations import Allocation, Purpose
 from controller.model.longhorn import Replica, Volume
 from controller.model.parse import backing_image_facts, node_facts, replica_facts, volume_facts
-from controller.process.flags import add_access, add_version
+from controller.process.command_line import EXIT_FINDING, EXIT_WELL
+from controller.process.flags import access, namespace
 from controller.record.backends import found_backend
 from controller.record.definition import allocation_crd
-
-EXIT_DIFFERS: Final = 1
-EXIT_FAILED: Final = 2
-
-
-def main(args: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(args)
-    if options.command == "crd":
-        _say(json.dumps(allocation_crd(), indent=2))
-        return 0
-    try:
-        return check(ClientKubeApi.load(options.kubeconfig, options.context), options.namespace)
-    except SchedulerError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return EXIT_FAILED
 
 
 def check(api: KubeApi, namespace: str) -> int:
@@ -54,7 +39,7 @@ def check(api: KubeApi, namespace: str) -> int:
         for problem in problems:
             _say(f"{node}: {problem}")
     _say(f"differences={found}")
-    return EXIT_DIFFERS if found else 0
+    return EXIT_FINDING if found else EXIT_WELL
 
 
 class _Objects:
@@ -105,15 +90,23 @@ def _text(one: Allocation) -> str:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
+    click.echo(line)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m controller.record", description=(__doc__ or "").split("\n")[0])
-    add_version(parser)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("crd", help="print the CustomResourceDefinition")
-    command = commands.add_parser("check", help="compare the record with Longhorn's objects")
-    add_access(command)
-    command.add_argument("--namespace", default="longhorn-system", help="Longhorn's namespace (default: %(default)s)")
-    return parser
+@click.group("record")
+def command() -> None:
+    """The record of what is allocated on Longhorn's disks."""
+
+
+@command.command("crd")
+def _crd() -> None:
+    """Print the CustomResourceDefinition of NodeDiskAllocation."""
+    _say(json.dumps(allocation_crd(), indent=2))
+
+
+@command.command("check")
+@access
+@namespace
+def _check(kubeconfig: str, context: str, namespace: str) -> int:
+    """Compare the record with Longhorn's objects. Exit code 1 if they differ."""
+    return check(ClientKubeApi.load(kubeconfig, context), namespace)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
+
+import click
 
 from controller.errors import ConfigError
 from controller.kube.resources import Resource
 from controller.model.names import SCHEDULER_NAMES
-from controller.process.flags import add_access
 from controller.scheduler_config.config import Rendered, merged_config, new_config
 from controller.scheduler_config.fragments import fragments_of, machine_patch
 from controller.scheduler_config.from_cluster import Get, client_certificate, service_address
@@ -26,7 +27,6 @@ from controller.scheduler_config.options import (
     FILES,
     KEY,
     LONGEST_TIMEOUT_MILLISECONDS,
-    NAMESPACE,
     PLATFORMS,
     CertificateData,
     CertificateDirectory,
@@ -35,7 +35,6 @@ from controller.scheduler_config.options import (
     require,
 )
 
-NAME: Final = "render-scheduler-config"
 PARTS: Final = ("all", "config", "wiring")
 CLIENT_SECRET: Final = "longhorn-scheduler-extender-client"
 WAIT_SECONDS: Final = 60
@@ -44,80 +43,81 @@ Check = Callable[[Mapping[str, bytes]], Iterable[str]]
 _OWN: Final = "kube-scheduler's own one is --scheduler-kubeconfig"
 
 
-def add_parser(commands: Any) -> None:
-    """Adds the command to what `add_subparsers` returned. Absent numbers and switches stay None: see `Options`."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        NAME, help="print the configuration that makes kube-scheduler ask this extender"
-    )
-    add = parser.add_argument
+def parameters() -> list[click.Parameter]:
+    """The command's flags; --kubeconfig, --context and --namespace are the program's. Absent numbers and switches stay
+    None: see `Options`."""
+    return [*_of_files(), *_of_transport(), *_of_scheduler()]
+
+
+def _flag(names: str, text: str, **more: Any) -> click.Parameter:
+    shows = "default" in more and bool(more["default"])
+    return click.Option(names.split(), help=text, show_default=shows, **more)
+
+
+def _of_files() -> Iterable[click.Parameter]:
     how = "how kube-scheduler runs in this cluster"
-    add("--for", dest="platform", required=True, choices=tuple(PLATFORMS), help=how)
-    parts = "config: the configuration; wiring: what makes kube-scheduler use it; all: both (default)"
-    add("--part", choices=PARTS, default="all", help=parts)
-    add("--merge", metavar="FILE", help="a KubeSchedulerConfiguration to extend; its own settings are kept")
+    yield _flag("--for platform", how, required=True, type=click.Choice(tuple(PLATFORMS)))
+    parts = "config: the configuration; wiring: what makes kube-scheduler use it; all: both"
+    yield _flag("--part", parts, type=click.Choice(PARTS), default="all")
+    yield _flag("--merge", "a KubeSchedulerConfiguration to extend; its own settings are kept", metavar="FILE")
     address = (
         "ClusterIP, DNS name or another address of the extender's Service (default: its DNS name; where "
         "kube-scheduler uses the host's network, its ClusterIP, read from the cluster)"
     )
-    add("--service-address", metavar="HOST", default="", help=address)
-    add("--port", type=int, default=DEFAULT_PORT, metavar="N", help="port of the Service (default: %(default)s)")
-    add("--namespace", default=NAMESPACE, help="namespace of the Service (default: %(default)s)")
-    add("--output", metavar="FILE", help="write the configuration to a file that only its owner can read")
-    _add_transport(parser)
-    _add_scheduler_flags(parser)
+    yield _flag("--service-address", address, metavar="HOST", default="")
+    yield _flag("--port", "port of the Service", type=int, default=DEFAULT_PORT, metavar="N")
+    yield _flag("--output", "write the configuration to a file that only its owner can read", metavar="FILE")
 
 
-def _add_transport(parser: argparse.ArgumentParser) -> None:
+def _of_transport() -> Iterable[click.Parameter]:
     """TLS with what the cluster holds, unless something else is asked for."""
-    add = parser.add_argument
-    secret = "Secret with kube-scheduler's client certificate (default: %(default)s)"
-    add("--client-secret", metavar="NAME", default=CLIENT_SECRET, help=secret)
-    add_access(parser)
-    wait = "how long to wait for the Secret (default: %(default)s)"
-    add("--wait", type=int, default=WAIT_SECONDS, metavar="SECONDS", help=wait)
+    secret = "Secret with kube-scheduler's client certificate"
+    yield _flag("--client-secret", secret, metavar="NAME", default=CLIENT_SECRET)
+    yield _flag("--wait", "how long to wait for the Secret", type=int, default=WAIT_SECONDS, metavar="SECONDS")
     authority = (
         "PEM file with the extender's certificate authority; with --cert-file and --key-file instead of the Secret"
     )
-    add("--ca-file", metavar="FILE", help=authority)
-    add("--cert-file", metavar="FILE", help="PEM file with kube-scheduler's client certificate")
-    add("--key-file", metavar="FILE", help="PEM file with the certificate's private key")
+    yield _flag("--ca-file", authority, metavar="FILE")
+    yield _flag("--cert-file", "PEM file with kube-scheduler's client certificate", metavar="FILE")
+    yield _flag("--key-file", "PEM file with the certificate's private key", metavar="FILE")
     directory = (
         f"directory on kube-scheduler's machine with {CA}, {CERTIFICATE} and {KEY}; the configuration then names "
         "these files, holds no secret, and may be kept in Git"
     )
-    add("--certificate-dir", metavar="PATH", default="", help=directory)
+    yield _flag("--certificate-dir", directory, metavar="PATH", default="")
     plain_http = (
         "no TLS, for a controller with --tls-mode insecure-plain-http: whoever reaches the extender's port is "
         "taken for kube-scheduler"
     )
-    add("--insecure-plain-http", action="store_true", help=plain_http)
+    yield _flag("--insecure-plain-http", plain_http, is_flag=True)
 
 
-def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
+def _of_scheduler() -> Iterable[click.Parameter]:
     """What the configuration says about kube-scheduler itself, and about its calls."""
-    add = parser.add_argument
     longest = f"{LONGEST_TIMEOUT_MILLISECONDS // 1000}s"
-    timeout = "timeout of a call, such as 3500ms (default: %(default)s)"
-    add("--http-timeout", default=longest, metavar="TIME", help=timeout)
-    add("--allow-long-timeout", action="store_true", help=f"accept an --http-timeout above {longest}")
+    yield _flag("--http-timeout", "timeout of a call, such as 3500ms", default=longest, metavar="TIME")
+    yield _flag("--allow-long-timeout", f"accept an --http-timeout above {longest}", is_flag=True)
     ignorable = "schedule pods unchecked while the extender is unavailable (default: let them wait)"
-    add("--ignorable", action=argparse.BooleanOptionalAction, help=ignorable)
-    add("--large-cluster", action="store_true", help="consider a quarter of the nodes for each pod, not all of them")
-    add("--qps", type=int, metavar="N", help=f"requests per second to the API server (default: {DEFAULT_QPS})")
-    add("--burst", type=int, metavar="N", help=f"requests to the API server in one burst (default: {DEFAULT_BURST})")
+    yield _flag("--ignorable/--no-ignorable", ignorable, default=None)
+    large = "consider a quarter of the nodes for each pod, not all of them"
+    yield _flag("--large-cluster", large, is_flag=True)
+    qps = f"requests per second to the API server (default: {DEFAULT_QPS})"
+    yield _flag("--qps", qps, type=int, metavar="N")
+    burst = f"requests to the API server in one burst (default: {DEFAULT_BURST})"
+    yield _flag("--burst", burst, type=int, metavar="N")
     profile = "name of the profile that asks the extender (default: that of kube-scheduler)"
-    add("--scheduler-name", default="", metavar="NAME", help=profile)
-    listed = "the controller's --scheduler-names: other profiles are told of (default: %(default)s)"
-    add("--scheduler-names", default=SCHEDULER_NAMES, metavar="NAMES", help=listed)
+    yield _flag("--scheduler-name", profile, default="", metavar="NAME")
+    listed = "the controller's --scheduler-names: other profiles are told of"
+    yield _flag("--scheduler-names", listed, default=SCHEDULER_NAMES, metavar="NAMES")
     kubeconfig = "kube-scheduler's own kubeconfig (default: that of the distribution)"
-    add("--scheduler-kubeconfig", default="", metavar="PATH", help=kubeconfig)
+    yield _flag("--scheduler-kubeconfig", kubeconfig, default="", metavar="PATH")
     path = "where the file will be on kube-scheduler's machine (default: by distribution)"
-    add("--config-path", default="", metavar="PATH", help=path)
+    yield _flag("--config-path", path, default="", metavar="PATH")
     elect = "of several kube-schedulers only an elected one schedules (default)"
-    add("--leader-elect", action=argparse.BooleanOptionalAction, help=elect)
+    yield _flag("--leader-elect/--no-leader-elect", elect, default=None)
 
 
-def render(arguments: argparse.Namespace, tell: Tell, check: Check, get: Get | None = None) -> Rendered:
+def render(arguments: SimpleNamespace, tell: Tell, check: Check, get: Get | None = None) -> Rendered:
     """What to print, and notes for the person. `tell` is told at once what takes long, and what `check` finds odd about
     certificates, which it gets by their names. ConfigError names the option, or the field of the merged file."""
     asked: list[str] = []
@@ -162,7 +162,7 @@ def _stream(pieces: Iterable[str]) -> str:
     return "---\n".join(pieces)
 
 
-def _options(arguments: argparse.Namespace, get: Get, tell: Tell, check: Check) -> Options:
+def _options(arguments: SimpleNamespace, get: Get, tell: Tell, check: Check) -> Options:
     platform, address = PLATFORMS[arguments.platform], arguments.service_address
     needs_cluster = arguments.part != "wiring"  # which says neither whom to ask nor with what
     if not address and needs_cluster and platform.on_host_network:
@@ -178,7 +178,7 @@ def _options(arguments: argparse.Namespace, get: Get, tell: Tell, check: Check) 
 
 
 def _certificates(
-    arguments: argparse.Namespace, get: Get | None, tell: Tell, check: Check
+    arguments: SimpleNamespace, get: Get | None, tell: Tell, check: Check
 ) -> CertificateData | CertificateDirectory | None:
     """Those that the options name, one way and no two; else those of the cluster, if it is to be asked."""
     paths = {f"--{name}-file": getattr(arguments, f"{name}_file") for name in FILES}
@@ -211,7 +211,7 @@ def _checked(files: Mapping[str, bytes], check: Check, tell: Tell) -> Certificat
     return CertificateData(*files.values())
 
 
-def _read(arguments: argparse.Namespace, asked: list[str], resource: Resource, namespace: str, name: str) -> Any:
+def _read(arguments: SimpleNamespace, asked: list[str], resource: Resource, namespace: str, name: str) -> Any:
     """One object of the cluster, once something has to be read: all options together may do without."""
     from controller.kube.api import ClientKubeApi  # half a second, which a command without a cluster does not need
 

@@ -11,6 +11,7 @@ import yaml
 
 from controller.errors import ConfigError
 from controller.model.names import SCHEDULER_NAMES
+from controller.settings import is_port
 
 SERVICE: Final = "longhorn-scheduler-extender"
 NAMESPACE: Final = "longhorn-system"
@@ -158,7 +159,7 @@ class Options:
             "--service-address",
             f"is neither an IP address nor a DNS name: {self.service_address!r}",
         )
-        require(0 < self.port < 65_536, "--port", f"is not a port: {self.port}")
+        require(is_port(self.port), "--port", f"is not a port: {self.port}")
 
     def _check_numbers(self) -> None:
         require(

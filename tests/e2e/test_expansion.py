@@ -341,7 +341,7 @@ def test_a_leader_that_the_webhook_does_not_reach_is_told_by_an_event_and_by_the
 def check(scene: Scene) -> str:
     """What the check of the installation says, as an administrator runs it once."""
     host, port = scene.address
-    words = ["check-installation", "--kubeconfig", str(scene.cluster.kubeconfig), "--wait-seconds", "0"]
+    words = ["check", "--kubeconfig", str(scene.cluster.kubeconfig), "--wait-seconds", "0"]
     words += ["--namespace", NAMESPACE, "--extender-address", f"{host}:{port}"]
     command = [sys.executable, "-m", "controller", *words]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from controller.plan import command
 from controller.plan.reading import MEMORY_FACTOR
+from controller.process.command_line import run_command
 from controller.settings import MEBIBYTE
 from tests.fakes.plan_documents import QUESTIONS, document
 from tests.fuzz.requests import NOISE, body_of, changed, rarely
@@ -182,7 +183,7 @@ class PlanTarget:
         options = ["--lenient"] * is_lenient + ["--lines"] * (form is PlanForm.LINES)
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code, taken = _measured(lambda: command.main([*options, str(self._path)]))
+            code, taken = _measured(lambda: run_command(command.command, [*options, str(self._path)]))
         self.runs += 1
         self.peak_bytes = max(self.peak_bytes, taken)
         if self.runs % _REPORTED == 0:

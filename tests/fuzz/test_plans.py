@@ -52,20 +52,20 @@ FAULT = json.dumps({"line": 1, "error": command.FAULT})
 def test_an_answer_that_breaks_a_promise_is_seen(
     target: PlanTarget, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answer(_arguments: list[str]) -> int:
+    def answer(**_: object) -> int:
         print(said, end="")
         return 0
 
-    monkeypatch.setattr(command, "main", answer)
+    monkeypatch.setattr(command.command, "callback", answer)
     with pytest.raises((AssertionError, ValueError)):
         target.throw(FuzzedPlan(PlanForm.LINES, b"{}", False))
 
 
 def test_memory_that_is_not_bounded_is_seen(target: PlanTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(_arguments: list[str]) -> int:
+    def answer(**_: object) -> int:
         print('{"line": 1, "error": "x"}')
         return len(bytearray(b"x") * 200_000_000) * 0
 
-    monkeypatch.setattr(command, "main", answer)
+    monkeypatch.setattr(command.command, "callback", answer)
     with pytest.raises(AssertionError, match="bytes of memory"):
         target.throw(FuzzedPlan(PlanForm.LINES, b"{}", False))

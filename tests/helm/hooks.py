@@ -24,7 +24,7 @@ class HookPods(PodKeeper):
     """Runs every pod that belongs to a hook, once. Threads: its own. `outputs`: what each said, by the pod's label."""
 
     def __init__(self, site: Cluster, folder: Path, more: Callable[[], list[str]] = list) -> None:
-        """`more`: further arguments of `check-installation`."""
+        """`more`: further arguments of `check`."""
         super().__init__(site, folder)
         self._more = more
         self._done: set[str] = set()

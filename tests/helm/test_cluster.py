@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from certs.authority import make_authority
-from controller.cli import _parser
+from controller.commands import scheduler_config
 from controller.model.names import GATE, RENEWED_ANNOTATION, SINCE_ANNOTATION, TERM_ANNOTATION
 from tests.cluster.client import ApiClient, ignored_when_gone
 from tests.cluster.cluster import Cluster
@@ -397,7 +397,7 @@ def test_the_notes_print_a_command_that_the_program_takes(site: Cluster, helm: H
             r"-- \\\n +longhorn-scheduler-extender (render-scheduler-config .*?) > ", text, re.DOTALL
         )
         words = shlex.split(command)
-        assert NAMESPACE == _parser().parse_args(words).namespace
+        assert NAMESPACE == scheduler_config.command.make_context(words[0], words[1:]).params["namespace"]
         assert flag in command
         assert [] == [other for other in others if other not in text]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-import controller.cli
+import controller.commands.run
 import webhook.cli
 from controller.installation.uninstall import made_by_the_leader
 from controller.record.definition import allocation_crd
@@ -118,13 +118,13 @@ def test_the_programs_take_the_flags_of_the_combination(helm: Helm, name: str) -
     environment = {"POD_NAME": "a", "POD_IP": "10.0.0.1", "NODE_NAME": "n1", "POD_NAMESPACE": "longhorn-system"}
     found = containers(helm, with_image(COMBINATIONS[name]))
     programs = {
-        "longhorn-scheduler-extender": (controller.cli._parser, controller.cli.process_settings),
-        "longhorn-scheduler-webhook": (webhook.cli._parser, webhook.cli.webhook_settings),
+        "longhorn-scheduler-extender": (controller.commands.run.command, controller.commands.run.process_settings),
+        "longhorn-scheduler-webhook": (webhook.cli.run, webhook.cli.webhook_settings),
     }
-    for program, (parser, settings) in programs.items():
+    for program, (command, settings) in programs.items():
         if program in found:
-            options = vars(parser().parse_args(found[program]["args"]))  # exits where one is unknown
-            settings(options, environment)
+            name, *words = found[program]["args"]
+            settings(command.make_context(name, words).params, environment)  # raises where one is unknown
 
 
 def test_pods_for_control_planes_tolerate_their_taints(helm: Helm) -> None:

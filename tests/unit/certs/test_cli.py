@@ -1,15 +1,22 @@
-"""`python -m certs` on Secrets in memory: what it says, what it writes, and its exit codes."""
+"""`certs` on Secrets in memory: what it says, what it writes, and its exit codes."""
 
 from __future__ import annotations
 
 import pytest
 
 from certs.authority import read_authorities
-from certs.cli import EXIT_CLUSTER, EXIT_FINDINGS, EXIT_MISUSE, EXIT_WELL, main
+from certs.cli import Tools, command
 from certs.secret import data_of
 from controller.errors import ClusterError, ConfigError, ForbiddenError
 from controller.kube.api import KubeApi
 from controller.kube.resources import NAMESPACES, SECRETS, SERVICES
+from controller.process.command_line import (
+    EXIT_FINDING,
+    EXIT_MISUSE,
+    EXIT_UNREACHABLE,
+    EXIT_WELL,
+    run_command,
+)
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
 from tests.fakes.secrets import publish, spoil_secret
@@ -30,7 +37,7 @@ class Shell:
         self.lines.clear()
         if not {"--chain", "--everything"} & {*arguments}:
             arguments = (*arguments, "--chain", "extender")
-        return main(arguments, connect=self._connect, clock=self.clock, say=self.lines.append)
+        return run_command(command, arguments, obj=Tools(self._connect, self.clock, self.lines.append))
 
     def _connect(self, _kubeconfig: str, _context: str) -> KubeApi:
         return self.api
@@ -59,7 +66,7 @@ def made(shell: Shell) -> Shell:
 
 
 def test_renew_makes_all_that_is_missing_and_then_nothing(shell: Shell) -> None:
-    assert EXIT_FINDINGS == shell.run("check")
+    assert EXIT_FINDING == shell.run("check")
     assert "its Secret does not exist" in shell.said
     assert EXIT_WELL == shell.run("renew")
     assert ["make the authority", "sign server", "sign client"] == [line.split(":")[0] for line in shell.lines]
@@ -88,7 +95,7 @@ def test_show_names_every_certificate_and_no_key_and_what_cannot_be_read(made: S
 )
 def test_check_finds_what_ends(made: Shell, days: float, finding: str) -> None:
     made.clock.advance(days * DAY_SECONDS)
-    assert EXIT_FINDINGS == made.run("check")
+    assert EXIT_FINDING == made.run("check")
     assert finding in made.said
     assert "overdue, and not yet done by the leader: sign server" in made.said
 
@@ -96,7 +103,7 @@ def test_check_finds_what_ends(made: Shell, days: float, finding: str) -> None:
 def test_check_warns_as_early_as_asked(made: Shell) -> None:
     made.clock.advance(40 * DAY_SECONDS)
     assert EXIT_WELL == made.run("check")
-    assert EXIT_FINDINGS == made.run("check", "--warn-days", "60")
+    assert EXIT_FINDING == made.run("check", "--warn-days", "60")
 
 
 @pytest.mark.parametrize(
@@ -110,13 +117,13 @@ def test_check_warns_as_early_as_asked(made: Shell) -> None:
 )
 def test_check_finds_damage(made: Shell, name: str, key: str, finding: str) -> None:
     spoil_secret(made.api, SPACE, f"{NAME}-{name}", {key: b"garbage"})
-    assert EXIT_FINDINGS == made.run("check")
+    assert EXIT_FINDING == made.run("check")
     assert finding in made.said
 
 
 def test_check_finds_an_address_that_the_server_lacks(made: Shell) -> None:
     made.api.create(SERVICES, SPACE, {"metadata": {"name": NAME}, "spec": {"clusterIP": "10.96.0.9"}})
-    assert EXIT_FINDINGS == made.run("check")
+    assert EXIT_FINDING == made.run("check")
     assert "server: lacks the names 10.96.0.9" in made.said
 
 
@@ -162,14 +169,13 @@ def test_misuse(made: Shell, arguments: tuple[str, ...], capsys: pytest.CaptureF
 def test_options_that_do_not_exist_and_a_kubeconfig_that_cannot_be_read_are_misuse(
     made: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        made.run("renew", "--everything")
-    assert EXIT_MISUSE == ended.value.code
+    assert EXIT_MISUSE == made.run("renew", "--everything")
+    assert "No such option '--everything'" in capsys.readouterr().err
 
     def connect(*_: str) -> KubeApi:
         raise ConfigError("kubeconfig: no such file")
 
-    assert EXIT_MISUSE == main(["show"], connect=connect)
+    assert EXIT_MISUSE == run_command(command, ["show"], obj=Tools(connect))
     assert "no such file" in capsys.readouterr().err
 
 
@@ -177,14 +183,14 @@ def test_a_namespace_that_does_not_exist_is_misuse_and_one_that_may_not_be_read_
     made: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert EXIT_MISUSE == made.run("check", "--namespace", "elsewhere")
-    assert ("--namespace: there is no namespace elsewhere\n", "") == (capsys.readouterr().err, made.said)
+    assert ("error: --namespace: there is no namespace elsewhere\n", "") == (capsys.readouterr().err, made.said)
     made.api.fail_with(ForbiddenError("403: no"), about=NAMESPACES)
     assert EXIT_WELL == made.run("check")
 
 
 def test_an_api_server_that_refuses_has_a_code_of_its_own(made: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     made.api.fail_with(ClusterError("403: secrets is forbidden"))
-    assert EXIT_CLUSTER == made.run("check")
+    assert EXIT_UNREACHABLE == made.run("check")
     assert "forbidden" in capsys.readouterr().err
 
 
@@ -195,7 +201,7 @@ def test_certificates_of_others_are_checked_by_their_own_authorities(made: Shell
     made.api.delete(SECRETS, SPACE, f"{NAME}-client")
     assert EXIT_WELL == made.run("check", "--mode", mode)
     spoil_secret(made.api, SPACE, SERVER, {"ca.crt": b""})
-    assert EXIT_FINDINGS == made.run("check", "--mode", mode)
+    assert EXIT_FINDING == made.run("check", "--mode", mode)
 
 
 @pytest.fixture
@@ -231,12 +237,12 @@ def test_what_is_asked_for_is_asked_of_one_chain(both: Shell, capsys: pytest.Cap
 
 def test_a_bundle_that_is_not_handed_on_is_found(both: Shell) -> None:
     assert EXIT_WELL == both.run("renew", "--next-ca", "--chain", "webhook")
-    assert EXIT_FINDINGS == both.run("check", "--chain", "webhook")
+    assert EXIT_FINDING == both.run("check", "--chain", "webhook")
     assert "caBundle: lacks " in both.said
     both.publish()
     assert EXIT_WELL == both.run("check", "--chain", "webhook")
     publish(both.api, b"garbage")
-    assert EXIT_FINDINGS == both.run("check", "--chain", "webhook")
+    assert EXIT_FINDING == both.run("check", "--chain", "webhook")
 
 
 def test_a_next_authority_that_does_not_sign_in_time_is_found_and_is_not_promoted_by_hand(both: Shell) -> None:
@@ -245,7 +251,7 @@ def test_a_next_authority_that_does_not_sign_in_time_is_found_and_is_not_promote
     both.clock.advance(DAY_SECONDS + 60)
     assert EXIT_WELL == both.run("check", "--chain", "webhook")  # the leader may still be waiting
     both.clock.advance(3_600)
-    assert EXIT_FINDINGS == both.run("check", "--chain", "webhook")
+    assert EXIT_FINDING == both.run("check", "--chain", "webhook")
     assert "overdue, and not yet done by the leader: sign with the next authority" in both.said
     assert EXIT_WELL == both.run("renew", "--chain", "webhook")
     assert ["nothing is due"] == both.lines

@@ -22,8 +22,9 @@ ROOT = Path(__file__).parents[3]
 ASK = """
 import sys
 from pathlib import Path
-from controller.plan.command import main
-code = main(sys.argv[1:])
+from controller.plan.command import command
+from controller.process.command_line import run_command
+code = run_command(command)
 status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
 print(status["VmHWM"].split()[0], file=sys.stderr)
 sys.exit(code)

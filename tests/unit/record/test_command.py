@@ -1,4 +1,4 @@
-"""`python -m controller.record`: what it says, and its exit codes."""
+"""`record`: what it says, and its exit codes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from controller.errors import NotFoundError
 from controller.kube.resources import CRDS, LONGHORN_REPLICAS, NODE_DISK_ALLOCATIONS
+from controller.process.command_line import run_command
 from controller.record import command
 from controller.record.backends import LonghornNodeBackend, NodeDiskAllocationBackend
 from tests.unit.record.stage import (
@@ -114,10 +115,10 @@ def test_a_cluster_without_a_place_for_it_is_a_failure() -> None:
 
 
 def test_the_definition_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert 0 == command.main(["crd"])
+    assert 0 == run_command(command.command, ["crd"])
     assert "CustomResourceDefinition" == json.loads(capsys.readouterr().out)["kind"]
 
 
 def test_a_kubeconfig_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert 2 == command.main(["check", "--kubeconfig", "/nowhere"])
+    assert 2 == run_command(command.command, ["check", "--kubeconfig", "/nowhere"])
     assert "/nowhere" in capsys.readouterr().err

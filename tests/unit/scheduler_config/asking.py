@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
 
 from certs.authority import LeafSpec, check_client, make_authority, sign
 from controller.clock import SystemClock
+from controller.commands import scheduler_config
 from controller.errors import NotFoundError
 from controller.kube.resources import SECRETS, SERVICES, Resource
 from controller.scheduler_config import command
@@ -53,16 +54,15 @@ def cluster(resource: Resource, namespace: str, name: str) -> dict[str, Any]:
 
 
 def ask(*words: str, get: Get | None = cluster, told: list[str] | None = None) -> Rendered:
-    """What the command prints to these words. Raises ConfigError, and SystemExit as argparse does.
+    """What the command prints to these words. Raises ConfigError, and what click raises.
 
     `get` None: the cluster that the words name is read; `told` gets what is said meanwhile.
     """
-    parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers(dest="command"))
+    options = scheduler_config.command.make_context("render-scheduler-config", [*words]).params
     notes = told if told is not None else []
     clock = VirtualClock() if get is not None else SystemClock()  # what a living cluster holds is of now
     check = partial(check_client, now_utc=clock.now_utc())
-    return command.render(parser.parse_args([command.NAME, *words]), notes.append, check, get)
+    return command.render(SimpleNamespace(**options), notes.append, check, get)
 
 
 def whole(*words: str) -> str:

@@ -11,9 +11,10 @@ import pytest
 from controller.errors import ConfigError
 from controller.kube.store import Store
 from controller.model.workload import ConfigMapFacts, config_map_named, data_of
+from controller.process.command_line import EXIT_MISUSE, EXIT_WELL
 from controller.settings import ENABLED, MEBIBYTE, UNREAD, flag_of
 from tests.waiting import wait_until
-from webhook.cli import EXIT_CONFIG, main, webhook_settings
+from webhook.cli import main, webhook_settings
 from webhook.expansion import POLICY
 from webhook.settings import LiveSettingsReader, WebhookSettings
 
@@ -72,15 +73,14 @@ def test_without_tls_no_certificate_can_be_demanded() -> None:
 def test_the_program_ends_with_code_2(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # Else the log of later tests would go to this one's captured output.
     monkeypatch.setattr("webhook.cli.configure_logging", lambda *_: None)
-    assert EXIT_CONFIG == main(["run", "--port", "0"])
-    assert "configuration: --port: is not a port\n" == capsys.readouterr().err
-    assert EXIT_CONFIG == main(["run", "--kubeconfig", "/nowhere"])
-    assert "configuration: kubeconfig /nowhere: No such file or directory\n" == capsys.readouterr().err
+    assert EXIT_MISUSE == main(["run", "--port", "0"])
+    assert "error: --port: is not a port: 0\n" == capsys.readouterr().err
+    assert EXIT_MISUSE == main(["run", "--kubeconfig", "/nowhere"])
+    assert "error: kubeconfig /nowhere: No such file or directory\n" == capsys.readouterr().err
 
 
 def test_every_flag_has_a_help_text(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["run", "--help"])
+    assert EXIT_WELL == main(["run", "--help"])
     text = capsys.readouterr().out
     assert [] == [field.name for field in fields(WebhookSettings) if f"--{field.name.replace('_', '-')}" not in text]
 

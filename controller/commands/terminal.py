@@ -1,0 +1,119 @@
+"""What commands show: tables and colour on a terminal, plain columns for others, and documents as JSON or YAML.
+
+What comes from the cluster is shown as it is: `cell` escapes what a terminal would obey, and no markup is read in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from controller.process.logs import escaped
+
+WIDE: Final = 200  # columns, where there is no terminal
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+BAR: Final = "█▓░"
+SEVERITY: Final[Mapping[str, str]] = {"failure": "bold red", "warning": "yellow", "ok": "green"}
+
+
+def console(*, err: bool = False) -> Console:
+    """Of standard output, or of standard error. Colour and frames are for terminals alone, and not with NO_COLOR."""
+    made = Console(stderr=err, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    if not made.is_terminal:
+        made = Console(
+            stderr=err, markup=False, highlight=False, emoji=False, width=WIDE, no_color=True, color_system=None
+        )
+    return made
+
+
+def is_plain(to: Console) -> bool:
+    return not to.is_terminal or to.no_color
+
+
+def cell(value: object, style: str = "") -> Text:
+    """Foreign text on one line, with nothing in it that a terminal would obey."""
+    return Text(escaped(str(value)), style=style)
+
+
+def table(to: Console, *columns: str, title: str = "") -> Table:
+    """An empty table with these columns; a name that begins with `>` is one of figures, to the right."""
+    made = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=None if is_plain(to) else box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        header_style="" if is_plain(to) else "bold",
+    )
+    for name in columns:
+        justify = "right" if name.startswith(">") else "left"
+        made.add_column(name.removeprefix(">"), justify=justify, overflow="fold", no_wrap=justify == "right")  # type: ignore[arg-type]
+    return made
+
+
+def size(number: int) -> str:
+    """Bytes in binary units, as in "12.5 GiB"."""
+    amount, unit = float(abs(number)), 0
+    while amount >= 1024 and unit < len(_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    text = f"{amount:.1f}".removesuffix(".0") if unit else str(int(amount))
+    return f"{'-' if number < 0 else ''}{text} {_UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """Its two largest units, as in "2h 5m"."""
+    left, parts = max(0, int(seconds)), list[str]()
+    for name, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or (name == "s" and not parts):
+            parts.append(f"{count}{name}")
+    return " ".join(parts[:2])
+
+
+@contextlib.contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Says on a terminal's standard error what is waited for, as long as it lasts."""
+    to = console(err=True)
+    if not to.is_terminal:
+        yield
+        return
+    with to.status(cell(what)):
+        yield
+
+
+def print_document(document: Any, form: str) -> None:
+    """A dataclass, or a list of them, as "json" or "yaml"."""
+    import msgspec
+
+    raw = msgspec.to_builtins(document) if dataclasses.is_dataclass(document) else document
+    if form == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(raw), indent=2).decode())
+    else:
+        import yaml
+
+        click.echo(yaml.safe_dump(raw, sort_keys=False, allow_unicode=False), nl=False)
+
+
+def bar(used: int, planned: int, limit: int, width: int = 20) -> Text:
+    """How a disk is taken up to its limit: used, planned and free; red from 95 %, yellow from 80 %."""
+    share = (used + planned) / limit if limit > 0 else 1.0
+    colour = "red" if share >= 0.95 else "yellow" if share >= 0.8 else "green"
+    first = min(width, round(used / limit * width)) if limit > 0 else width
+    second = min(width - first, round(planned / limit * width)) if limit > 0 else 0
+    return Text.assemble(
+        (BAR[0] * first, colour), (BAR[1] * second, "cyan"), (BAR[2] * (width - first - second), "bright_black")
+    )
+
+
+def print_all(to: Console, parts: Sequence[object]) -> None:
+    for part in parts:
+        to.print(part)

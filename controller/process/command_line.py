@@ -1,0 +1,116 @@
+"""What every program of the product does with its command line: sub-commands that are imported when they are called,
+what is said of words that are wrong, and the exit codes, which docs/command.md lists.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, Final
+
+import click
+
+from controller.errors import ClusterError, ConfigError, MalformedRequestError, SchedulerError
+from controller.process.logs import escaped
+from controller.process.version import product_version
+
+EXIT_WELL: Final = 0
+EXIT_FINDING: Final = 1
+EXIT_MISUSE: Final = 2
+EXIT_UNREACHABLE: Final = 3
+EXIT_INTERRUPTED: Final = 130
+EXIT_FAULT: Final = 70
+PROGRAM: Final = "longhorn-scheduler-extender"
+SETTINGS: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+
+
+class LazyCommands(MutableMapping[str, click.Command]):
+    """Sub-commands by name, each as "module" or "module:attribute" (default: `command`), imported once it is used.
+
+    `old_names`: what a command was called; it still answers to that, and is listed by its name alone.
+    """
+
+    def __init__(self, places: Mapping[str, str], old_names: Mapping[str, str]) -> None:
+        self._places, self._old_names = dict(places), old_names
+        self._loaded: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        name = self._old_names.get(name, name)
+        if name not in self._loaded:
+            module, _, attribute = self._places[name].partition(":")
+            self._loaded[name] = getattr(importlib.import_module(module), attribute or "command")
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._places[name], self._loaded[name] = "", command
+
+    def __delitem__(self, name: str) -> None:
+        del self._places[name]
+        self._loaded.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def version_flag() -> click.Option:
+    def tell(context: click.Context, _: click.Parameter, is_given: bool) -> None:
+        if is_given and not context.resilient_parsing:
+            click.echo(f"{context.info_name} {product_version()}")
+            context.exit()
+
+    return click.Option(
+        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=tell, help="Show the version and exit."
+    )
+
+
+def run_command(
+    command: click.Command, arguments: Sequence[str] | None = None, *, name: str = "", obj: object = None
+) -> int:
+    """Runs the command with these words, by default the process's. Returns the exit code: what the command returns,
+    or that of its failure, about which a line goes to standard error. `obj`: for `click.Context.obj`."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with command.make_context(name or command.name or PROGRAM, words, obj=obj, **SETTINGS) as context:
+            done = command.invoke(context)
+        return done if isinstance(done, int) else EXIT_WELL
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return EXIT_MISUSE
+    except click.ClickException as error:
+        context_of = getattr(error, "ctx", None)
+        if context_of is not None:
+            click.echo(f"{context_of.get_usage()}\nTry '{context_of.command_path} --help' for help.\n", err=True)
+        return failed(error.format_message(), EXIT_MISUSE)
+    except (ConfigError, MalformedRequestError) as error:
+        return failed(str(error), EXIT_MISUSE)
+    except SchedulerError as error:
+        return failed(f"the API server: {error}" if isinstance(error, ClusterError) else str(error), EXIT_UNREACHABLE)
+    except BrokenPipeError:
+        # The reader has had enough. Python would complain of it once more when it closes its standard output.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+        return EXIT_WELL
+
+
+def failed(problem: str, code: int) -> int:
+    """Says so on standard error, on one line. Returns the code."""
+    click.echo(f"error: {escaped(problem)}", err=True)
+    return code
+
+
+def run_by_old_name(command: click.Command, old: str) -> int:
+    """As `run_command`, for a program that is a sub-command now."""
+    tell_new_name(old, f"{PROGRAM} {command.name}")
+    return run_command(command, name=old)
+
+
+def tell_new_name(old: str, new: str) -> None:
+    click.echo(f"note: `{old}` is `{new}` from now on; the next release no longer has the old name", err=True)
