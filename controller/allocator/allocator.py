@@ -7,11 +7,10 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.explain import explain
 from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.wanted import NothingTaken, Plus, Wanted, check_image
-from controller.allocator.core import COPY_SECONDS, AllocatorCore
+from controller.allocator.core import LOOK_SECONDS, AllocatorCore
 from controller.allocator.outcome import (
     Decision,
     Due,
@@ -33,7 +32,6 @@ from controller.allocator.verbs.observe import MOVES_AT_ONCE
 from controller.allocator.verbs.place import has_placed
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
 from controller.allocator.verbs.views import rows_of, snapshot_of
-from controller.allocator.waiting.room import PodRoom
 from controller.allocator.waiting.wake_plan import WakePlan
 from controller.allocator.world.absences import known_demands
 from controller.errors import NotFoundError
@@ -43,7 +41,7 @@ __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledg
 
 _ROOMS_AT_ONCE: Final = 100  # that the sweep works out before it lets others in
 _ACCOUNT_MILLISECONDS: Final = 500  # after which nodes count as not evaluated
-_KEEP_COPY: Final = 10  # times that, until the memory is given back
+_KEEP_LOOK: Final = 10  # times that, until the memory is given back
 
 
 class Allocator(AllocatorCore):
@@ -130,7 +128,7 @@ class Allocator(AllocatorCore):
 
     def account_of(self, pod_uid: str, candidates: Sequence[str]) -> str:
         """Why the pod finds no room there, for a person; "" if it does by now, or is gone. Worked out without the lock,
-        on a copy that may be a moment old. Costs: copying facts by kind, and the table, once a second at most."""
+        on a `look`, which may be a moment old. Costs: as `look`."""
         with self._changed:
             pod = self._world.pods.get(pod_uid)
             if pod is None or self._mode is not Mode.ACTIVE:
@@ -139,14 +137,13 @@ class Allocator(AllocatorCore):
             limit = self._shared.limit_of(pod, demands)
         if not any(map(limit.includes, candidates)):
             return account_of_limit(limit)
-        world, table = self._copy()
-        room = PodRoom(world, table, Chooser(world), self._clock, self._settler.approvals)
+        look = self.look()
         budget = Budget.of(self._clock, _ACCOUNT_MILLISECONDS)
-        return account_of(room.fit(pod, demands, budget), table, pod, candidates)
+        return account_of(look.room().fit(pod, demands, budget), look.table, pod, candidates)
 
     def lack_of(self, name: str) -> Unplaceable | None:
-        """Why no disk takes that Replica, as of a moment ago; None if one does, or it needs none any more. For the
-        thread that also calls `account_of`. Costs: as that, and a copy of the plans on the nodes that are told of."""
+        """Why no disk takes that Replica, as of a moment ago; None if one does, or it needs none any more. Costs: as
+        `look`, and a copy of the plans on the nodes that are told of."""
         with self._changed:
             world, replica = self._world, self._world.replicas.get(name)
             volume = world.volume(replica.volume) if replica is not None else None
@@ -161,7 +158,7 @@ class Allocator(AllocatorCore):
         if unsized is not None:
             return Unplaceable(volume, claim, tuple(pods), is_first, {unsized.reason.value: 1}, unsized.message)
         taken = Plus(Beside(table, (volume.name,)), planned) if is_first else NothingTaken()
-        world = self._copy()[0]
+        world = self.look().world
         names &= world.nodes.keys()
         found = explain(Wanted(volume, replica, planned), world, taken, self._clock.now_utc(), names).found
         if found.candidates:
@@ -240,8 +237,8 @@ class Allocator(AllocatorCore):
                 self._context_locked().settle_changes(MOVES_AT_ONCE)
             if self._ends.sweep(self._clock.now()) or has_changes:
                 self._touch_locked()
-            if self._clock.now() - self._copied_at > _KEEP_COPY * COPY_SECONDS:
-                self._copied = None
+            if self._looked is not None and self._clock.now() - self._looked.now > _KEEP_LOOK * LOOK_SECONDS:
+                self._looked = None
 
     def _refresh_some(self) -> bool:
         with self._changed:
@@ -278,14 +275,14 @@ class Allocator(AllocatorCore):
 
     def snapshot(self) -> TableView:
         """The table as people and metrics see it; its rows are made after the lock. Costs: lists of plans, holds and
-        growths, and of all claims by name."""
+        growths, and copies of the names of claims."""
         with self._changed:
             now, now_utc, names = self._clock.now(), self._clock.now_utc(), self._world.claim_names()
             plans, holds, growths = self._table.plans(), self._table.all_holds(), self._growths.all()
             mode, version, refused_count = self._mode, self._version, len(self._refusals)
             quarantined, counters = list(self._quarantine.keys()), dict(self._journal.counters)
             over, shared = self._world.overdrawn(), self._world.shared_disks()
-        rows = rows_of(plans, holds, growths, names, now, now_utc)
+        rows = rows_of(plans, holds, growths, names.of, now, now_utc)
         return snapshot_of(rows, mode, version, refused_count, quarantined, counters, over, shared)
 
     def shared_disks(self) -> tuple[SharedDisk, ...]:

@@ -6,7 +6,6 @@ in which its bytes start to count on the disk, or they would be counted twice, o
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
@@ -45,6 +44,7 @@ from controller.allocator.verbs.place import PlaceDecisions
 from controller.allocator.verbs.planning import Planner
 from controller.allocator.verbs.served import ServedVolumes
 from controller.allocator.verbs.settle import Settler
+from controller.allocator.verbs.views import Look
 from controller.allocator.waiting.kept_room import KeptUntil
 from controller.allocator.waiting.refusals import Refusals
 from controller.allocator.waiting.room import PodRoom
@@ -57,7 +57,7 @@ from controller.model.longhorn import LonghornSettings
 from controller.rules.demand import Missing
 from controller.settings import DISK_SCHEDULER, LiveSettings, places_replicas
 
-COPY_SECONDS: Final = 1.0  # for which a copy serves those who explain
+LOOK_SECONDS: Final = 1.0  # for which a look serves those who explain
 TURN_PAUSE_SECONDS: Final = 0.0002
 MOST_TURNS: Final = 1_000  # of the lock for one event, if plans move; what is left after them is seen with the next one
 
@@ -72,8 +72,7 @@ class AllocatorCore(Events):
         """`schedulers`: the names of those that ask us, so that pods of others are told nothing; None: any."""
         self._clock, self._schedulers = clock, schedulers
         self._changed = threading.Condition(threading.Lock())  # guards every field below
-        self._copied: tuple[World, Table] | None = None
-        self._copied_at = -math.inf
+        self._looked: Look | None = None
         self._version = self._calls = 0
         self._mode = Mode.CLOSED
         self._is_leading = False
@@ -210,13 +209,23 @@ class AllocatorCore(Events):
         with self._changed:
             return self._version
 
-    def _copy(self) -> tuple[World, Table]:
-        """World and table as they were less than `COPY_SECONDS` ago, to be asked and never changed."""
+    def look(self) -> Look:
+        """What this allocator had less than `LOOK_SECONDS` ago. Costs: copying facts by kind, and lists of plans, holds
+        and refused pods, once in that time; the rest is worked out without the lock."""
         with self._changed:
-            now = self._clock.now()
-            if self._copied is None or now - self._copied_at >= COPY_SECONDS:
-                self._copied, self._copied_at = (self._world.copy(self._growths.copy()), self._table.copy()), now
-            return self._copied
+            now, now_utc, looked = self._clock.now(), self._clock.now_utc(), self._looked
+            if looked is not None and now - looked.now < LOOK_SECONDS:
+                return looked
+            growths = self._growths.copy()
+            world, mode, live = self._world.copy(growths), self._mode, self._live
+            plans, holds, refused = self._table.plans(), self._table.all_holds(), self._refusals.all()
+            quarantined, approvals = frozenset(self._quarantine.keys()), self._settler.approvals
+        growths.world = world.complete()
+        table, kept = Table.of(plans, holds), self._schedulers
+        made = Look(world, table, growths, refused, quarantined, approvals, mode, live, kept, self._clock, now, now_utc)
+        with self._changed:
+            self._looked = made
+        return made
 
     # Terms and modes
 
@@ -282,7 +291,7 @@ class AllocatorCore(Events):
             self._kept_until = KeptUntil()
             self._settler.restart()
             self._journal.drain_claim_events()
-            self._copied = None
+            self._looked = None
             self._world.take_changes()
             if not self._settles:
                 self._table.load(())

@@ -211,10 +211,10 @@ class Stage(StageObjects):
         return "; ".join(sorted(rows)) or "empty"
 
     def do_places(self) -> str:
-        table, names = self.cluster.allocator._table, self.world.claim_names()
+        table, names = self.cluster.allocator._table, self.world.claim_names().of
         taken = [place for hold in table.holds() for place in hold.places()]
         taken += [(plan.volume, place) for plan in table.plans() for place in plan.places]
-        rows = {(names[volume], place.disk_uuid, place.size_bytes // GIB) for volume, place in taken}
+        rows = {(names(volume), place.disk_uuid, place.size_bytes // GIB) for volume, place in taken}
         return "; ".join(f"{claim.removeprefix('ns/')} {disk} {size}" for claim, disk, size in sorted(rows)) or "none"
 
     def do_told(self) -> str:

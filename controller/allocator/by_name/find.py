@@ -80,8 +80,8 @@ class DiskQueries:
         before take longer than `seconds`, or nothing can be trusted any more. `closed`: as for `BesideOthers`.
         `nearest`: to be told, as by its `find_nearest`, why that few disks do not take it; 0: everything.
 
-        Costs: copying facts by kind, and the table; then, without the lock, a look at each disk, which is short but for
-        those that are told of."""
+        Costs: copying facts by kind, and lists of plans and holds; then, without the lock, a look at each disk, which
+        is short but for those that are told of."""
         if not self._turn.acquire(timeout=max(0.0, seconds)):
             raise NotReadyError("other questions took too long; try again")
         try:
@@ -106,7 +106,9 @@ class DiskQueries:
         """With the volume as large as it was granted."""
         with self._lock:
             self._is_active()
-            return self._world.copy(self._growths.copy()), self._table.copy(), self._world.volume(name)
+            world, volume = self._world.copy(self._growths.copy()), self._world.volume(name)
+            plans, holds = self._table.plans(), self._table.all_holds()
+        return world, Table.of(plans, holds), volume
 
 
 def _replica(world: World, volume: Volume, question: DiskQuestion) -> Replica:

@@ -279,20 +279,15 @@ class Table:
                 other._nodes.setdefault(uuid, set()).add(node)
         return other
 
-    def copy(self) -> Table:
-        """Return a copy for questions."""
+    @staticmethod
+    def of(plans: Iterable[Plan], holds: Iterable[Hold]) -> Table:
+        """Return a table of these, for questions. Costs: a step for each place, so nobody holds the allocator's lock
+        for it."""
         other = Table()
-        other._plans = self._plans.copy()
-        other._holds = {pod: by_source.copy() for pod, by_source in self._holds.items()}
-        other._limited = self._limited.copy()
-        other._nodes = {uuid: nodes.copy() for uuid, nodes in self._nodes.items()}
-        other._taken = {node: disks.copy() for node, disks in self._taken.items()}
-        other._sums = self._sums.copy()
-        other._holding = {volume: pods.copy() for volume, pods in self._holding.items()}
-        other._holders = {
-            disk: {volume: members.copy() for volume, members in volumes.items()}
-            for disk, volumes in self._holders.items()
-        }
+        for plan in plans:
+            other.put(plan)
+        for hold in holds:
+            other.put_hold(hold)
         return other
 
     # What is to be stored

@@ -273,7 +273,9 @@ class Filtering:
         judgements = self._told_apart(judgements, demands)
         is_contended = _is_contended(judgements)
         part = is_sample(len(candidates), len(self.room.world.kube_nodes))
-        refusal = self.refusals.refused(pod.uid, candidates, is_contended, self.now, is_sample=part)
+        refused, now = {name: _reason(judgement) for name, judgement in judgements.items()}, self.now
+        reasons = Counter(refused.values())
+        refusal = self.refusals.refused(pod.uid, candidates, is_contended, now, is_sample=part, reasons=reasons)
         self.refusals.not_reached(pod.uid, [name for name, entry in judgements.items() if entry is LATE])
         remote = _with_longhorn(judgements, candidates)
         if remote and not is_contended and self.is_due_remotely(refusal, demands):
@@ -285,7 +287,7 @@ class Filtering:
         return FilterOutcome(
             decision=Decision.CONTENDED if is_contended else Decision.REFUSED,
             passed=(),
-            refused={name: _reason(judgement) for name, judgement in judgements.items()},
+            refused=refused,
             waitable=is_contended and self.settler.answers.is_young(self.now),
             version=self.version,
             is_bounded=any(entry.is_bounded for entry in judgements.values()),

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, TypeVar
 
+from controller.allocator.choose.choose import Chooser
 from controller.allocator.outcome import DiskOver, Mode, PromiseView, SharedDisk, TableView
-from controller.allocator.plans.growths import Growth
+from controller.allocator.plans.growths import Growth, Growths
+from controller.allocator.plans.nominations import Approvals
 from controller.allocator.plans.plan import Hold, Plan, Source
+from controller.allocator.plans.table import Table
+from controller.allocator.waiting.refusals import RefusedPod
+from controller.allocator.waiting.room import PodRoom
+from controller.allocator.world.world import World
+from controller.clock import Clock
+from controller.settings import LiveSettings
 
 _T = TypeVar("_T")
 
@@ -21,16 +29,40 @@ ANSWER: Final = "answer"
 _KINDS: Final = {Source.FILTER: ANSWER}  # other holds are called as their sources
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the allocator had at one moment, for people: any thread may ask it, without the lock, and nobody changes it.
+    `refused`: by pod UID; `quarantined`: keys of pods and claims; `schedulers`: as the allocator has them."""
+
+    world: World
+    table: Table
+    growths: Growths
+    refused: Mapping[str, RefusedPod]
+    quarantined: frozenset[str]
+    approvals: Approvals
+    mode: Mode
+    live: LiveSettings
+    schedulers: Container[str] | None
+    clock: Clock
+    now: float
+    now_utc: datetime
+
+    def room(self, world: World | None = None, table: Table | None = None) -> PodRoom:
+        """Return what asks for room for a pod, in this world and table or in changed copies of them."""
+        world = world or self.world
+        return PodRoom(world, table or self.table, Chooser(world), self.clock, self.approvals)
+
+
 def rows_of(
     plans: Iterable[Plan],
     holds: Iterable[Hold],
     growths: Iterable[Growth],
-    claims: Mapping[str, str],
+    name_of: Callable[[str], str],
     now: float,
     now_utc: datetime,
 ) -> tuple[PromiseView, ...]:
     """Rows, sorted by volume, node and kind. What several pods hold for a volume is one row, of the largest size and
-    the greatest age. `claims`: "namespace/name" by Longhorn volume."""
+    the greatest age. `name_of` tells the claim of a Longhorn volume, as "namespace/name"."""
     found = defaultdict[tuple[str, str, str], list[PromiseView]](list)
     parts = (
         (row for plan in plans for row in _of_plan(plan, now_utc)),
@@ -42,7 +74,7 @@ def rows_of(
     return tuple(
         replace(
             rows[0],
-            claim=claims.get(rows[0].volume, ""),
+            claim=name_of(rows[0].volume),
             size_bytes=max(row.size_bytes for row in rows),
             claimants=tuple(sorted({claimant for row in rows for claimant in row.claimants})),
             age_seconds=max(row.age_seconds for row in rows),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain
 from sys import intern
@@ -13,12 +13,14 @@ from typing import Final
 from controller.allocator.waiting.samples import NodeSets, Series
 from controller.model.times import utc_time
 from controller.model.workload import Pod
+from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 
 BACKOFF_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 PATIENCE_SECONDS: Final = 5.0  # that a woken pod may take until it is asked about; then it reserves no room any more
 MOST_UNSEEN: Final = 100
 UNSEEN_SECONDS: Final = 60.0  # longer than a watch may lag behind
+_NO_REASONS: Final[Mapping[Reason, int]] = {}
 MOST_LISTS: Final = 64  # different lists of candidates, before those that nobody refers to are dropped
 
 
@@ -39,6 +41,8 @@ class RefusedPod:
     series: Series | None = None  # where the candidates may be a sample
     unreached: frozenset[str] = frozenset()  # nodes that no question about the pod had the time to look at
     victims: tuple[str, ...] = ()  # where nobody may be evicted for the pod, since it would find no room there
+    tried_at: float = -math.inf  # the last filter call
+    reasons: Mapping[Reason, int] = field(default_factory=lambda: _NO_REASONS, hash=False)  # it refused so many nodes
 
     @property
     def nodes(self) -> Sequence[str]:
@@ -76,6 +80,10 @@ class Refusals:
     def get(self, pod_uid: str) -> RefusedPod | None:
         return self._refused.get(pod_uid)
 
+    def all(self) -> dict[str, RefusedPod]:
+        """Return them by uid, in a mapping of its own."""
+        return self._refused.copy()
+
     def unreached(self, pod_uid: str) -> frozenset[str]:
         """Nodes for which no question about the pod had time so far, or, once each had its turn, those that the last
         question left out; they come first in the next one."""
@@ -93,9 +101,17 @@ class Refusals:
         (self.resting.discard if entry.is_contended or entry.unanswered else self.resting.add)(entry.pod_uid)
 
     def refused(
-        self, pod_uid: str, candidates: Sequence[str], is_contended: bool, now: float, *, is_sample: bool = False
+        self,
+        pod_uid: str,
+        candidates: Sequence[str],
+        is_contended: bool,
+        now: float,
+        *,
+        is_sample: bool = False,
+        reasons: Mapping[Reason, int] = _NO_REASONS,
     ) -> RefusedPod:
-        """Remember that filter refused the pod; what is remembered then. `is_sample`: there may be more candidates."""
+        """Remember that filter refused the pod; what is remembered then. `is_sample`: there may be more candidates.
+        `reasons`: how many it refused for what."""
         old = self._refused.get(pod_uid) or RefusedPod(pod_uid, (), now, waits_since=now)
         entry = RefusedPod(
             pod_uid,
@@ -107,6 +123,8 @@ class Refusals:
             next_wake_at=old.first_wake_at() if is_contended else old.next_wake_at,
             woken_at=old.woken_at,
             unreached=old.unreached,
+            tried_at=now if reasons else old.tried_at,
+            reasons=reasons or old.reasons,
         )
         if is_sample:
             series = (old.series or Series()).shown(self.nodes.of(entry.candidates), by_wake=old.unanswered > 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.allocator.world.backups import Backups
 from controller.allocator.world.engines import EngineFacts
@@ -19,6 +19,17 @@ from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_
 from controller.rules.provisioning import provisioned_name, rounded_volume_bytes
 
 _NO_IMAGES: Final[Mapping[str, int]] = {}
+
+
+class ClaimNames(NamedTuple):
+    """ "namespace/name" of claims by their Longhorn volumes: by the PV, and by the UID of which the name is made."""
+
+    by_volume: Mapping[str, str]
+    by_uid: Mapping[str, str]
+
+    def of(self, volume: str) -> str:
+        """The name of the volume's claim; "" if it has none."""
+        return self.by_volume.get(volume) or self.by_uid.get(volume.removeprefix("pvc-"), "")
 
 
 class Facts:
@@ -141,10 +152,9 @@ class Facts:
         key = self._claim_by_uid.get(uid)
         return None if key is None else self.claims.get(key)
 
-    def claim_names(self) -> dict[str, str]:
-        """ "namespace/name" of the claim by its Longhorn volume, to keep."""
-        provisioned = {provisioned_name(claim): key for key, claim in self.claims.items()}
-        return {**provisioned, **self._claim_key_by_volume}
+    def claim_names(self) -> ClaimNames:
+        """The claims' names, to keep. Costs: two copied mappings."""
+        return ClaimNames(self._claim_key_by_volume.copy(), self._claim_by_uid.copy())
 
     def users(self, claim_key: str) -> Collection[str]:
         """UIDs of the pods that name the claim."""

@@ -132,7 +132,7 @@ def test_a_place_that_leaves_without_its_copy_frees_room() -> None:
 def test_a_copy_of_some_nodes_and_of_all() -> None:
     table = Table()
     table.put(plan("v", "n1a", "n2a"))
-    some, whole = table.on_nodes(["n1"]), table.copy()
+    some, whole = table.on_nodes(["n1"]), Table.of(table.plans(), table.all_holds())
     table.clear()
     assert [10, 0] == taken(some, "n1a", "n2a")
     assert [10, 10] == taken(whole, "n1a", "n2a")

@@ -38,7 +38,7 @@ def rows(*entries: Plan | Hold | Growth, **claims: str) -> tuple[PromiseView, ..
         [one for one in entries if isinstance(one, Plan)],
         [one for one in entries if isinstance(one, Hold)],
         [one for one in entries if isinstance(one, Growth)],
-        claims,
+        lambda volume: claims.get(volume, ""),
         NOW,
         NOW_UTC,
     )
