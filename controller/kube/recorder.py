@@ -1,8 +1,9 @@
 """Events for people: what `kubectl describe` shows below an object.
 
 They are a courtesy, never a record: a note costs its caller nothing, notes with the same words become one Event with a
-count, a noisy object is quietened, namespaces take turns, and what cannot be written is counted and forgotten. Core
-`v1` Events, as kube-scheduler's and the kubelet's are, because `kubectl` shows their counts.
+count, of a noisy object only the last word of each reason is heard, namespaces take turns, and what cannot be written
+is counted and forgotten. An Event has the time of what it tells, so that one that was written late does not look like
+the newest. Core `v1` Events, as kube-scheduler's and the kubelet's are, because `kubectl` shows their counts.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Note:
 
 @dataclass(slots=True)
 class _Waiting:
+    told: Note
+    told_utc: str  # the last time
     count: int = 1
     tries: int = 0
 
@@ -95,7 +98,8 @@ class Recorder(Part):
         self._api, self._clock = api, clock
         self._component, self._instance = component, instance
         self._lock = threading.Lock()  # guards the fields below
-        self._waiting: FairQueue[Note, _Waiting] = FairQueue(QUEUE_LIMIT, NAMESPACE_LIMIT)
+        # By note; by object and reason the last note that is over the object's allowance.
+        self._waiting: FairQueue[Note | tuple[Target, str], _Waiting] = FairQueue(QUEUE_LIMIT, NAMESPACE_LIMIT)
         self._allowances: OrderedDict[Target, _Allowance] = OrderedDict()
         self._dropped = 0
         self._written: OrderedDict[Note, _Written] = OrderedDict()  # the writing thread's own
@@ -109,15 +113,17 @@ class Recorder(Part):
 
     def note(self, target: Target, reason: str, message: str, *, is_warning: bool = False) -> None:
         """Has an Event written at some later time. Never blocks, never raises."""
-        told = Note(target, reason, message[:MESSAGE_LIMIT], is_warning)
+        told, now_utc = Note(target, reason, message[:MESSAGE_LIMIT], is_warning), rfc3339(self._clock.now_utc())
         with self._lock:
             waiting = self._waiting.get(target.namespace, told)
             if waiting is not None:
-                waiting.count += 1
-            elif not self._allows_locked(target):
-                self._dropped += 1
+                waiting.count, waiting.told_utc = waiting.count + 1, now_utc
+            elif self._allows_locked(target):
+                self._put_locked(told, _Waiting(told, now_utc), self._clock.now())
             else:
-                self._put_locked(told, _Waiting(), self._clock.now())
+                earlier = self._waiting.get(target.namespace, (target, reason))
+                self._dropped += earlier.count if earlier is not None else 0
+                self._put_locked((target, reason), _Waiting(told, now_utc), self._refilled_at_locked(target))
         self.worker.wake()
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:
@@ -131,31 +137,36 @@ class Recorder(Part):
             taken = self._waiting.take(now)
             if taken is None:
                 return self._waiting.due_at() - now if len(self._waiting) else None
-            told, waiting = taken
+            key, waiting = taken
+            told = waiting.told
+            if key != told and not self._allows_locked(told.target):
+                self._put_locked(key, waiting, self._refilled_at_locked(told.target))
+                return 0.0
         known = self._written.get(told)
         if known is not None and not waiting.tries and self._clock.now() < known.at + REPEAT_SECONDS:
-            self._put_back(told, waiting, known.at + REPEAT_SECONDS)
+            self._put_back(waiting, known.at + REPEAT_SECONDS)
             return 0.0
         try:
-            self._write(told, waiting.count, known)
+            self._write(waiting, known)
         except UnavailableError as error:
             waiting.tries += 1
             if waiting.tries < TRIES:
-                self._put_back(told, waiting, self._clock.now() + waiting.tries)
+                self._put_back(waiting, self._clock.now() + waiting.tries)
             else:
                 self._give_up(told, waiting.count, error)
         except ClusterError as error:
             self._give_up(told, waiting.count, error)
         return WRITE_EVERY_SECONDS
 
-    def _put_back(self, told: Note, waiting: _Waiting, due_at: float) -> None:
+    def _put_back(self, waiting: _Waiting, due_at: float) -> None:
         with self._lock:
-            newer = self._waiting.get(told.target.namespace, told)
-            waiting.count += newer.count if newer is not None else 0
-            self._put_locked(told, waiting, due_at)
+            newer = self._waiting.get(waiting.told.target.namespace, waiting.told)
+            if newer is not None:
+                waiting.count, waiting.told_utc = waiting.count + newer.count, newer.told_utc
+            self._put_locked(waiting.told, waiting, due_at)
 
-    def _put_locked(self, told: Note, waiting: _Waiting, due_at: float) -> None:
-        dropped = self._waiting.put(told.target.namespace, told, waiting, due_at)
+    def _put_locked(self, key: Note | tuple[Target, str], waiting: _Waiting, due_at: float) -> None:
+        dropped = self._waiting.put(waiting.told.target.namespace, key, waiting, due_at)
         self._dropped += dropped[1].count if dropped is not None else 0
 
     def _give_up(self, told: Note, count: int, error: ClusterError) -> None:
@@ -170,12 +181,12 @@ class Recorder(Part):
             error,
         )
 
-    def _write(self, told: Note, count: int, known: _Written | None) -> None:
-        now, now_utc = self._clock.now(), rfc3339(self._clock.now_utc())
+    def _write(self, waiting: _Waiting, known: _Written | None) -> None:
+        told, count, told_utc, now = waiting.told, waiting.count, waiting.told_utc, self._clock.now()
         namespace = told.target.namespace or CLUSTER_NAMESPACE
         if known is not None and now - known.at < SERIES_SECONDS:
             total = known.count + count
-            change = {"count": total, "lastTimestamp": now_utc}
+            change = {"count": total, "lastTimestamp": told_utc}
             try:
                 self._api.patch(EVENTS, namespace, known.name, change, timeout=CALL_SECONDS)
             except NotFoundError:
@@ -184,11 +195,11 @@ class Recorder(Part):
                 self._remember(told, _Written(known.name, total, known.first_utc, now))
                 return
         name = f"{told.target.name[:200]}.{secrets.token_hex(8)}"
-        body = self._body(told, name, namespace, count, now_utc)
+        body = self._body(told, name, namespace, count, told_utc)
         self._api.create(EVENTS, namespace, body, timeout=CALL_SECONDS)
-        self._remember(told, _Written(name, count, now_utc, now))
+        self._remember(told, _Written(name, count, told_utc, now))
 
-    def _body(self, told: Note, name: str, namespace: str, count: int, now_utc: str) -> dict[str, Any]:
+    def _body(self, told: Note, name: str, namespace: str, count: int, told_utc: str) -> dict[str, Any]:
         target = told.target
         about = {"apiVersion": target.api_version, "kind": target.kind, "name": target.name}
         about |= {key: value for key, value in (("namespace", target.namespace), ("uid", target.uid)) if value}
@@ -201,8 +212,8 @@ class Recorder(Part):
             "reason": told.reason,
             "message": told.message,
             "count": count,
-            "firstTimestamp": now_utc,
-            "lastTimestamp": now_utc,
+            "firstTimestamp": told_utc,
+            "lastTimestamp": told_utc,
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": self._instance,
@@ -227,6 +238,10 @@ class Recorder(Part):
             return False
         allowance.left -= 1
         return True
+
+    def _refilled_at_locked(self, target: Target) -> float:
+        allowance = self._allowances.get(target)
+        return (self._clock.now() if allowance is None else allowance.filled_at) + OBJECT_REFILL_SECONDS
 
     def _round(self) -> float | None:
         pause = self.run_once()

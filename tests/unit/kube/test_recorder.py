@@ -82,7 +82,7 @@ def test_notes_of_the_same_words_are_one_event(scene: RecorderBench) -> None:
     scene.clock.advance(1)
     scene.write_due()
     assert [52] == scene.counts()
-    assert "2026-01-01T00:00:10Z" == scene.events()[0]["lastTimestamp"]
+    assert "2026-01-01T00:00:09Z" == scene.events()[0]["lastTimestamp"]
     assert "2026-01-01T00:00:00Z" == scene.events()[0]["firstTimestamp"]
 
 
@@ -120,14 +120,49 @@ def test_a_noisy_object_is_quietened_and_others_are_heard(scene: RecorderBench) 
         scene.note(f"message {number}")
     scene.note(target=OTHER)
     scene.write_due()
-    assert OBJECT_BURST + 1 == len(scene.events())
-    assert 5 == scene.recorder.dropped
+    assert (OBJECT_BURST + 1, 4) == (len(scene.events()), scene.recorder.dropped)
 
     scene.clock.advance(120)
     for number in range(5):
         scene.note(f"later {number}")
     scene.write_due()
-    assert OBJECT_BURST + 3 == len(scene.events())
+    assert (OBJECT_BURST + 3, 7) == (len(scene.events()), scene.recorder.dropped)
+
+
+def test_of_what_a_noisy_object_says_the_last_is_heard(scene: RecorderBench) -> None:
+    """State is told in its newest form: an Event that is out of date is never the last word."""
+    for number in range(OBJECT_BURST):
+        scene.note(f"message {number}")
+    scene.clock.advance(1)
+    for state in ("lost", "back"):
+        for number in range(3):
+            scene.note(f"{state} {number}")
+    scene.write_due()
+    assert (OBJECT_BURST, 5) == (len(scene.events()), scene.recorder.dropped)
+
+    scene.clock.advance(58)
+    scene.write_due()
+    assert OBJECT_BURST == len(scene.events())
+    scene.clock.advance(1)
+    scene.write_due()
+    assert "back 2" == max(scene.events(), key=lambda event: event["lastTimestamp"])["message"]
+    assert (OBJECT_BURST + 1, 5) == (len(scene.events()), scene.recorder.dropped)
+
+
+def test_an_event_has_the_time_of_what_it_tells_so_that_one_that_waited_does_not_look_like_the_newest(
+    scene: RecorderBench,
+) -> None:
+    scene.note("lost")
+    scene.write_due()
+    scene.clock.advance(1)
+    scene.note("lost")  # a repetition is written after ten seconds
+    scene.clock.advance(1)
+    scene.note("back")
+    scene.write_due()
+    scene.clock.advance(10)
+    scene.write_due()
+    told = {event["message"]: (event["count"], event["lastTimestamp"][-3:]) for event in scene.events()}
+    assert {"lost": (2, "01Z"), "back": (1, "02Z")} == told
 
 
 def note_pods(scene: RecorderBench, namespace: str, count: int, text: str = "no room") -> None:
