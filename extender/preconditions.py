@@ -7,7 +7,7 @@ the pod again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 from controller.allocator.allocator import Allocator
@@ -40,10 +40,10 @@ class CheckedGate(Protocol):
 
 
 class RefusalListener(Protocol):
-    """Told of pods that found no room, for the people who own them. Must not block. In the product `Teller` of
-    controller.workers, which must not be imported here."""
+    """Told of pods that got no node, because there is no room or by a fault of ours, for the people who own them. Must
+    not block. In the product `Teller` of controller.workers, which must not be imported here."""
 
-    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None: ...
+    def refused(self, uid: str, namespace: str, name: str) -> None: ...
 
 
 class Preconditions:

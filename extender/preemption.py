@@ -207,23 +207,22 @@ class PreemptionService:
         term = checks.begin()
         asked = [node for node, victims in args.candidates.items() if victims.pod_uids]
         kept: Collection[str] = asked
-        looked_at: Sequence[str] = asked
         if checks.mode is not Mode.BYPASS and pod.has_claims:
-            kept, looked_at = self._where_it_may_run(pod, asked)
+            kept = self._where_it_may_run(pod, asked)
         reply = encode_preemption_result(args.candidates, frozenset(kept))
         checks.check_term(term)
         self._observer.preempted(len(kept), len(args.candidates) - len(kept))
         if asked and not kept:
-            self._listener.refused(pod.uid, pod.namespace, pod.name, looked_at or asked)
+            self._listener.refused(pod.uid, pod.namespace, pod.name)
         text = f"pods may be evicted on {len(kept)} of {len(args.candidates)} nodes"
         self._note("preempt", f"Pod {pod.key}", "kept" if kept else "none", text=text)
         log.info("preempt pod=%s uid=%s candidates=%d kept=%d", pod.key, pod.uid, len(args.candidates), len(kept))
         return reply
 
-    def _where_it_may_run(self, pod: wire.PodRef, asked: Sequence[str]) -> tuple[Collection[str], Sequence[str]]:
-        """The nodes where pods may be evicted, and those whose room decided that. After an error of this verb,
-        kube-scheduler does not ask again by itself, as it does after one of filter. So a pod that we failed is woken,
-        like one that other pods' promises keep out."""
+    def _where_it_may_run(self, pod: wire.PodRef, asked: Sequence[str]) -> Collection[str]:
+        """The nodes where pods may be evicted. After an error of this verb, kube-scheduler does not ask again by
+        itself, as it does after one of filter. So a pod that we failed is woken, like one that other pods' promises
+        keep out."""
         checks = self._preconditions
         try:
             checks.check_fresh()
@@ -232,7 +231,7 @@ class PreemptionService:
             left, adds_up = narrowed.candidates, not checks.knows_callers
             kept = checks.ask(lambda: self._allocator.nodes_with_room(pod.uid, left, adds_up=adds_up))
             self._co_scheduler.ended(pod, narrowed, passed=bool(kept))
-            return kept, left
+            return kept
         except (NotSyncedError, PodFailedError):
             self._allocator.preemption_failed(pod.uid, asked)
             raise

@@ -67,10 +67,9 @@ class _Attempt:
 
 
 class FilterListener(RefusalListener, Protocol):
-    """Told of refused pods, as any RefusalListener, and of those that are let through unchecked or get no answer."""
+    """Told of pods that got no node, as any RefusalListener, and of those that are let through unchecked."""
 
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None: ...
-    def broken(self, uid: str, namespace: str, name: str) -> None: ...
 
 
 class ExtenderService:
@@ -113,7 +112,6 @@ class ExtenderService:
         started = self._clock.now()
         checks, pod = self._preconditions, args.pod
         term = checks.begin()
-        narrowed = Narrowed(args.candidates, {})
         if checks.mode is Mode.BYPASS or not pod.has_claims:
             decision = Decision.NOTHING_NEEDED if not pod.has_claims else Decision.BYPASS
             outcome = FilterOutcome(decision, args.candidates, version=0)
@@ -132,7 +130,7 @@ class ExtenderService:
                 checks.check_term(term)
                 if outcome.decision is Decision.BYPASS:
                     checks.check_open()
-        self._report(args, narrowed.candidates or args.candidates, outcome, self._clock.now() - started)
+        self._report(args, outcome, self._clock.now() - started)
         return reply
 
     def _hold_there(
@@ -146,7 +144,7 @@ class ExtenderService:
         try:
             outcome = self._hold(pod, narrowed.candidates, attempt, is_client_gone)
         except BugError:
-            self._listener.broken(pod.uid, pod.namespace, pod.name)
+            self._listener.refused(pod.uid, pod.namespace, pod.name)
             raise
         if not narrowed.refused:
             return outcome
@@ -194,13 +192,13 @@ class ExtenderService:
             if not is_answered and attempt.serial is not None and not attempt.adds_up:
                 self._allocator.end_holds(pod_uid, attempt.serial)
 
-    def _report(self, args: wire.FilterArgs, looked_at: Sequence[str], outcome: FilterOutcome, seconds: float) -> None:
-        """Tells everybody whom it concerns. `looked_at`: the nodes whose room decided."""
+    def _report(self, args: wire.FilterArgs, outcome: FilterOutcome, seconds: float) -> None:
+        """Tells everybody whom it concerns."""
         pod = args.pod
         reasons = _counted(outcome.refused)
         self._observer.decided(outcome.decision, reasons, outcome.is_bounded)
         if outcome.decision in (Decision.REFUSED, Decision.CONTENDED):
-            self._listener.refused(pod.uid, pod.namespace, pod.name, looked_at)
+            self._listener.refused(pod.uid, pod.namespace, pod.name)
         elif outcome.decision is Decision.REMOTE:
             self._listener.let_through(pod.uid, pod.namespace, pod.name, outcome.decision)
         text = f"{len(outcome.passed)} of {len(args.candidates)} nodes passed"

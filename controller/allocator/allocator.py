@@ -25,7 +25,7 @@ from controller.allocator.outcome import (
 )
 from controller.allocator.plans.beside import Beside
 from controller.allocator.plans.ends import GROWTH, PLAN
-from controller.allocator.plans.journal import ClaimEvent
+from controller.allocator.plans.journal import ClaimEvent, ClaimEventKind
 from controller.allocator.verbs.account import MOST_NODES, account_of, account_of_disks, account_of_limit
 from controller.allocator.verbs.filter import Filtering
 from controller.allocator.verbs.observe import MOVES_AT_ONCE
@@ -36,6 +36,7 @@ from controller.allocator.waiting.wake_plan import WakePlan
 from controller.allocator.world.absences import known_demands
 from controller.errors import NotFoundError
 from controller.model.workload import Pod
+from controller.rules.provisioning import provisioned_name
 
 __all__ = ["Allocator", "Decision", "Due", "FilterOutcome", "Mode", "PodKnowledge", "PromiseView", "TableView"]
 
@@ -125,6 +126,16 @@ class Allocator(AllocatorCore):
             budget = Budget.of(self._clock, self._live.filter_budget_milliseconds)
             strategy = Strategy(self._live.strategy)
             return score_nodes(self._world, self._table, pod_uid, demands, candidates, strategy, budget)
+
+    def refused_on(self, pod_uid: str) -> Sequence[str]:
+        """The nodes on which room would help the pod; none unless it waits, and was refused the last time that it was
+        asked about. Raises BugError while it is in quarantine. Costs: a copy of the names."""
+        with self._changed:
+            pod, refusal = self._world.pods.get(pod_uid), self._refusals.get(pod_uid)
+            if pod is not None and pod.is_pending and self._is_leading:
+                for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
+                    self._quarantine.check(key, self._clock.now())
+            return tuple(dict.fromkeys(refusal.nodes)) if refusal is not None else ()
 
     def account_of(self, pod_uid: str, candidates: Sequence[str]) -> str:
         """Why the pod finds no room there, for a person; "" if it does by now, or is gone. Worked out without the lock,
@@ -294,6 +305,19 @@ class Allocator(AllocatorCore):
         """Durations since the last call: (name, seconds, success). Costs: a copy of them."""
         with self._changed:
             return self._journal.drain()
+
+    def is_so(self, event: ClaimEvent) -> bool:
+        """Whether what the claim's owner is to be told holds: nothing was placed, stored or grown since. Costs: a look
+        at its volume's replicas."""
+        with self._changed:
+            claim = self._world.claims.get(f"{event.namespace}/{event.name}")
+            if not self._is_leading or claim is None or claim.uid != event.uid:
+                return False
+            pv = self._world.pvs.get(claim.volume_name)
+            name = pv.handle if pv is not None else provisioned_name(claim)
+            if event.kind is ClaimEventKind.PLACE_LOST:
+                return self._settler.planner.has_lost(name)
+            return self._growths.is_so(event, name)
 
     def drain_claim_events(self) -> tuple[ClaimEvent, ...]:
         """What owners of claims are to be told, since the last call. Costs: a copy."""

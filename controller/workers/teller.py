@@ -2,7 +2,8 @@
 room is held for their growth; on both, why no disk takes a replica.
 
 The text that kube-scheduler writes into a pod's condition is constant, since it would try the pod again at every change
-of a number. So the numbers are in these Events, at most once a minute for each pod.
+of a number. So the numbers are in these Events, at most once a minute for each pod. What comes within a minute of an
+Event waits until it is over, and is told as it is then, so that the last Event says why the pod waits now.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision, SharedDisk, Unplaceable
 from controller.allocator.plans.journal import ClaimEvent, ClaimEventKind
 from controller.clock import Clock
+from controller.errors import BugError
 from controller.kube.recorder import NAMESPACE_LIMIT, QUEUE_LIMIT, Recorder, Target
 from controller.kube.resources import LONGHORN_VOLUMES
 from controller.model.quantity import bytes_text
@@ -27,7 +29,7 @@ from controller.process.worker import Part, Worker
 EVERY_SECONDS: Final = 60.0  # between two reports on a pod, a replica, or a kind of event of a claim
 REMEMBERED: Final = 10_000
 REST: Final = 9.0  # an inquiry about a replica is followed by a rest of so many times its duration
-AGAIN_SECONDS: Final = 5.0  # until the next inquiry about a replica that seemed to have room
+AGAIN_SECONDS: Final = 5.0  # until the next inquiry about what seemed to have room: it was made on an older copy
 MOST_PODS: Final = 10  # that get an Event about a replica of their volume
 NO_ROOM: Final = "LonghornNoRoom"
 FAULT: Final = "LonghornSchedulerExtenderFault"
@@ -88,13 +90,12 @@ OF_CLAIMS: Final[Mapping[ClaimEventKind, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An Event to be written about a pod. `text`: worked out by the `candidates`, nodes that refused it, if empty."""
+    """An Event to be written. `of`: an event of a claim, told if it still holds then, or why a pod was let through,
+    told as it is; None: why the pod waits then, if it does. `seemed_free`: it had room when it was looked into."""
 
-    pod: Target
-    candidates: Sequence[str] = ()
-    reason: str = NO_ROOM
-    text: str = ""
-    is_warning: bool = True  # others are not limited to one a minute
+    target: Target
+    of: ClaimEvent | Decision | None = None
+    seemed_free: bool = False
 
 
 class Teller(Part):
@@ -107,44 +108,38 @@ class Teller(Part):
         """`namespace`: Longhorn's."""
         self._allocator, self._recorder, self._clock, self._namespace = allocator, recorder, clock, namespace
         self._lock = threading.Lock()  # guards the fields below
-        self._waiting: FairQueue[str, Report] = FairQueue(QUEUE_LIMIT, NAMESPACE_LIMIT)  # of namespaces, by pod uid
+        # Of namespaces, by the pod's uid, or by that of a claim and what happened: due when its minute is over.
+        self._waiting: FairQueue[str, Report] = FairQueue(QUEUE_LIMIT, NAMESPACE_LIMIT)
         self._dropped = 0
-        self._told_at: OrderedDict[str, float] = OrderedDict()  # by what the report is about
+        self._told_at: OrderedDict[str, float] = OrderedDict()  # by the same keys, and those of replicas
         self._unplaced: OrderedDict[str, None] = OrderedDict()  # replicas to inquire about
         self._lacks: OrderedDict[str, Mapping[str, int]] = OrderedDict()  # results of the last inquiries, by replica
         self._rest_until = -math.inf  # the worker thread's own
         self._shared: tuple[SharedDisk, ...] = ()  # told last; of the thread that calls `tell_of_disks`
         self.worker = Worker("teller", self.tell_next)
 
-    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
-        """Report that the pod was refused on these nodes, at most once a minute. Never blocks, never raises.
-
-        The nodes are added to a report that still waits: one attempt of kube-scheduler asks about some nodes by filter,
-        and about others by preempt. A call that names no node is not reported.
-        """
-        if candidates:
-            self._put(uid, Report(Target("Pod", namespace, name, uid), candidates))
+    def refused(self, uid: str, namespace: str, name: str) -> None:
+        """Report why the pod, which got no node, waits: for room, or because of a fault of ours, of which details are
+        in the log, since they may name others. At most once a minute, and only if it still waits then. Never blocks,
+        never raises."""
+        self._put(uid, Report(Target("Pod", namespace, name, uid)))
 
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None:
         """Report why the pod was let through, each time. `decision`: one of LET_THROUGH."""
-        reason, text = LET_THROUGH[decision]
-        self._put(uid, Report(Target("Pod", namespace, name, uid), (), reason, text, is_warning=False))
-
-    def broken(self, uid: str, namespace: str, name: str) -> None:
-        """Report a fault of ours on the pod, at most once a minute. Details, which may name others, are in the log."""
-        self._put(uid, Report(Target("Pod", namespace, name, uid), (), FAULT, FAULT_TEXT))
+        self._put(uid, Report(Target("Pod", namespace, name, uid), decision), -math.inf)
 
     @property
     def dropped(self) -> int:
-        """Reports on pods that were never written, because there were too many."""
+        """Reports on pods and claims that were never written, because there were too many."""
         with self._lock:
             return self._dropped
 
     def tell_of_claims(self) -> None:
-        """Report the allocator's events of claims, each at most once a minute. The leader calls it now and then."""
+        """Report the allocator's events of claims, each kind at most once a minute for a claim, and only if it still
+        holds then. The leader calls it now and then."""
         for event in self._allocator.drain_claim_events():
-            if self._is_due(f"{event.uid} {event.kind}"):
-                self._recorder.note(*_of_claim(event), is_warning=True)
+            target = Target("PersistentVolumeClaim", event.namespace, event.name, event.uid)
+            self._put(f"{event.uid} {event.kind}", Report(target, event))
 
     def tell_of_disks(self, tell: Callable[[str, str, bool], None]) -> None:
         """Report UUIDs that several disks have, each once until other disks have it. The leader calls it now and
@@ -159,26 +154,24 @@ class Teller(Part):
                 tell(SHARED, SHARED_TEXT.format(uuid=one.uuid, disks=text), True)
 
     def unplaced(self, replica: str) -> None:
-        """Inquire why no disk takes that replica, at most once a minute."""
-        if self._is_due(_key_of(replica)):
-            with self._lock:
-                if len(self._unplaced) < QUEUE_LIMIT:
-                    self._unplaced[replica] = None
-            self.worker.wake()
+        """Inquire why no disk takes that replica, at most once a minute. Its placer asks again for as long as it finds
+        none, so the last Event is never older than that."""
+        key, now = _key_of(replica), self._clock.now()
+        with self._lock:
+            if now < self._due_at(key) or len(self._unplaced) >= QUEUE_LIMIT:
+                return
+            self._remember(key, now)
+            self._unplaced[replica] = None
+        self.worker.wake()
 
     def reasons_of(self, replica: str) -> Mapping[str, int]:
         """Why no disk takes that replica: the number of nodes and disks by reason, by the last inquiry."""
         with self._lock:
             return self._lacks.get(replica, {})
 
-    def _is_due(self, key: str) -> bool:
-        """Whether that may be reported now; if so, it may not again for EVERY_SECONDS."""
-        now = self._clock.now()
-        with self._lock:
-            if now < self._told_at.get(key, -math.inf) + EVERY_SECONDS:
-                return False
-            self._remember(key, now)
-            return True
+    def _due_at(self, key: str) -> float:
+        """When that may be told again."""
+        return self._told_at.get(key, -math.inf) + EVERY_SECONDS
 
     def _remember(self, key: str, now: float) -> None:
         self._told_at[key] = now
@@ -186,44 +179,56 @@ class Teller(Part):
         if len(self._told_at) > REMEMBERED:
             self._told_at.popitem(last=False)
 
-    def _put(self, uid: str, report: Report) -> None:
-        now = self._clock.now()
+    def _put(self, key: str, report: Report, due_at: float | None = None) -> None:
+        """Have it told then, or when its minute is over, in place of what waits to be told of the same."""
         with self._lock:
-            earlier = self._waiting.get(report.pod.namespace, uid)
-            if report.candidates and earlier is not None and earlier.candidates:
-                together = tuple(dict.fromkeys((*earlier.candidates, *report.candidates)))
-                self._waiting.put(report.pod.namespace, uid, Report(report.pod, together))
-                return
-            if report.is_warning and now < self._told_at.get(uid, -math.inf) + EVERY_SECONDS:
-                return
-            self._remember(uid, now)
-            dropped = self._waiting.put(report.pod.namespace, uid, report)
-            if dropped is not None:
+            due_at = self._due_at(key) if due_at is None else due_at
+            if self._waiting.put(report.target.namespace, key, report, due_at) is not None:
                 self._dropped += 1
-                self._told_at.pop(dropped[0], None)
         self.worker.wake()
 
     def tell_next(self) -> float | None:
-        """Write the next namespace's oldest report; of replicas, when there is none of pods. Returns the seconds until
-        the next one, or None."""
+        """Write the next namespace's report that is due; of replicas, when there is none. Returns the seconds until the
+        next one, or None."""
         began = self._clock.now()
         with self._lock:
-            taken = self._waiting.take()
+            taken = self._waiting.take(began)
             if taken is None and (not self._unplaced or began < self._rest_until):
-                return self._rest_until - began if self._unplaced else None
-            report = taken[1] if taken is not None else None
-            replica = self._unplaced.popitem(last=False)[0] if report is None else ""
-        if report is not None:
-            self._tell_of_pod(report)
+                due_at = min(self._waiting.due_at(), self._rest_until if self._unplaced else math.inf)
+                return due_at - began if due_at < math.inf else None
+            replica = self._unplaced.popitem(last=False)[0] if taken is None else ""
+        if taken is not None:
+            self._tell(*taken)
         else:
             self._tell_of_replica(replica)
             self._rest_until = began + (1 + REST) * (self._clock.now() - began)
         return 0.0
 
-    def _tell_of_pod(self, report: Report) -> None:
-        text = report.text or self._allocator.account_of(report.pod.uid, report.candidates)
+    def _tell(self, key: str, report: Report) -> None:
+        reason, text = self._words_of(report)
+        now = self._clock.now()
         if text:
-            self._recorder.note(report.pod, report.reason, text, is_warning=report.is_warning)
+            with self._lock:
+                self._remember(key, now)
+            self._recorder.note(report.target, reason, text, is_warning=not isinstance(report.of, Decision))
+        elif report.of is None and not report.seemed_free:
+            with self._lock:
+                is_newest = self._waiting.get(report.target.namespace, key) is None
+            if is_newest:
+                self._put(key, replace(report, seemed_free=True), now + AGAIN_SECONDS)
+
+    def _words_of(self, report: Report) -> tuple[str, str]:
+        """The Event's reason and text, as of now; no text if there is nothing to tell any more."""
+        if isinstance(report.of, Decision):
+            return LET_THROUGH[report.of]
+        if report.of is not None:
+            return _of_claim(report.of) if self._allocator.is_so(report.of) else ("", "")
+        uid = report.target.uid
+        try:
+            nodes = self._allocator.refused_on(uid)
+        except BugError:
+            return FAULT, FAULT_TEXT
+        return NO_ROOM, self._allocator.account_of(uid, nodes) if nodes else ""
 
     def _tell_of_replica(self, name: str) -> None:
         """Find out why the replica finds no disk, and report on a first copy: on claim and pods, or the Volume."""
@@ -255,9 +260,8 @@ def _key_of(replica: str) -> str:
     return f"replica {replica}"
 
 
-def _of_claim(event: ClaimEvent) -> tuple[Target, str, str]:
-    """The Event's target, reason and text."""
+def _of_claim(event: ClaimEvent) -> tuple[str, str]:
+    """The Event's reason and text."""
     reason, text = OF_CLAIMS[event.kind]
     asked, most = bytes_text(event.asked_bytes), bytes_text(event.most_bytes)
-    target = Target("PersistentVolumeClaim", event.namespace, event.name, event.uid)
-    return target, reason, text.format(asked=asked, most=most, where=event.where)
+    return reason, text.format(asked=asked, most=most, where=event.where)

@@ -218,7 +218,7 @@ class Stage(StageObjects):
         return "; ".join(f"{claim.removeprefix('ns/')} {disk} {size}" for claim, disk, size in sorted(rows)) or "none"
 
     def do_told(self) -> str:
-        told = self.cluster.allocator.drain_claim_events()
+        told = filter(self.cluster.allocator.is_so, self.cluster.allocator.drain_claim_events())
         return "; ".join(sorted(f"{one.name} {one.kind}" for one in told)) or "none"
 
     def do_claimants(self) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from controller.allocator.plans.journal import ClaimEventKind, Journal
+from controller.allocator.plans.journal import ClaimEvent, ClaimEventKind, Journal
 from controller.allocator.world.world import World
 from controller.model.longhorn import Volume
 from controller.rules.expandable import GrowthCase, Lasting, check_expandable
@@ -156,8 +156,7 @@ class Growths:
                 return self._put(replace(old, on_disks=self._more(volume, old.size_bytes)))
             if not old.is_certain:
                 self._unstored[name] = old.size_bytes, now + UNSTORED_SECONDS
-        is_behind = any(entry.size_bytes < asked for entry in self.world.replicas_of(name).values())
-        if asked > volume.size_bytes or (is_behind and self._can_be(volume, asked, old)):
+        if asked > volume.size_bytes or (self._is_behind(name, asked) and self._can_be(volume, asked, old)):
             since = old.since if old is not None and not old.is_held else now
             more, was_admitted = self._more(volume, asked), _was_admitted(old, asked)
             return self._put(Growth(name, asked, more, False, since, was_admitted=was_admitted))
@@ -206,6 +205,19 @@ class Growths:
             return False
         self._tell(ClaimEventKind.NEVER_GROWS, volume, size_bytes, volume.size_bytes, found.rejection.message)
         return True
+
+    def _is_behind(self, name: str, size_bytes: int) -> bool:
+        """Whether a replica of the volume is smaller."""
+        return any(entry.size_bytes < size_bytes for entry in self.world.replicas_of(name).values())
+
+    def is_so(self, event: ClaimEvent, name: str) -> bool:
+        """Whether what is told of that volume's growth still holds: its size is not stored, or it is, and the volume
+        neither has it nor is to have it."""
+        volume, size = self.world.volumes.get(name), event.asked_bytes
+        asked = 0 if volume is None else self.world.asked_bytes(volume)
+        if volume is None or event.kind is ClaimEventKind.GROWTH_NOT_HELD:
+            return volume is not None and asked < size
+        return asked == size > self.target_of(name) and (size > volume.size_bytes or self._is_behind(name, size))
 
     def _tell(self, kind: ClaimEventKind, volume: Volume, asked_bytes: int, most_bytes: int, where: str) -> None:
         claim = self.world.claim_of_volume(volume.name)

@@ -163,7 +163,11 @@ def test_a_hold_is_looked_at_soon_and_ends_a_minute_after_its_first_review(stage
 def test_the_owner_of_a_volume_whose_growth_is_not_held_after_one_in_vain_is_told(stage: Growing) -> None:
     hold_in_vain(stage, "a", 200)
     assert GrowthVerdict.ADMITTED is stage.ask("a", 300).verdict
-    assert ({}, [(ClaimEventKind.GROWTH_NOT_HELD, 300, 0)]) == (stage.grown(), claim_events(stage))
+    (event,) = stage.journal.drain_claim_events()
+    assert ({}, ClaimEventKind.GROWTH_NOT_HELD, 300 * GIB) == (stage.grown(), event.kind, event.asked_bytes)
+    assert stage.growths.is_so(event, A)
+    stage.grow_claim("a", 300)
+    assert not stage.growths.is_so(event, A)  # it was stored after all
 
 
 def test_each_hold_in_vain_is_remembered_as_long(stage: Growing) -> None:

@@ -82,14 +82,11 @@ class VerbBench:
     def preempted(self, kept: int, dropped: int) -> None:
         self.counted.append((kept, dropped))
 
-    def refused(self, uid: str, namespace: str, name: str, candidates: Sequence[str]) -> None:
-        self.told.append((uid, tuple(candidates)))
+    def refused(self, uid: str, namespace: str, name: str) -> None:
+        self.told.append((uid, tuple(self.allocator.refused_on(uid))))
 
     def let_through(self, uid: str, namespace: str, name: str, decision: Decision) -> None:
         self.told.append((uid, ()))
-
-    def broken(self, uid: str, namespace: str, name: str) -> None:
-        self.told.append((uid, ("broken",)))
 
     # The verbs
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controller.allocator.outcome import Decision
+from controller.errors import BugError
 from controller.kube.recorder import NAMESPACE_LIMIT, Recorder
 from controller.kube.resources import EVENTS
 from controller.workers.teller import AGAIN_SECONDS, EVERY_SECONDS, MOST_DISKS, Teller
 from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.builders import node
+from tests.fakes.builders import GIB, node
 from tests.fakes.clock import TickingClock, VirtualClock
 from tests.unit.allocator.placed_cluster import PlacedCluster, add_free_volume, add_second_copy
 from tests.waiting import wait_until
@@ -40,7 +42,10 @@ class TellerBench:
         self.cluster.filter(name, "n1")
 
     def refuse(self, name: str, *nodes: str) -> None:
-        self.teller.refused(self.cluster.pods[name].uid, "ns", name, nodes)
+        """kube-scheduler asks about the pod, and is told that there is no room."""
+        with suppress(BugError):
+            assert not self.cluster.offered(name, *nodes)
+        self.teller.refused(self.cluster.pods[name].uid, "ns", name)
 
     def tell_unplaced(self, replica: str) -> list[dict[str, Any]]:
         """What is told of a replica that no disk takes."""
@@ -52,7 +57,7 @@ class TellerBench:
 
     def tell(self) -> list[dict[str, Any]]:
         """Everything that waits, told and written."""
-        while self.teller.tell_next() is not None:
+        while self.teller.tell_next() == 0.0:
             pass
         while self.recorder.run_once() is not None:
             self.cluster.clock.advance(0.1)
@@ -94,7 +99,9 @@ def test_reasons_are_counted_with_the_numbers_of_one_node_each_whichever_verb_re
     scene.cluster.add_node("n3", free_gib=40)
     scene.cluster.add_pod("b", gib=50)
     scene.refuse("b", "n1", "n2")
-    scene.refuse("b", "n3", "n4", "n1")
+    pod = scene.cluster.pods["b"]
+    assert not scene.cluster.allocator.nodes_with_room(pod.uid, ["n3", "n4", "n1"])
+    scene.teller.refused(pod.uid, "ns", "b")
     (event,) = scene.tell()
     assert event["count"] == 1
     assert event["message"].startswith("No Longhorn room for ns/b 50 GiB: 2 nodes InsufficientStorage (pvc-uid-b: d1: ")
@@ -108,28 +115,102 @@ def refused(scene: TellerBench) -> None:
 
 
 def concerned_by_a_fault(scene: TellerBench) -> None:
-    scene.teller.broken(scene.cluster.pods["b"].uid, "ns", "b")
+    scene.cluster.allocator._put_away("ns/b", BugError("HOLD of nothing"))
+    refused(scene)
 
 
-def without_a_disk(scene: TellerBench) -> None:
-    scene.teller.unplaced("v-r-1")
-
-
-@pytest.mark.parametrize("what", [refused, concerned_by_a_fault, without_a_disk])
-def test_a_pod_or_replica_is_told_of_once_a_minute(scene: TellerBench, what: Callable[[TellerBench], None]) -> None:
+@pytest.mark.parametrize("what", [refused, concerned_by_a_fault])
+def test_a_pod_is_told_of_once_a_minute(scene: TellerBench, what: Callable[[TellerBench], None]) -> None:
     scene.cluster.add_pod("b", gib=50)
-    add_free_volume(scene.cluster, "v", 200)
-    for counts in ([1], [1], [2]):
+    for counts in ([1], [1], [2], [2]):
         what(scene)
         assert counts == [event["count"] for event in scene.tell()]
         scene.cluster.clock.advance(EVERY_SECONDS / 2)
 
 
-def test_many_refused_pods_of_one_namespace_keep_those_of_others_neither_out_nor_waiting(scene: TellerBench) -> None:
+def test_a_replica_is_told_of_once_a_minute(scene: TellerBench) -> None:
+    add_free_volume(scene.cluster, "v", 200)
+    for counts in ([1], [1], [2]):
+        assert counts == [event["count"] for event in scene.tell_unplaced("v-r-1")]
+        scene.cluster.clock.advance(EVERY_SECONDS / 2)
+
+
+def test_a_refusal_soon_after_another_is_told_when_its_minute_is_over_with_the_truth_of_then(
+    scene: TellerBench,
+) -> None:
+    """The promise that was in the way is gone, and the node is full."""
+    scene.cluster.add_pod("b", gib=50)
+    scene.refuse("b", "n1")
+    (first,) = scene.tell()
+    assert "1 node Contended (n1: 60 GiB are promised" in first["message"]
+    scene.cluster.clock.advance(5)
+    scene.cluster.drop_pod("a")
+    scene.cluster.put_node(node("n1", free_gib=40))
+    scene.refuse("b", "n1")
+    assert [first] == scene.tell()
+    scene.cluster.clock.advance(EVERY_SECONDS - 5)
+    (second,) = [event for event in scene.tell() if event != first]
+    assert "1 node InsufficientStorage (pvc-uid-b: d1: " in second["message"]
+
+
+@pytest.mark.parametrize("change", ["has room", "is gone", "is bound", "is refused no more"])
+def test_what_waited_is_not_told_if_the_pod_waits_no_more(scene: TellerBench, change: str) -> None:
+    scene.cluster.add_pod("b", gib=50)
+    scene.refuse("b", "n1")
+    scene.tell()
+    scene.refuse("b", "n1")
+    if change == "has room":
+        scene.cluster.add_node("n1", free_gib=500)
+    elif change == "is gone":
+        scene.cluster.drop_pod("b")
+    elif change == "is bound":
+        scene.cluster.change_pod("b", node_name="n1")
+    else:
+        scene.cluster.add_node("n2")
+        scene.cluster.filter("b", "n2")
+    scene.cluster.clock.advance(EVERY_SECONDS)
+    assert [1] == [event["count"] for event in scene.tell()]
+
+
+def test_the_thread_rests_until_a_minute_is_over(scene: TellerBench) -> None:
+    scene.cluster.add_pod("b", gib=50)
+    for pauses in ([0.0, None], [EVERY_SECONDS] * 2):
+        scene.refuse("b", "n1")
+        assert pauses == [scene.teller.tell_next(), scene.teller.tell_next()]
+    scene.cluster.clock.advance(EVERY_SECONDS - 1)
+    scene.refuse("b", "n1")  # again: the time of the one that waits goes on
+    assert 1.0 == scene.teller.tell_next()
+    scene.cluster.clock.advance(1)
+    assert [0.0, None] == [scene.teller.tell_next(), scene.teller.tell_next()]
+
+
+def test_a_refused_pod_that_seemed_to_have_room_is_looked_into_again_once(scene: TellerBench) -> None:
+    """What the account is made of may be older than the refusal."""
+    scene.cluster.add_pod("b", gib=50)
+    scene.refuse("b", "n1")
+    scene.cluster.put_node(node("n1", free_gib=500))
+    assert [0.0, AGAIN_SECONDS] == [scene.teller.tell_next(), scene.teller.tell_next()]
+    scene.cluster.put_node(node("n1", free_gib=40))
+    assert [] == scene.tell()
+    scene.cluster.clock.advance(AGAIN_SECONDS)
+    assert ["LonghornNoRoom"] == [event["reason"] for event in scene.tell()]
+
+    scene.cluster.clock.advance(EVERY_SECONDS)
+    scene.refuse("b", "n1")
+    scene.cluster.put_node(node("n1", free_gib=500))
+    for pause in (0.0, AGAIN_SECONDS, 0.0, None):
+        assert pause == scene.teller.tell_next()
+        scene.cluster.clock.advance(pause or 0)
+
+
+def test_many_pods_of_one_namespace_keep_those_of_others_neither_out_nor_waiting(scene: TellerBench) -> None:
+    def let_through(namespace: str, number: int) -> None:
+        scene.teller.let_through(f"{namespace}-{number}", namespace, f"p{number}", Decision.REMOTE)
+
     for number in range(NAMESPACE_LIMIT + 5):
-        scene.teller.broken(f"many-{number}", "many", f"p{number}")
+        let_through("many", number)
     for number in range(3):
-        scene.teller.broken(f"few-{number}", "few", f"p{number}")
+        let_through("few", number)
     assert 5 == scene.teller.dropped
     for _ in range(6):
         scene.teller.tell_next()
@@ -137,28 +218,16 @@ def test_many_refused_pods_of_one_namespace_keep_those_of_others_neither_out_nor
         scene.recorder.run_once()
     events = scene.server.list_page(EVENTS).items
     assert {"many": 3, "few": 3} == Counter(event["metadata"]["namespace"] for event in events)
-    scene.teller.broken(f"many-{NAMESPACE_LIMIT}", "many", "p")  # which was dropped, and so not told of
+    let_through("many", NAMESPACE_LIMIT)  # which was dropped, and so not told of
     while scene.teller.tell_next() is not None:
         pass
     assert (5, 0) == (scene.teller.dropped, scene.recorder.dropped)
 
 
-def test_a_pod_that_has_room_by_now_or_is_gone_or_was_asked_about_no_node_is_not_told_of(scene: TellerBench) -> None:
-    scene.cluster.add_pod("b", gib=50)
-    scene.cluster.add_pod("c", gib=50)
-    scene.refuse("b", "n1")
-    scene.refuse("c", "n1")
-    scene.refuse("a")
-    scene.cluster.drop_pod("c")
-    scene.cluster.drop_pod("a")
-    scene.cluster.drop_claim("a")
-    assert [] == scene.tell()
-
-
 def test_a_pod_that_is_let_through_all_the_same_is_told_why(scene: TellerBench) -> None:
-    pod = scene.cluster.pods["a"]
-    scene.refuse("a", "n1")  # told just before
-    scene.teller.let_through(pod.uid, "ns", "a", Decision.REMOTE)
+    pod = scene.cluster.add_pod("b", gib=50)
+    scene.refuse("b", "n1")  # just before, and not told yet
+    scene.teller.let_through(pod.uid, "ns", "b", Decision.REMOTE)
     (event,) = scene.tell()
     assert ("Normal", "LonghornRemoteFallback") == (event["type"], event["reason"])
 
@@ -179,6 +248,44 @@ def test_the_thread_tells_and_ends(scene: TellerBench) -> None:
     wait_until(lambda: bool(scene.server.list_page(EVENTS).items))
     scene.teller.stop()
     scene.recorder.stop()
+
+
+# Claims
+
+
+def claim_grows_beyond_its_disk(scene: TellerBench) -> Callable[[int], list[str]]:
+    """A claim of 30 GiB on a disk of 100. What it gives has it ask for so many GiB, and returns all that is told."""
+    scene.cluster.add_pod("b", gib=30)
+    scene.cluster.filter("b", "n1")
+    scene.cluster.run("b", "b", "n1", 30)
+
+    def ask(gib: int) -> list[str]:
+        scene.cluster.set_claim(replace(scene.cluster.claims["b"], requested_bytes=gib * GIB))
+        scene.teller.tell_of_claims()
+        return sorted(event["message"] for event in scene.tell())
+
+    return ask
+
+
+def test_a_claim_that_asks_for_another_size_within_the_minute_is_told_of_the_newest_when_it_is_over() -> None:
+    scene = TellerBench()
+    ask = claim_grows_beyond_its_disk(scene)
+    (first,) = ask(500)
+    assert first.startswith("The claim requests 500 GiB, but its volume can never be larger than 100 GiB")
+    assert [first] == ask(600) == ask(700)
+    scene.cluster.clock.advance(EVERY_SECONDS)
+    (_, second) = sorted(event["message"] for event in scene.tell())
+    assert second == first.replace("500", "700")
+
+
+def test_what_waited_is_not_told_of_a_claim_whose_volume_grows_after_all() -> None:
+    scene = TellerBench()
+    ask = claim_grows_beyond_its_disk(scene)
+    (first,) = ask(500)
+    assert [first] == ask(600)
+    scene.cluster.put_node(node("n1", free_gib=1_000))
+    scene.cluster.clock.advance(EVERY_SECONDS)
+    assert [first] == [event["message"] for event in scene.tell()]
 
 
 # Replicas without a disk
