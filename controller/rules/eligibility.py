@@ -321,7 +321,7 @@ def check_disk_space(
     if wrapped(disk.available_bytes - required_bytes) <= minimum:
         left = f"{bytes_text(disk.available_bytes)} available - {bytes_text(required_bytes)} to copy"
         text = f"{disk.name}: {left} is not above {minimum_text(disk, minimum, space)}"
-        return Rejection(Reason.TOO_FULL, text)
+        return Rejection(Reason.TOO_FULL, text, minimum + 1 - (disk.available_bytes - required_bytes))
     return check_limit(disk, size_bytes, scheduled_bytes, wrapped(size_bytes + scheduled_bytes), space)
 
 
@@ -334,7 +334,7 @@ def check_limit(
         return None
     sums = f"{bytes_text(more_bytes)}{what} + {bytes_text(scheduled_bytes)} scheduled"
     text = f"{disk.name}: {sums} {limit_text(disk, total_bytes - limit, limit, space)}"
-    return Rejection(Reason.INSUFFICIENT_STORAGE, text)
+    return Rejection(Reason.INSUFFICIENT_STORAGE, text, total_bytes - limit)
 
 
 def no_space(disk: Disk) -> Rejection:
@@ -365,7 +365,9 @@ def check_disk_for(
     rejection = check_disk_state(disk)
     if rejection is not None and disk.is_under_pressure and check_disk_state(disk, has_space=True) is None:
         limit = check_disk_space(disk, size_bytes, required_bytes, scheduled_bytes, space)  # Longhorn gives no figures
-        return rejection if limit is None else replace(rejection, message=f"{limit.message}; {disk.not_schedulable}")
+        if limit is None:
+            return rejection
+        return replace(limit, reason=rejection.reason, message=f"{limit.message}; {disk.not_schedulable}")
     if rejection is not None:
         return rejection
     reason = check_disk_kind(disk, needs, size_bytes, space)

@@ -7,7 +7,7 @@ once: a number in a reason would cause a loop. Numbers therefore go to Events an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
@@ -80,10 +80,12 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A reason with the numbers that decided, for a person."""
+    """A reason with the numbers that decided, for a person. `missing_bytes`: with so many more on the disk this rule
+    would not refuse; 0 where bytes do not decide."""
 
     reason: Reason
     message: str
+    missing_bytes: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

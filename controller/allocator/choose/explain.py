@@ -119,10 +119,11 @@ def _reworded(wanted: Wanted, refusal: Refusal, known: DiskFigures | None) -> Re
     if size + known.image_bytes <= known.free_bytes:
         return refusal  # by a burden that older releases alone count
     free = f"{bytes_text(max(0, known.free_bytes))} are neither used nor promised"
+    missing = size + known.image_bytes - known.free_bytes
     if size <= known.free_bytes:
         text = f"{bytes_text(known.image_bytes)} of the volume's backing image come along"
-        return Refusal(node, disk, Rejection(Reason.BACKING_IMAGE, f"{disk}: {text}; {free}"))
+        return Refusal(node, disk, Rejection(Reason.BACKING_IMAGE, f"{disk}: {text}; {free}", missing))
     if size <= known.room_bytes:
         text = f"{bytes_text(known.taken_bytes)} are promised to other volumes"
-        return Refusal(node, disk, Rejection(Reason.CONTENDED, f"{disk}: {text}; {free}"))
+        return Refusal(node, disk, Rejection(Reason.CONTENDED, f"{disk}: {text}; {free}", missing))
     return refusal

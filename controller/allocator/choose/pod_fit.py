@@ -36,6 +36,7 @@ from controller.allocator.world.world import World
 from controller.model.longhorn import TopologyTerm
 from controller.model.places import Place
 from controller.rules.demand import VolumeDemand
+from controller.rules.eligibility import NodeRoom
 from controller.rules.locality import is_left_to_longhorn
 from controller.rules.reasons import Reason, Rejection
 
@@ -347,9 +348,11 @@ class PodFit:
         return not isinstance(self._plan(self._bound, [shape.room.name], beside), Judgement | Lack)
 
     def _packed(self, shape: Shape, taken: Taken, steps: Steps) -> Packed | None:
-        room = shape.room
-        free = [disk.free_bytes - taken.taken_bytes(room.name, disk.uuid) for disk in room.disks]
-        return pack(shape.items, free, steps, shape.limits)
+        return pack(shape.items, _free_on(shape.room, taken), steps, shape.limits)
+
+    def free_on(self, room: NodeRoom) -> list[int]:
+        """Return the bytes of each of the room's disks that are free for the pod's local volumes."""
+        return _free_on(room, self._beside)
 
     def pack_first(self, names: Iterable[str]) -> tuple[str, Judgement] | None:
         """Return the first of `names` that is sure when the local volumes are packed there before the others are
@@ -369,6 +372,10 @@ class PodFit:
                 self._use(found)
                 return name, judgement
         return None
+
+
+def _free_on(room: NodeRoom, taken: Taken) -> list[int]:
+    return [disk.free_bytes - taken.taken_bytes(room.name, disk.uuid) for disk in room.disks]
 
 
 def wanted_by(lack: Lack) -> Wanted:

@@ -6,15 +6,17 @@ that. So only objects of the pod's own namespace are named; those of others are 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final, TypeAlias
 
 from controller.allocator.choose.explain import explain
 from controller.allocator.choose.pod_fit import PodFit, wanted_by
 from controller.allocator.choose.shape import bars_copy, check_node_of
-from controller.allocator.choose.too_large import too_large
+from controller.allocator.choose.shortfall import nearest_miss, too_large
 from controller.allocator.choose.verdict import Judgement, Lack, Verdict, unsuitable
 from controller.allocator.choose.wanted import NothingTaken
 from controller.allocator.plans.plan import Source
@@ -79,18 +81,14 @@ def account_of(fit: PodFit, table: Table, pod: Pod, names: Sequence[str]) -> str
     judgements = judge_nodes(fit, looked_at)
     if any(judgement.is_sure for judgement in judgements.values()):
         return ""
-    counts: Counter[_Kind] = Counter()
-    examples: dict[_Kind, str] = {}
     lack = next((one.lack for one in judgements.values() if one.lack is not None), None)
-    for name, judgement in judgements.items():
-        if judgement.lack is not None:  # this node is not to blame more than others
-            continue
-        kind = "node", judgement.reason or Reason.CONTENDED
-        counts[kind] += 1
-        if kind not in examples:
-            examples[kind] = _example(fit, table, name, judgement)
-            if kind[1] is Reason.CONTENDED:
-                examples[kind] += _whose(fit, table, pod.namespace, name)
+    judged = {name: one for name, one in judgements.items() if one.lack is None}  # else no node is to blame
+    counts: Counter[_Kind] = Counter(("node", one.reason or Reason.CONTENDED) for one in judged.values())
+    examples: dict[_Kind, str] = {}
+    for kind, (name, disk) in _nearest(fit, judged).items():
+        examples[kind] = _example(fit, table, name, disk, judged[name])
+        if kind[1] is Reason.CONTENDED:
+            examples[kind] += _whose(fit, table, pod.namespace, name)
     more = len(names) - len(looked_at)
     waits = f"; room is kept for it on node {kept_on} because it has waited a long time" if kept_on else ""
     wanted = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in fit.demands[:MOST_NAMES])
@@ -104,16 +102,29 @@ def account_of(fit: PodFit, table: Table, pod: Pod, names: Sequence[str]) -> str
     return f"{why}No Longhorn room for {wanted}: {words}{waits}"
 
 
+def _nearest(fit: PodFit, judged: Mapping[str, Judgement]) -> Mapping[_Kind, tuple[str, str]]:
+    """For each reason a node that is refused for it, the one that lacks the fewest bytes, with the disk that lacks
+    them; "" where bytes do not decide."""
+    found = dict[_Kind, tuple[float, str, str]]()
+    for name, judgement in judged.items():
+        kind = "node", judgement.reason or Reason.CONTENDED
+        is_of_room = judgement.verdict is not Verdict.UNSUITABLE and not fit.budget.is_spent()
+        miss = nearest_miss(fit, name) if is_of_room else None
+        entry = (miss.missing_bytes, name, miss.disk.name) if miss is not None else (math.inf, name, "")
+        if kind not in found or entry[0] < found[kind][0]:
+            found[kind] = entry
+    return {kind: (name, disk) for kind, (_, name, disk) in found.items()}
+
+
 def account_of_disks(refusals: Iterable[Refusal], more: int) -> tuple[Mapping[str, int], str]:
     """The number of nodes and disks by reason, the most frequent first; and the same in words, each with the numbers of
-    one. `more`: how many nodes were not looked at."""
+    one, that which lacks the fewest bytes. `more`: how many nodes were not looked at."""
     counts: Counter[_Kind] = Counter()
     examples: dict[_Kind, str] = {}
-    for one in refusals:
+    for one in sorted(refusals, key=lambda one: one.rejection.missing_bytes or math.inf):
         kind = "disk" if one.disk else "node", one.rejection.reason
         counts[kind] += 1
-        text = one.rejection.message
-        examples.setdefault(kind, f"{one.node}, {text}" if one.disk else text)
+        examples.setdefault(kind, _with_node(one))
     reasons = Counter[str]()
     for (_, reason), count in counts.items():
         reasons[reason.value] += count
@@ -136,11 +147,17 @@ def account_of_limit(limit: NodeLimit) -> str:
     return f"Other pods use its volumes on {where}, and Longhorn attaches them to no further node."
 
 
-def _example(fit: PodFit, table: Table, name: str, judgement: Judgement) -> str:
-    """The message about that node, or about one of its disks, which says more."""
+def _with_node(refusal: Refusal) -> str:
+    """Its message, with the node's name; one about a node itself has it already."""
+    text = refusal.rejection.message
+    return f"{refusal.node}, {text}" if refusal.disk else text
+
+
+def _example(fit: PodFit, table: Table, name: str, disk: str, judgement: Judgement) -> str:
+    """The message about that disk of the node, else about any, which says more than the one about the node."""
     found = refusals_of(fit, table, name, judgement)
-    of_disks = [entry for entry in found if entry.disk]
-    return (of_disks or list(found))[0].rejection.message if found else name
+    of_disks = sorted((entry for entry in found if entry.disk), key=lambda entry: entry.disk != disk)
+    return _with_node((of_disks or list(found))[0]) if found else name
 
 
 def _whose(fit: PodFit, table: Table, namespace: str, name: str) -> str:
@@ -299,7 +316,7 @@ def _check_disk(world: World, node: LonghornNode, disk: Disk, demand: VolumeDema
 
 
 def _for_volume(demand: VolumeDemand, rejection: Rejection) -> Rejection:
-    return Rejection(rejection.reason, f"{demand.volume}: {rejection.message}")
+    return replace(rejection, message=f"{demand.volume}: {rejection.message}")
 
 
 def _of_node(name: str, reason: Reason, message: str) -> Refusal:

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PlacesByVolume, PodFit
 from controller.allocator.choose.search import NodeSearch, in_order
-from controller.allocator.choose.too_large import too_large
+from controller.allocator.choose.shortfall import too_large
 from controller.allocator.choose.verdict import CONTENDED, KEPT, LATE, Verdict
 from controller.allocator.outcome import Wakeup
 from controller.allocator.plans.plan import NO_PLACE, NO_PLACES, KeepsOut, Source

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from controller.allocator.allocator import Decision
+from controller.allocator.choose.shortfall import nearest_miss
 from controller.allocator.outcome import TurnStep, Unplaceable
 from controller.allocator.plans.shared_claims import NodeLimit
 from controller.allocator.verbs.account import MOST_NODES, account_of_limit
@@ -215,3 +216,39 @@ def test_a_first_copy_waits_for_the_size_of_its_image(is_known: bool) -> None:
     assert "the size of backing image i is not known" in lack.text
     site.allocator.observe_backing_image("i", BackingImage("i", real_size_bytes=20 * GIB))
     assert TurnStep.PLACE is site.turn(first).step
+
+
+def test_the_example_is_the_nearest_miss_with_its_node() -> None:
+    cluster = TestCluster().add_nodes(n1=70, n2=[10, 200, 10], n3=120)
+    cluster.ask("a", 250, "n1", "n2", "n3")
+    text = cluster.allocator.account_of("pod-a", ["n1", "n2", "n3"])
+    assert "3 nodes InsufficientStorage (n2, pvc-uid-a: d1: 250 GiB + 0 bytes scheduled exceeds the disk's" in text
+    assert "by 50 GiB (" in text
+
+
+def test_of_nodes_that_promises_fill_the_one_that_lacks_least_is_the_example() -> None:
+    cluster = TestCluster().add_nodes(n1=100, n2=100, n3=100)
+    for name, gib, on in (("a", 90, "n1"), ("b", 40, "n2"), ("c", 80, "n3")):
+        cluster.ask(name, gib, on)
+    cluster.ask("asks", 70, "n1", "n2", "n3")
+    text = cluster.allocator.account_of("pod-asks", ["n1", "n2", "n3"])
+    assert "3 nodes Contended (n2: 40 GiB are promised on this node: ns/b 40 GiB)" in text
+
+
+def test_of_disks_for_a_volume_that_may_lie_anywhere_the_nearest_is_the_example() -> None:
+    site = PlacedCluster().add_nodes(n1=50, n2=180, n3=120)
+    (first,) = add_free_volume(site, "v", 200)
+    assert "3 disks InsufficientStorage (n2, d1: " in lack_of(site, first).text
+
+
+@pytest.mark.parametrize(("sizes", "missing"), [((60, 60), 20), ((90, 20), 10), ((120, 10), 30)])
+def test_what_several_volumes_lack_together_is_what_one_disk_needs_more(sizes: tuple[int, ...], missing: int) -> None:
+    cluster = TestCluster().add_nodes(n1=100)
+    cluster.add_pod("a", *((f"c{number}", gib) for number, gib in enumerate(sizes)))
+    cluster.filter("a", "n1")
+    look = cluster.allocator.look()
+    fit = look.room().fit(cluster.pods["a"], look.world.demands_of(cluster.pods["a"])[0])
+    found = nearest_miss(fit, "n1", is_thorough=True)
+    assert found is not None
+    assert missing == -(-found.missing_bytes // GIB)
+    assert 100 == found.free_bytes // GIB
