@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError
-from controller.kube.json_pointer import pointer
+from controller.kube.resources import pointer
 from controller.model import names
 from controller.model.reader import Raw, list_at, mapping_at, text_at
 from controller.model.workload import Claim, StorageClass, opt_in_mark

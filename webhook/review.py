@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from controller.errors import MalformedRequestError
-from controller.kube.json_pointer import pointer
+from controller.kube.resources import pointer
 from controller.model.reader import Raw
 
 API_VERSION: Final = "admission.k8s.io/v1"

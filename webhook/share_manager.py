@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError
-from controller.kube.json_pointer import pointer
-from controller.kube.resources import LONGHORN_ATTACHMENTS
+from controller.kube.resources import LONGHORN_ATTACHMENTS, pointer
 from controller.model.names import COMPONENT_LABEL, SHARE_MANAGER, SHARED_VOLUME_LABEL
 from controller.model.reader import Raw, list_at, mapping_at, text_at
 from webhook.metrics import WebhookMetrics

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import click
 from rich import box
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from controller.process.logs import escaped
 
-WIDE: Final = 200  # columns, where there is no terminal
+WIDE: Final = 10_000  # columns, where there is no terminal: nothing is folded
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 BAR: Final = "█▓░"
 SEVERITY: Final[Mapping[str, str]] = {"failure": "bold red", "warning": "yellow", "ok": "green"}
@@ -46,7 +47,7 @@ def cell(value: object, style: str = "") -> Text:
 def table(to: Console, *columns: str, title: str = "") -> Table:
     """An empty table with these columns; a name that begins with `>` is one of figures, to the right."""
     made = Table(
-        title=title or None,
+        title=cell(title) if title else None,
         title_justify="left",
         title_style="bold",
         box=None if is_plain(to) else box.SIMPLE_HEAD,
@@ -67,6 +68,19 @@ def size(number: int) -> str:
         amount, unit = amount / 1024, unit + 1
     text = f"{amount:.1f}".removesuffix(".0") if unit else str(int(amount))
     return f"{'-' if number < 0 else ''}{text} {_UNITS[unit]}"
+
+
+def figure(number: int) -> Text:
+    """A size in a table; what is below nothing stands out."""
+    return Text(size(number), "red" if number < 0 else "")
+
+
+def ago(moment: str, now: str) -> str:
+    """How long before `now` that was, both in RFC 3339; "?" where one of them is no moment."""
+    try:
+        return duration((datetime.fromisoformat(now) - datetime.fromisoformat(moment)).total_seconds())
+    except (ValueError, TypeError):
+        return "?"
 
 
 def duration(seconds: float) -> str:
@@ -114,6 +128,11 @@ def bar(used: int, planned: int, limit: int, width: int = 20) -> Text:
     )
 
 
-def print_all(to: Console, parts: Sequence[object]) -> None:
-    for part in parts:
-        to.print(part)
+def shown(to: Console, parts: Iterable[RenderableType]) -> None:
+    """Prints the parts one below the other; without a terminal, no line ends in spaces."""
+    if to.is_terminal:
+        to.print(*parts, sep="\n")
+        return
+    with to.capture() as captured:
+        to.print(*parts, sep="\n")
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))

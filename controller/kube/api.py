@@ -25,16 +25,8 @@ import yaml
 from kubernetes import client, config
 
 from controller.clock import Clock, SystemClock
-from controller.errors import (
-    ClusterError,
-    ConfigError,
-    ConflictError,
-    ForbiddenError,
-    GoneError,
-    NotFoundError,
-    UnavailableError,
-)
-from controller.kube.decoding import decode
+from controller.errors import ConfigError, NotFoundError, UnavailableError
+from controller.kube.decoding import decode, error_of
 from controller.kube.line_stream import LineStream
 from controller.kube.resources import Resource
 from controller.process.worker import waiting
@@ -49,20 +41,11 @@ CALL_SECONDS: Final = 10.0
 LIST_SECONDS: Final = 60.0
 POOL_SIZE: Final = 64
 DATE_SECONDS: Final = 120.0  # an answer's Date that is older tells no time any more
-# All that a 422 says where a JSON patch does not fit the stored object, as where a `test` in it fails.
-MISFIT: Final = "the server rejected our request due to an error in our request"
 PAGE: Final = 500
 # Of pods that somebody has filled with small values, twenty times as much once it is decoded.
 MOST_PAGE_BYTES: Final = 8 * 1024**2
 _JSON: Final = "application/json"
 _NOT_NAMED: Final = re.compile(r"Expected object with name (\S+) in .*/(\w+)s list$")  # in the library's words
-_ERRORS: Final[Mapping[int, type[ClusterError]]] = {
-    403: ForbiddenError,
-    404: NotFoundError,
-    409: ConflictError,
-    410: GoneError,
-    429: UnavailableError,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +179,10 @@ class KubeApi:
         body = {"preconditions": wanted} if wanted else None
         self._object(Call("DELETE", resource.path(namespace, name), body=body, timeout=timeout))
 
+    def bearer(self) -> dict[str, str]:
+        """The caller's token as headers; none where he has a certificate."""
+        return {}
+
     # The request itself
 
     def _object(self, call: Call) -> Raw:
@@ -259,6 +246,13 @@ class ClientKubeApi(KubeApi):
             raise ConfigError(f"kubeconfig {kubeconfig}: it lacks fields of a kubeconfig") from error
         return cls(configuration)
 
+    @property
+    def configuration(self) -> client.Configuration:
+        return self._configuration
+
+    def bearer(self) -> dict[str, str]:
+        return {name: text for name, text in self._credentials().items() if text.startswith("Bearer ")}
+
     def server_utc(self) -> datetime | None:
         if (dated := self._dated) is None:
             return None
@@ -270,7 +264,7 @@ class ClientKubeApi(KubeApi):
         response = self._response(call, call.timeout, is_streamed=call.most_bytes is not None)
         data = response.data if call.most_bytes is None else _bounded(response, call, call.most_bytes)
         if response.status >= 300:
-            raise _error(response.status, data)
+            raise error_of(response.status, data)
         try:
             decoded = decode(data, f"{call.method} {call.path}")
         except ValueError as error:
@@ -282,7 +276,7 @@ class ClientKubeApi(KubeApi):
     def _stream(self, call: Call) -> WatchStream:
         response = self._response(call, min(call.timeout, CALL_SECONDS), is_streamed=True)
         if response.status != 200:
-            raise _error(response.status, _rest_of(response))
+            raise error_of(response.status, _rest_of(response))
         return LineStream(response, call.timeout)
 
     def _response(self, call: Call, timeout: float, *, is_streamed: bool) -> urllib3.BaseHTTPResponse:
@@ -402,19 +396,3 @@ def listed(api: KubeApi, resource: Resource, namespace: str | None = None, **que
     """All objects one by one, read as `pages` does."""
     for page in pages(api, resource, namespace, **query):
         yield from page.items
-
-
-def _error(status: int, data: bytes) -> ClusterError:
-    try:
-        message = str(msgspec.json.decode(data).get("message", ""))
-    except (ValueError, AttributeError):
-        message = data[:200].decode("utf-8", "replace").strip()
-        if status == 404:
-            message = (
-                f"the server has no such kind of object (is its CRD installed?), or it is no API server: {message}"
-            )
-    text = f"{status}: {message}"
-    if status == 422 and message == MISFIT:
-        return ConflictError(text)
-    kind = _ERRORS.get(status, UnavailableError if status >= 500 else ClusterError)
-    return kind(text)

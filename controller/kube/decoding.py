@@ -1,4 +1,4 @@
-"""JSON from the API server: answers, and the events of a watch."""
+"""JSON from the API server: answers, the events of a watch, and refusals."""
 
 from __future__ import annotations
 
@@ -6,13 +6,33 @@ import contextlib
 import json
 import logging
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
+from controller.errors import (
+    ClusterError,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    NotFoundError,
+    UnavailableError,
+)
+
 _DEPTH: Final = 100  # of what is read of an object; Kubernetes and Longhorn nest a tenth of it
 _HALF_PAIR: Final = re.compile(r"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 _BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|([\]}])', re.DOTALL)
+
+# All that a 422 says where a JSON patch does not fit the stored object, as where a `test` in it fails.
+MISFIT: Final = "the server rejected our request due to an error in our request"
+_ERRORS: Final[Mapping[int, type[ClusterError]]] = {
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: GoneError,
+    429: UnavailableError,
+}
 
 log = logging.getLogger(__name__)
 
@@ -106,3 +126,20 @@ def _shallow(text: str) -> str:
         elif found[2] and depth == _DEPTH:
             kept_to = found.end()
     return "".join((*pieces, text[kept_to:]))
+
+
+def error_of(status: int, data: bytes) -> ClusterError:
+    """The exception for a refusal with that HTTP status and body."""
+    try:
+        message = str(msgspec.json.decode(data).get("message", ""))
+    except (ValueError, AttributeError):
+        message = data[:200].decode("utf-8", "replace").strip()
+        if status == 404:
+            message = (
+                f"the server has no such kind of object (is its CRD installed?), or it is no API server: {message}"
+            )
+    text = f"{status}: {message}"
+    if status == 422 and message == MISFIT:
+        return ConflictError(text)
+    kind = _ERRORS.get(status, UnavailableError if status >= 500 else ClusterError)
+    return kind(text)

@@ -98,3 +98,8 @@ LONGHORN_INSTANCE_MANAGERS: Final = _longhorn("instancemanagers", "InstanceManag
 NODE_DISK_ALLOCATIONS: Final = Resource(
     ALLOCATION_GROUP, ALLOCATION_VERSION, "nodediskallocations", "NodeDiskAllocation"
 )
+
+
+def pointer(*steps: str | int) -> str:
+    """Where a JSON patch changes something (RFC 6901): the pointer of those keys and indices."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)

@@ -12,8 +12,7 @@ from typing import Final
 
 from controller.errors import ConflictError, ForbiddenError, NotFoundError
 from controller.kube.api import KubeApi, Raw, find
-from controller.kube.json_pointer import pointer
-from controller.kube.resources import LONGHORN_REPLICAS, POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS, Resource
+from controller.kube.resources import LONGHORN_REPLICAS, POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS, Resource, pointer
 from controller.model.names import (
     FENCE,
     GATE,

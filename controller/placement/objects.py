@@ -14,8 +14,7 @@ from typing import Any, Final
 from controller.allocator.outcome import PlaceWrite
 from controller.errors import ConflictError
 from controller.kube.api import KubeApi, find
-from controller.kube.json_pointer import pointer
-from controller.kube.resources import LONGHORN_REPLICAS
+from controller.kube.resources import LONGHORN_REPLICAS, pointer
 from controller.model.longhorn import Replica
 from controller.model.names import HELD_ANNOTATION, LEFT_ANNOTATION, MANAGER_PREFIX
 from controller.model.parse import replica_facts

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from controller.errors import ConflictError, GoneError, NotFoundError, SchedulerError
-from controller.kube.api import MISFIT, KubeApi, Page, Raw
+from controller.kube.api import KubeApi, Page, Raw
+from controller.kube.decoding import MISFIT
 from controller.kube.resources import Resource
 
 Key = tuple[str, str, str]  # path of the collection's kind, namespace, name

@@ -24,7 +24,8 @@ from controller.errors import (
     NotFoundError,
     UnavailableError,
 )
-from controller.kube.api import DATE_SECONDS, MISFIT, MOST_PAGE_BYTES, ClientKubeApi, pages
+from controller.kube.api import DATE_SECONDS, MOST_PAGE_BYTES, ClientKubeApi, pages
+from controller.kube.decoding import MISFIT
 from controller.kube.line_stream import MOST_LINE_BYTES
 from controller.kube.resources import CLAIMS, NODES, PODS
 from tests.fakes.clock import VirtualClock
