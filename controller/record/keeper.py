@@ -75,8 +75,9 @@ class SeenRecords:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """For metrics and the status page. `place`: the backend's name, "" while there is none. `unreadable`: by node, what
-    of its record cannot be parsed. `unmatched`: places that were given by name, and that no object shows yet."""
+    """For metrics and the status page. `place`: the backend's name, "" while there is none, which is a `problem` where
+    the record is required. `unreadable`: by node, what of its record cannot be parsed. `unmatched`: places that were
+    given by name, and that no object shows yet."""
 
     place: str = ""
     problem: str = ""
@@ -133,7 +134,7 @@ class RecordKeeper(Part):
         self._writer: RecordWriter | None = None
         self._is_known = False  # whether it was found out if there is a place for the record
         self._look_at = -inf
-        self._problem = ""
+        self._problem = self._absence = ""  # `_absence`: why the cluster has no place for the record
         self._lock = threading.Lock()  # guards the next field
         self._news: set[str] | None = None  # nodes; None: all
         self._full_at = 0.0
@@ -184,7 +185,7 @@ class RecordKeeper(Part):
         records, writer = self._records(), self._writer
         return Figures(
             writer.backend.name if writer is not None else "",
-            self._problem,
+            self._problem or (self._absence if is_required(self._settings()) else ""),
             is_kept(self._settings()),
             len(records),
             sum(len(one.allocations) for one in records),
@@ -221,13 +222,16 @@ class RecordKeeper(Part):
             backend = found_backend(self._api, self._namespace)
             backend.check()
         except NotFoundError as error:
-            self._set_problem(str(error))
-            self._writer = None
+            self._set_problem("")
+            if self._absence != str(error):
+                _log.info("record of allocations: %s", error)
+            self._absence, self._writer = str(error), None
         except ClusterError as error:
             self._set_problem(str(error))
             return
         else:
             self._set_problem("")
+            self._absence = ""
             self._write_to(backend)
         self._look_at = self._clock.now() + LOOK_SECONDS
         self._is_known = True
@@ -346,5 +350,10 @@ def _names(entries: Iterable[Allocation]) -> set[Name]:
 
 
 def is_kept(live: LiveSettings) -> bool:
-    """Whether a record should be kept: it is optional while Longhorn decides where replicas go."""
-    return live.allocation_record or live.allocation_authority == DISK_SCHEDULER
+    """Whether a record should be kept where there is a place for it."""
+    return live.allocation_record or is_required(live)
+
+
+def is_required(live: LiveSettings) -> bool:
+    """Whether it is a fault that there is no place for the record: otherwise no choice depends on it."""
+    return live.allocation_authority == DISK_SCHEDULER
