@@ -196,6 +196,7 @@ class NoCertificates:
     with."""
 
     is_serving = True
+    bundle = b""
     problems: tuple[str, ...] = ()
     workers: Sequence[Worker] = ()
 

@@ -228,8 +228,8 @@ class ProcessSettings:
     metrics_address: str = "0.0.0.0"
     metrics_port: int = 9506
     status_port: int = 9507  # on loopback
-    status_tls_port: int = 0  # on `metrics_address`, for those who may; 0: nowhere
-    status_tls_cert_dir: str = ""
+    status_tls_port: int = 9508  # on `metrics_address`, for those who may; 0: nowhere
+    status_tls_cert_dir: str = ""  # "": the extender's own certificate
     service: str = "longhorn-scheduler-extender"
     config_map: str = "longhorn-scheduler-extender"
     lease: str = "longhorn-manager-disk-scheduler-lock"
@@ -274,10 +274,9 @@ class ProcessSettings:
             if getattr(self, name):
                 require_port(getattr(self, name), name)
         require(
-            bool(self.status_tls_port) == bool(self.status_tls_cert_dir),
-            "status_tls_port",
-            "needs --status-tls-cert-dir, and the other way round: on the network the status document is served over "
-            "TLS",
+            bool(self.status_tls_port) or not self.status_tls_cert_dir,
+            "status_tls_cert_dir",
+            "is for --status-tls-port, which is 0",
         )
         require(0 < self.retry_period_seconds, "retry_period_seconds", "is not positive")
         require(

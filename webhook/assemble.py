@@ -22,7 +22,8 @@ from controller.process.common_metrics import (
     store_metrics,
     worker_metrics,
 )
-from controller.process.status_port import LOOPBACK, StatusServer, create_metrics_app, create_status_app
+from controller.process.status_app import StatusApp
+from controller.process.status_port import LOOPBACK, StatusServer, create_metrics_app
 from controller.process.version import product_version
 from controller.process.worker import Group, Worker, health_problem, worker_entries
 from controller.rules.opt_in import OptInPolicy
@@ -78,10 +79,11 @@ class Webhook(Collector):
         page = create_metrics_app(
             self.metrics.registry, problem=lambda: health_problem(self.workers), is_ready=self.is_ready
         )
+        status = StatusApp({"/status": lambda _: self.status()})
         self._pages = Group(
             (
                 StatusServer("metrics", page, settings.metrics_address, settings.metrics_port),
-                StatusServer("status", create_status_app(self.status), LOOPBACK, settings.status_port),
+                StatusServer("status", status, LOOPBACK, settings.status_port),
             )
         )
         self.metrics.registry.register(self)

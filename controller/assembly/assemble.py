@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
 
@@ -11,11 +11,12 @@ from certs.webhook import DEFAULT_PACE, Pace
 from controller.admission.build import AdmissionWorker
 from controller.allocator.allocator import Allocator
 from controller.assembly import metrics
-from controller.assembly.certificates import certificate_worker, tell_plain_http, transport_status, webhook_chain
+from controller.assembly.certificates import certificate_worker, tell_plain_http, webhook_chain
 from controller.assembly.configuration import SettingsReader
+from controller.assembly.documents import StatusDocuments
 from controller.assembly.lifecycle import Lifecycle, Parts
 from controller.assembly.metrics import LeaderMetrics
-from controller.assembly.status_listeners import status_servers
+from controller.assembly.status_listeners import StatusListeners
 from controller.canary.build import LeaseEvents, build_wiring
 from controller.clock import Clock, SystemClock
 from controller.election.elector import Elector, Timing
@@ -28,12 +29,12 @@ from controller.kube.endpoint_slice import EndpointSlices, PodEndpoint
 from controller.kube.lease import LeaseClient
 from controller.kube.recorder import Recorder, Target
 from controller.kube.resources import CONFIG_MAPS
+from controller.page.app import create_page
 from controller.placement.build import build_placement
 from controller.process.common_metrics import (
     PREFIX,
     crowded_metric,
     new_registry,
-    store_entries,
     store_metrics,
     worker_metrics,
 )
@@ -41,12 +42,13 @@ from controller.process.flags import split_names
 from controller.process.named_part import NamedPart
 from controller.process.status_port import StatusServer, create_metrics_app
 from controller.process.version import PACKAGE, product_version
-from controller.process.worker import Worker, health_problem, worker_entries
+from controller.process.worker import Worker, health_problem
 from controller.record.build import build_record
 from controller.rpc.build import build_rpc
 from controller.serving.tls import ServerTls
 from controller.settings import PLAIN_HTTP, ProcessSettings
 from controller.views.decisions import DecisionLog
+from controller.views.views import Views
 from controller.workers.support import SupportWatch
 from controller.workers.sweeper import Sweeper
 from controller.workers.teller import Teller
@@ -87,7 +89,7 @@ class Controller:
         self.clock: Clock = clock or SystemClock()
         self.allocator = Allocator(self.clock, frozenset(split_names(settings.scheduler_names)))
         self.gate = Gate(self.clock)
-        self.decisions = DecisionLog(self.clock)
+        self.decisions, self.views = DecisionLog(self.clock), Views(self.allocator)
         self.metrics = LeaderMetrics(new_registry(), product_version(), self.allocator.drain_records)
         self.stores = Stores(api, self.clock, settings.namespace, settings.config_map)
         self.stores.feed(self.allocator)
@@ -99,6 +101,9 @@ class Controller:
         self.waker = self._make_waker(api)
         self.support = SupportWatch(api, self.stores.longhorn_settings)
         self.certificates = certificate_worker(settings, api, self.clock, tls, self.is_leading)
+        self._listeners = StatusListeners(
+            settings, api, self.clock, tls=tls, certificates=self.certificates, is_leading=self.is_leading
+        )
         self.webhook_chain = webhook_chain(settings, api, self.clock, self.is_leading, pace=pace)
         self.elector = self._make_elector(api)
         self.co_scheduler = self._make_co_scheduler()
@@ -114,6 +119,7 @@ class Controller:
         )
         self.admission = self._make_admission(api, lease_events)
         self.parts = self._add(api)
+        self.documents = StatusDocuments(self, self._listeners.problem)
         self.lifecycle.take_parts(self._make_parts(api))
         self.app: WSGIApplication = create_app(
             self._make_verbs(api),
@@ -223,7 +229,7 @@ class Controller:
             settings=self.lifecycle.live_settings,
             is_fresh=lambda: self.stores.stale_kind() is None,
         )
-        self._rpc = build_rpc(
+        self.rpc = build_rpc(
             self.settings,
             api,
             self.clock,
@@ -236,7 +242,7 @@ class Controller:
             record=self.record.known,
             note=self.decisions.note,
         )
-        for worker in self._rpc.part.workers:
+        for worker in self.rpc.part.workers:
             self.webhook_chain.subscribe(worker.wake)
         self.placement = build_placement(
             api,
@@ -259,7 +265,7 @@ class Controller:
             record,
             NamedPart("webhook_certificates", self.webhook_chain, self.webhook_chain.status),
             NamedPart("admission", self.admission, self.admission.status),
-            self._rpc,
+            self.rpc,
             *self.placement.parts,
         )
 
@@ -281,7 +287,7 @@ class Controller:
             begun=self._term_begun,
             always=(
                 StatusServer("metrics", page, settings.metrics_address, settings.metrics_port),
-                *status_servers(settings, api, self.status),
+                *self._listeners.parts(self.documents.answers(), create_page(product_version())),
                 self.support,
                 self.teller,
                 self.co_scheduler,
@@ -341,8 +347,9 @@ class Controller:
 
     def _term_begun(self) -> None:
         """Has the second Service lead here at once, or as soon as there are certificates for its server."""
-        for worker in (*self.webhook_chain.workers, *self._rpc.part.workers):
+        for worker in (*self.webhook_chain.workers, *self.rpc.part.workers):
             worker.wake()
+        self._listeners.term_begun()
 
     def _after_sweep(self) -> None:
         self.metrics.drain()
@@ -363,37 +370,3 @@ class Controller:
         """The number of the gate's opening, while kube-scheduler should and can ask this process."""
         is_asked = self.lifecycle.points_here and self.lifecycle.live_settings().enabled
         return self.gate.opening() if is_asked else None
-
-    def status(self) -> Mapping[str, Any]:
-        """What `/status` shows: who leads and in which mode, what is held and planned, and how current the stores are.
-        Each entry is quick, takes only its owner's lock, and fits JSON."""
-        snapshot, configured = self.allocator.snapshot(), self.lifecycle.configured
-        return {
-            "identity": self.identity,
-            "node": self.settings.node_name,
-            "is_leading": self.is_leading(),
-            "holder": self.elector.holder,
-            "term": self.lifecycle.term,
-            "mode": self.lifecycle.mode,
-            "longhorn": self.support.current,
-            "transport": transport_status(self.settings),
-            "wiring": self.proof.status(),
-            **{one.name: one.status() for one in self.parts},
-            "workers": worker_entries(self.workers),
-            "settings": configured.live if configured else None,
-            "longhorn_settings": configured.longhorn if configured else None,
-            "settings_problems": configured.problems if configured else {},
-            "settings_notes": configured.notes if configured else {},
-            "certificates": {name: round(seconds) for name, seconds in self.certificates.expiries().items()},
-            "certificate_problems": self.certificates.problems,
-            "held": {"count": snapshot.held_count, "bytes": snapshot.held_bytes},
-            "planned": {"count": snapshot.planned_count, "bytes": snapshot.planned_bytes},
-            "oldest_hold_seconds": round(snapshot.oldest_hold_seconds, 3),
-            "refused_pods": snapshot.refused_count,
-            "quarantined": snapshot.quarantined,
-            "promises": snapshot.promises,
-            "disks_over": snapshot.disks_over,
-            "shared_disks": snapshot.shared_disks,
-            "counters": snapshot.counters,
-            "stores": store_entries(self.stores.states(), lambda kind: self.stores.by_kind[kind].bad),
-        }

@@ -57,6 +57,12 @@ class MountedCertificates(DirectoryFollower):
     def problems(self) -> tuple[str, ...]:
         return (self.problem,) if self.problem else ()
 
+    @property
+    def bundle(self) -> bytes:
+        """The authorities in the directory; empty while there are none."""
+        material = self._tls.material
+        return material.client_ca if material is not None else b""
+
     def expiries(self) -> Mapping[str, float]:
         now = self._clock.now_utc()
         return {name: (end - now).total_seconds() for name, end in self._ends.items()}

@@ -30,6 +30,7 @@ from controller.election.gate import Gate
 from controller.errors import ClusterError, NotReadyError, SchedulerError
 from controller.kube.endpoint_slice import Endpoint, clear_at_end
 from controller.model.allocations import Allocation
+from controller.model.times import rfc3339
 from controller.placement.plan_objects import Loaded
 from controller.process.common_metrics import StoreState
 from controller.process.repeated import Said
@@ -116,6 +117,7 @@ class Lifecycle(Part):
         self.mode = Mode.CLOSED
         self.configured: Configured | None = None
         self.term: int | None = None  # the Lease's, in which this process answers; None while it follows
+        self.since = ""  # of that term, RFC 3339; "" while it follows
         self.points_here = False  # this process has pointed the Service at itself
         # Written by the elector's thread.
         self._wanted_term: int | None = None
@@ -297,7 +299,7 @@ class Lifecycle(Part):
         self._allocator.begin_term(
             has_predecessor=self._has_predecessor, plans=loaded.plans, holds=loaded.holds, record=record
         )
-        self.term = term
+        self.term, self.since = term, rfc3339(self._clock.now_utc())
         self._gate.open()
         if self._wanted_term != term:
             self._gate.close()  # lost between the look above and the opening; the next step ends the term
@@ -330,7 +332,7 @@ class Lifecycle(Part):
         self._allocator.end_term()
         self._note("term", "", "following", text=f"term {self.term} has ended")
         log.info("following; term=%d has ended", self.term)
-        self.term = None
+        self.term, self.since = None, ""
         self.points_here = False
 
     def _apply_endpoint(self) -> None:

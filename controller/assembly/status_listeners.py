@@ -1,91 +1,109 @@
-"""Where the status document is served: on loopback, and, where a flag asks for it, on the network.
-
-On the network it is served over TLS, to those whose bearer token the API server knows (TokenReview) and whose account
-it lets `get` the path (SubjectAccessReview), as kubelet and kube-scheduler guard pages of theirs.
-"""
+"""Where the status port is served: on loopback, where whoever may forward a port to the pod reaches it, and on the
+network over TLS, for those who may read."""
 
 from __future__ import annotations
 
-import logging
 import ssl
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from controller.errors import ClusterError, ConfigError
+from controller.assembly.certificates import CertificateWorker
+from controller.assembly.status_access import StatusCallers
+from controller.assembly.status_trust import StatusTrust
+from controller.clock import Clock
+from controller.errors import ConfigError
 from controller.kube.api import KubeApi
-from controller.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
-from controller.process.status_port import LOOPBACK, StatusServer, create_status_app
-from controller.serving.tls import make_context, read_directory
+from controller.process.status_app import Answer, StatusApp
+from controller.process.status_port import LOOPBACK, StatusServer
+from controller.process.worker import ProcessPart
+from controller.serving.tls import CLIENT_CA_FILE, Material, ServerTls, make_context, read_directory
 from controller.settings import ProcessSettings
 
-REVIEW_SECONDS: Final = 3.0
-MOST_REVIEWS: Final = 4  # callers that are checked at a time; others get an error and try again
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
 
-log = logging.getLogger(__name__)
+LOCALHOST: Final = "localhost"
 
 
-class StatusCallers:
-    """Decides who may read a path, by the API server's reviews of token and account. Threads: any. Blocks: for these
-    two calls. I/O: those."""
+class StatusListeners:
+    """Builds both servers, and what publishes the authorities of the second one; starts nothing. ConfigError if
+    `--status-tls-cert-dir` cannot be used."""
 
-    def __init__(self, api: KubeApi) -> None:
-        self._api, self._places = api, threading.BoundedSemaphore(MOST_REVIEWS)
+    def __init__(
+        self,
+        settings: ProcessSettings,
+        api: KubeApi,
+        clock: Clock,
+        *,
+        tls: ServerTls | None,
+        certificates: CertificateWorker,
+        is_leading: Callable[[], bool],
+    ) -> None:
+        """`tls`, `certificates`: the extender's own; without them, and without that directory, there is no second
+        port."""
+        self._settings, self._tls, self._certificates = settings, tls, certificates
+        self._directory = Path(settings.status_tls_cert_dir) if settings.status_tls_cert_dir else None
+        self._callers = StatusCallers(api, clock, settings.namespace)
+        self._trust: StatusTrust | None = None
+        if self._directory is not None:
+            _context(self._material())
+        if settings.status_tls_port and (tls is not None or self._directory is not None):
+            host = f"[{settings.pod_ip}]" if ":" in settings.pod_ip else settings.pod_ip
+            self._trust = StatusTrust(
+                api,
+                settings.namespace,
+                leader=settings.pod_name,
+                address=f"{host}:{settings.status_tls_port}",
+                authorities=self._authorities,
+                is_leading=is_leading,
+            )
 
-    def refusal(self, authorization: str, path: str) -> tuple[str, str] | None:
-        """None if the caller may read; otherwise the HTTP status and the reason."""
-        scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
-            return "401 Unauthorized", "a bearer token is needed"
-        if not self._places.acquire(blocking=False):
-            return "503 Service Unavailable", "too many callers at once"
+    def parts(self, answers: Mapping[str, Answer], page: WSGIApplication | None) -> Sequence[ProcessPart]:
+        settings = self._settings
+        service, namespace = settings.service, settings.namespace
+        names = (service, f"{service}.{namespace}", f"{service}.{namespace}.svc")
+        hosts = frozenset((LOCALHOST, *names, f"{names[-1]}.{settings.cluster_domain}"))
+        local = StatusApp(answers, hosts=hosts, page=page)
+        found: list[ProcessPart] = [StatusServer("status", local, LOOPBACK, settings.status_port)]
+        if self._trust is not None:
+            # Whoever calls here brings a token, which no browser sends by itself: any name will do.
+            app = StatusApp(answers, admit=self._callers.admit, hosts=None, page=page)
+            address, port = settings.metrics_address, settings.status_tls_port
+            found += [StatusServer("status-tls", app, address, port, self._present_context), self._trust]
+        return found
+
+    def term_begun(self) -> None:
+        if self._trust is not None:
+            self._trust.worker.wake()
+
+    def problem(self) -> str:
+        """Why callers do not find what is published for them; "" if they do."""
+        return self._trust.problem if self._trust is not None else ""
+
+    def _present_context(self) -> ssl.SSLContext:
+        """Made for each connection, of which there are few, so that a renewed certificate is used without a restart."""
         try:
-            return self._refusal(token.strip(), path)
-        except ClusterError as error:
-            log.warning("the token of a caller of %s could not be checked: %s", path, error)
-            return "503 Service Unavailable", "the API server could not check who may read this"
-        finally:
-            self._places.release()
+            return _context(self._material())
+        except ConfigError as error:
+            raise OSError(str(error)) from error  # which ends this connection alone
 
-    def _refusal(self, token: str, path: str) -> tuple[str, str] | None:
-        found = self._review(TOKEN_REVIEWS, {"token": token})
-        if found.get("authenticated") is not True:
-            return "401 Unauthorized", "the API server does not know this token"
-        who = found.get("user") or {}
-        user = {"user": who.get("username"), **{key: who[key] for key in ("uid", "groups", "extra") if key in who}}
-        verdict = self._review(ACCESS_REVIEWS, {**user, "nonResourceAttributes": {"path": path, "verb": "get"}})
-        return None if verdict.get("allowed") is True else ("403 Forbidden", f"this account may not get {path}")
+    def _material(self) -> Material:
+        if self._directory is not None:
+            return read_directory(self._directory, with_client_ca=False)
+        found = self._tls.material if self._tls is not None else None
+        if found is None:
+            raise ConfigError("there is no certificate yet")
+        return found
 
-    def _review(self, resource: Resource, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
-        status: Mapping[str, Any] = self._api.create(resource, None, body, timeout=REVIEW_SECONDS).get("status") or {}
-        return status
+    def _authorities(self) -> bytes:
+        """With `--status-tls-cert-dir`, its `ca.crt`, if there is one; else those of the extender's certificate."""
+        if self._directory is not None:
+            has_any = (self._directory / CLIENT_CA_FILE).exists()
+            return read_directory(self._directory).client_ca if has_any else b""
+        return self._certificates.bundle
 
 
-def status_servers(
-    settings: ProcessSettings, api: KubeApi, status: Callable[[], Mapping[str, Any]]
-) -> Sequence[StatusServer]:
-    """The servers of the status document; not started yet. ConfigError if the certificate for the network cannot be
-    used."""
-    servers = [StatusServer("status", create_status_app(status), LOOPBACK, settings.status_port)]
-    if settings.status_tls_port:
-        directory = Path(settings.status_tls_cert_dir)
-        _context(directory)
-        app = create_status_app(status, StatusCallers(api).refusal)
-        address, port = settings.metrics_address, settings.status_tls_port
-        servers.append(StatusServer("status-tls", app, address, port, lambda: _present_context(directory)))
-    return servers
-
-
-def _context(directory: Path) -> ssl.SSLContext:
-    return make_context(read_directory(directory, with_client_ca=False), lets_anybody_in=True)
-
-
-def _present_context(directory: Path) -> ssl.SSLContext:
-    """Made for each connection, of which there are few, so that a renewed certificate is used without a restart."""
-    try:
-        return _context(directory)
-    except ConfigError as error:
-        log.error("status-tls-cert-dir: %s", error)
-        raise OSError(str(error)) from error  # which ends this connection alone
+def _context(material: Material) -> ssl.SSLContext:
+    return make_context(replace(material, client_ca=b""), lets_anybody_in=True)

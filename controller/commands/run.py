@@ -40,9 +40,10 @@ _HELP: Final = {
     "metrics_address": "address on which metrics and health probes are served",
     "metrics_port": "port on which metrics and health probes are served",
     "status_port": "port on loopback on which the status document is served",
-    "status_tls_port": "port on the network on which the status document is served over TLS, to callers whose token "
-    "may get it; needs --status-tls-cert-dir (default: no such port)",
-    "status_tls_cert_dir": "directory with tls.crt and tls.key for --status-tls-port",
+    "status_tls_port": "port on the network on which the status port's documents are served over TLS, to callers whose "
+    "token may get them; 0: nowhere",
+    "status_tls_cert_dir": "directory with tls.crt and tls.key for --status-tls-port, and ca.crt for its callers "
+    "(default: the extender's certificate; without TLS there, no such port)",
     "service": "the extender's Service, without a selector; the leader points it at itself",
     "config_map": "ConfigMap with the live settings",
     "lease": "Lease for the leader election",

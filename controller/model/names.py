@@ -55,6 +55,10 @@ OPT_IN_MARK: Final = "scheduling.longhorn.io/opt-in"
 """Label or annotation of a pod or a namespace: `false` keeps its pods away from the extender, `true` asks for it where
 only marked pods are opted in. A pod's own word stands before its namespace's."""
 
+STATUS_CONFIG_MAP: Final = "longhorn-scheduler-extender-status"
+"""Tells callers of the status port whom they reach there: the leader's address, and the authorities of its
+certificate."""
+
 MUTATING_CONFIGURATION: Final = "zz-longhorn-scheduler-extender"
 """The API server runs mutating webhooks in the order of their configurations' names. Ours comes after those that choose
 a pod's scheduler or give it volumes: what it decides by is final then."""

@@ -79,6 +79,8 @@ class PlacementParts:
     """What `build_placement` has built. `parts` run the placer, the gate, and the store of plans and holds."""
 
     placer: Placer
+    gate: PlacementGate
+    plans: PlanObjects
     terms: PlacementTerms
     parts: tuple[NamedPart, ...]
 
@@ -136,15 +138,12 @@ def build_placement(
     terms = PlacementTerms(gate, plans, placer)
     _feed(placer.unplaced, stores)
     registry.register(PlacementMetrics(placer.figures, plans.figures, gate.figures))
-    return PlacementParts(
-        placer,
-        terms,
-        (
-            NamedPart("placement", placer, lambda: status_of(placer.figures(), explains.reasons_of)),
-            NamedPart("placement_gate", gate, lambda: asdict(gate.figures())),
-            NamedPart("plans", plans, lambda: asdict(plans.figures())),
-        ),
+    parts = (
+        NamedPart("placement", placer, lambda: status_of(placer.figures(), explains.reasons_of)),
+        NamedPart("placement_gate", gate, lambda: asdict(gate.figures())),
+        NamedPart("plans", plans, lambda: asdict(plans.figures())),
     )
+    return PlacementParts(placer, gate, plans, terms, parts)
 
 
 def _feed(unplaced: Unplaced, stores: Mapping[str, Store[Any]]) -> None:

@@ -76,7 +76,8 @@ class Loaded:
 @dataclass(frozen=True, slots=True)
 class PlanFigures:
     """For metrics and the status page. `shards`: ConfigMaps that are known to exist. `unwritten`: plans and holds that
-    are only in memory, for now or for good. `overwritten`: those that others damaged, changed or removed."""
+    are only in memory, for now or for good. `overwritten`: those that others damaged, changed or removed.
+    `problem`: why some cannot be written now."""
 
     plans: int = 0
     holds: int = 0
@@ -89,6 +90,7 @@ class PlanFigures:
     overwritten: int = 0
     last_commit_seconds: float = 0.0
     last_problem: str = ""
+    problem: str = ""
 
 
 class PlanObjects(Part):
@@ -228,6 +230,7 @@ class PlanObjects(Part):
                 overwritten=self._overwritten,
                 last_commit_seconds=self._last_commit_seconds,
                 last_problem=self._last_problem,
+                problem=next(filter(None, map(_problem_of, self._shards)), ""),
             )
 
     # The thread
@@ -343,6 +346,11 @@ class PlanObjects(Part):
                 self._last_problem = f"{name}: {new[-1]}"
         for problem in new:
             _log.warning("plans in ConfigMap %s: %s", name, problem)
+
+
+def _problem_of(shard: PlanShard) -> str:
+    told = (problem for about in ("write", "room") for problem in shard.told.get(about, ()) if problem)
+    return next((f"{shard_name(shard.index)}: {problem}" for problem in told), "")
 
 
 def _in_parallel(do: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

@@ -1,5 +1,5 @@
-"""The process's other ports. Metrics, health and readiness, for everybody inside the cluster, so they name no object;
-and the status document, which names many, on loopback: whoever may forward a port to the pod reads it."""
+"""The server of the process's other ports, and what one of them serves: metrics, health and readiness, for everybody
+inside the cluster, so they name no object. The documents of the status port, which name many: `status_app`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import socket
 import socketserver
 import ssl
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-import msgspec
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
@@ -53,9 +52,13 @@ class _Server(ThreadingWSGIServer):
     def get_request(self) -> tuple[socket.socket, Any]:
         """A connection; its handshake, if it has one, is its own thread's, at the first read."""
         sock, client = super().get_request()
-        if self.make_context is not None:
-            sock = self.make_context().wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        return sock, client
+        if self.make_context is None:
+            return sock, client
+        try:
+            return self.make_context().wrap_socket(sock, server_side=True, do_handshake_on_connect=False), client
+        except OSError:
+            sock.close()
+            raise  # this connection alone
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._lock = threading.Lock()  # guards the field below
@@ -110,29 +113,8 @@ def create_metrics_app(
     return app
 
 
-def create_status_app(
-    status: Callable[[], Mapping[str, Any]],
-    refusal: Callable[[str, str], tuple[str, str] | None] = lambda _authorization, _path: None,
-) -> WSGIApplication:
-    """`/status` (JSON). `refusal`: the HTTP status and why, for a caller with that Authorization who may not read that
-    path."""
-
-    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = str(environ.get("PATH_INFO"))
-        refused = refusal(str(environ.get("HTTP_AUTHORIZATION", "")), path)
-        if refused is not None:
-            return _answer(start_response, refused[0], f"{refused[1]}\n".encode())
-        if path != "/status":
-            return _answer(start_response, "404 Not Found", b"not found\n")
-        return _answer(start_response, "200 OK", msgspec.json.encode(status()), "application/json")
-
-    return app
-
-
-def _answer(
-    start_response: StartResponse, status: str, body: bytes, mimetype: str = "text/plain; charset=utf-8"
-) -> Iterable[bytes]:
-    start_response(status, [("Content-Type", mimetype), ("Content-Length", str(len(body)))])
+def _answer(start_response: StartResponse, status: str, body: bytes) -> Iterable[bytes]:
+    start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))])
     return (body,)
 
 

@@ -111,6 +111,11 @@ class ServerTls:
         """None while there is no certificate; no connection is served then."""
         return self._context
 
+    @property
+    def material(self) -> Material | None:
+        """What `context` was made of."""
+        return self._material
+
     def use(self, certificate: bytes, key: bytes, client_ca: bytes) -> bool:
         """Serves connections that begin from now on with these; returns whether they are new. After a ConfigError the
         old ones stay."""

@@ -147,11 +147,12 @@ class Controller(OwnProgram):
         name = name or f"extender-{number}"
         self.ip = f"10.244.{number // 250}.{number % 250 + 1}"
         self.port, self.metrics_port, self.status_port, self.grpc_port = (free_port() for _ in range(4))
+        self.status_tls_port = free_port()
         command = [
             *(sys.executable, "-m", module, "run", "--kubeconfig", str(kubeconfig), "--namespace", NAMESPACE),
             *("--extender-address", LOOPBACK, "--extender-port", str(self.port)),
             *("--metrics-address", LOOPBACK, "--metrics-port", str(self.metrics_port)),
-            *("--status-port", str(self.status_port)),
+            *("--status-port", str(self.status_port), "--status-tls-port", str(self.status_tls_port)),
             *("--grpc-address", LOOPBACK, "--grpc-port", str(self.grpc_port)),
             *("--endpoint-port", str(SERVICE_PORT), "--grpc-endpoint-port", str(GRPC_PORT)),
             *("--scheduler-names", ASKING),

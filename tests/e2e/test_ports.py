@@ -4,63 +4,86 @@ nothing into the log but text."""
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import socket
 import ssl
 import struct
 import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cluster.cache import REPOSITORY
 from tests.cluster.components import LOOPBACK
 from tests.e2e.forms import Form, encode
-from tests.e2e.harness import Scene
+from tests.e2e.harness import Cell, Scene
 from tests.e2e.programs import Controller
-from tests.e2e.webhooks import write_certificates
-from tests.ports import free_port
+from tests.e2e.scheduling import NAMESPACE, SERVICE
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
-STATUS_ACCESS = REPOSITORY / "docs" / "examples" / "status-access.yaml"
 WAIT_SECONDS = 30.0
+ROLE = "longhorn-scheduler-extender-status-reader"
+DOCUMENTS = ("/status", "/overview", "/decisions", "/capacity", "/", "/page/main.js")
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
     scene: Scene
     controller: Controller
-    tls_port: int
+    cell: Cell
 
-    def ask(self, token: str) -> int:
-        """The HTTP status that a caller with that token gets."""
-        url = f"https://{LOOPBACK}:{self.tls_port}/status"
-        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
-        try:
-            with urllib.request.urlopen(request, timeout=10, context=ssl._create_unverified_context()) as answer:
-                assert json.load(answer)["is_leading"]
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
+    def published(self) -> dict[str, str]:
+        """What everybody may read of the status port."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/longhorn-scheduler-extender-status"
+        found: dict[str, str] = self.scene.api.get(path).get("data") or {}
+        return found
+
+    def ask(self, path: str, token: str) -> tuple[int, Any]:
+        """What a caller with that token gets, who checks whom he reaches: the HTTP status, and the document."""
+        context = ssl.create_default_context(cadata=self.published()["ca.crt"])
+        plain = socket.create_connection((LOOPBACK, self.controller.status_tls_port), timeout=10)
+        with context.wrap_socket(plain, server_hostname=f"{SERVICE}.{NAMESPACE}.svc") as sock:
+            connection = http.client.HTTPConnection(SERVICE)
+            connection.sock = sock
+            connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+            answer = connection.getresponse()
+            body = answer.read()
+        is_json = answer.headers["Content-Type"] == "application/json"
+        return answer.status, json.loads(body) if is_json else body.decode()
+
+    def codes(self, token: str, *paths: str) -> list[int]:
+        return [self.ask(path, token)[0] for path in paths]
+
+    def token(self, name: str) -> str:
+        """Of a new account in the cell's namespace, which has no right but those of all accounts."""
+        cluster, namespace = self.scene.cluster, self.cell.namespace
+        cluster.api().create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+        return cluster.kubectl("create", "token", name, "-n", namespace).stdout.strip()
+
+    def allow(self, *words: str) -> None:
+        done = self.scene.cluster.kubectl("create", *words)
+        assert 0 == done.returncode, done.stderr
 
 
 @pytest.fixture(scope="module")
-def guarded(shared_scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """A copy of the product that logs JSON, and serves its status document over TLS as well."""
+def guarded(shared_scene: Scene) -> Iterator[Guarded]:
+    """A copy of the product that logs JSON; and a pod that runs beside one that finds no room."""
     shared_scene.longhorn.resume()
     shared_scene.stop_controllers()
-    folder, port = tmp_path_factory.mktemp("status"), free_port()
-    write_certificates(folder)
-    done = shared_scene.cluster.kubectl("apply", "-f", str(STATUS_ACCESS))
-    assert 0 == done.returncode, done.stderr
-    flags = ("--log-format", "json", "--status-tls-port", str(port), "--status-tls-cert-dir", str(folder))
-    yield Guarded(shared_scene, shared_scene.start_controller(flags=flags), port)
+    controller = shared_scene.start_controller(flags=("--log-format", "json"))
+    cell = shared_scene.cell("ports", nodes=1, fillers=0)
+    cell.ask("small", gib=10)
+    cell.wait_bound(1)
+    cell.ask("large", gib=1000)
+    cell.wait_refused(1)
+    yield Guarded(shared_scene, controller, cell)
     shared_scene.stop_controllers()
-    shared_scene.cluster.kubectl("delete", "-f", str(STATUS_ACCESS))
+    cell.end()
 
 
 def test_the_port_for_the_network_tells_of_no_object(guarded: Guarded) -> None:
@@ -72,24 +95,71 @@ def test_the_port_for_the_network_tells_of_no_object(guarded: Guarded) -> None:
         pass  # it listens on one address alone
 
 
-def test_over_the_network_the_api_server_decides_who_reads_the_status_document(guarded: Guarded) -> None:
-    cluster = guarded.scene.cluster
-    for name in ("reader", "stranger"):
-        cluster.api().create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}})
-    subject = "--serviceaccount=default:reader"
-    role = "--clusterrole=longhorn-scheduler-extender-status-reader"
-    done = cluster.kubectl("create", "clusterrolebinding", "status-reader", role, subject)
-    assert 0 == done.returncode, done.stderr
+def test_over_the_network_the_api_server_decides_who_reads_what(guarded: Guarded) -> None:
+    namespace = guarded.cell.namespace
+    account = f"--serviceaccount={namespace}:"
+    wait_until(lambda: guarded.published().get("leader") == guarded.controller.name, "what is published", WAIT_SECONDS)
+    reader, developer, stranger = map(guarded.token, ("reader", "developer", "stranger"))
+    guarded.allow("clusterrolebinding", "ports-reader", f"--clusterrole={ROLE}", f"{account}reader")
+    guarded.allow("role", "pods", "-n", namespace, "--verb=get", "--resource=pods,persistentvolumeclaims")
+    guarded.allow("rolebinding", "pods", "-n", namespace, "--role=pods", f"{account}developer")
+    own, claim = f"/explain/pods/{namespace}/large", f"/explain/claims/{namespace}/large"
     try:
-        tokens = {
-            name: cluster.kubectl("create", "token", name, "-n", "default").stdout.strip()
-            for name in ("reader", "stranger")
-        }
-        wait_until(lambda: guarded.ask(tokens["reader"]) == 200, "a reader", WAIT_SECONDS)
-        assert [403, 401, 401] == [guarded.ask(token) for token in (tokens["stranger"], "made-up", "")]
+        wait_until(lambda: guarded.ask("/overview", reader)[0] == 200, "a reader", WAIT_SECONDS)
+        wait_until(lambda: guarded.ask(own, developer)[0] == 200, "a developer", WAIT_SECONDS)
+        assert [200] * len(DOCUMENTS) == guarded.codes(reader, *DOCUMENTS)
+        others = (f"/explain/pods/{NAMESPACE}/large", f"/explain/volumes/{namespace}")
+        assert [403] * 3 == guarded.codes(reader, own, *others)  # names of all in a list are no right to one of them
+        assert [200, 200] == guarded.codes(developer, own, claim)
+        assert [403] * (len(DOCUMENTS) + 2) == guarded.codes(developer, *DOCUMENTS, *others)
+        assert [403, 403, 401, 401] == [
+            *guarded.codes(stranger, "/overview", own),
+            *guarded.codes("made-up", "/overview"),
+            *guarded.codes("", own),
+        ]
+        assert ["Pod", namespace, "large", "waits"] == [
+            guarded.ask(own, developer)[1][key] for key in ("kind", "namespace", "name", "state")
+        ]
     finally:
-        cluster.kubectl("delete", "clusterrolebinding/status-reader")
-        cluster.kubectl("delete", "-n", "default", "serviceaccount/reader", "serviceaccount/stranger")
+        guarded.scene.cluster.kubectl("delete", "clusterrolebinding/ports-reader")
+
+
+def test_everybody_who_is_known_may_read_whom_he_reaches_there(guarded: Guarded, tmp_path: Path) -> None:
+    cluster, namespace = guarded.scene.cluster, guarded.cell.namespace
+    guarded.token("anybody")
+    kubeconfig = cluster.service_account_kubeconfig(namespace, "anybody", tmp_path / "kubeconfig")
+    words = ("-n", NAMESPACE, "get", "configmap", "longhorn-scheduler-extender-status")
+    done = cluster.kubectl("--kubeconfig", str(kubeconfig), *words, "-o", "jsonpath={.data.address}")
+    assert (0, f"{guarded.controller.ip}:{guarded.controller.status_tls_port}") == (done.returncode, done.stdout), done
+    assert 0 != cluster.kubectl("--kubeconfig", str(kubeconfig), *words[:-1], "longhorn-scheduler-extender").returncode
+
+
+def test_on_loopback_all_of_it_is_for_whoever_comes(guarded: Guarded) -> None:
+    controller, namespace = guarded.controller, guarded.cell.namespace
+
+    def found(path: str) -> Any:
+        return json.loads(controller.page(path, controller.status_port))
+
+    def overview() -> Any:
+        return found("/overview")
+
+    wait_until(lambda: overview()["gate"] == "enforced", "the gate", WAIT_SECONDS)
+    wait_until(lambda: not overview()["problems"], "no problem", WAIT_SECONDS)
+    seen = overview()
+    assert (True, controller.name, "active") == (seen["is_leading"], seen["holder"].rpartition("_")[0], seen["mode"])
+    assert [(namespace, "large")] == [
+        (one["namespace"], one["name"]) for one in seen["waiting"] if one["namespace"] == namespace
+    ]
+    assert {f"{guarded.cell.name}-n1"} <= {one["node"] for one in seen["disks"]}
+    entries = found("/decisions?after=0")
+    assert {"term", "mode", "gate", "filter", "place"} <= {one["kind"] for one in entries}
+    (refused, *_) = [one for one in entries if one["about"] == f"Pod {namespace}/large"]
+    assert ("filter", "refused") == (refused["kind"], refused["decision"])
+    assert sum(refused["reasons"].values()) >= 1
+    assert [] == found(f"/decisions?after={entries[-1]['serial'] + 1_000_000}")[len(entries) + 100 :]
+    assert "waits" == found(f"/explain/pods/{namespace}/large")["state"]
+    assert found("/capacity")["totals"]["disks"] >= 1
+    assert "<html" in controller.page("/", controller.status_port)
 
 
 FORGED = "x\n2026-01-01 00:00:00,000 CRITICAL forged\x1b[2J\x00"
@@ -101,7 +171,13 @@ def test_whatever_is_sent_the_log_stays_one_object_a_line(guarded: Guarded) -> N
     guarded.scene.call("/filter", encode(Form.NAMES, pod, [FORGED], {}))
     wait_until(lambda: controller.status()["rpc"]["is_serving"], "gRPC server with a certificate", WAIT_SECONDS)
     junk = (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", FORGED.encode() + b"\r\n\r\n")
-    ports = (controller.grpc_port, controller.metrics_port, controller.status_port, guarded.tls_port, controller.port)
+    ports = (
+        controller.grpc_port,
+        controller.metrics_port,
+        controller.status_port,
+        controller.status_tls_port,
+        controller.port,
+    )
     for data in junk:
         for each in ports:
             with socket.create_connection((LOOPBACK, each)) as sock:

@@ -178,8 +178,7 @@ EXAMPLE_FILES: Final = (
 # Put the addresses of the control plane in the place of CONTROL_PLANE_CIDR: kube-scheduler and kube-apiserver run on
 # the host's network, which no pod selector matches. The API server refuses this file as long as it is not filled in.
 #   sed 's#CONTROL_PLANE_CIDR#10.0.0.0/28#' docs/examples/network-policies.yaml | kubectl apply -f -
-# Several ranges are several entries. The kubelet's probes come from the pod's own node, which is always let in. The
-# status document is served on the pod's loopback, which no policy reaches.
+# Several ranges are several entries. The kubelet's probes come from the pod's own node, which is always let in.
 """,
         {"networkPolicy": {"enabled": True, "controlPlaneCIDRs": ["CONTROL_PLANE_CIDR"]}},
     ),
@@ -209,15 +208,6 @@ EXAMPLE_FILES: Final = (
 # A second kube-scheduler, beside install.yaml. Set its image to your cluster's version. docs/kube-scheduler.md
 """,
         {"secondScheduler": {"enabled": True}},
-    ),
-    Example(
-        "status-access.yaml",
-        "status-access",
-        """
-# For `--status-tls-port` alone, beside install.yaml: the right to ask the API server whose a token is and what its
-# account may, and a role for those who are to read the status document. Bind it to whom you like. docs/security.md
-""",
-        {"controller": {"statusTls": {"port": 9508, "secretName": "status-tls"}}},
     ),
 )
 

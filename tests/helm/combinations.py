@@ -104,7 +104,7 @@ COMBINATIONS: dict[str, Values] = {
         "logFormat": "json",
         "controller": {
             "leaderElection": {"leaseDurationSeconds": 30, "renewDeadlineSeconds": 20, "retryPeriodSeconds": 3},
-            "statusTls": {"port": 9508, "secretName": "status-tls"},
+            "statusTls": {"port": 19508, "secretName": "status-tls"},
         },
         "tls": {"extraNames": ["extender.example.com", "192.0.2.1"]},
         "bind": {"enabled": True},

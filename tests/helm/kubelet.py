@@ -37,6 +37,7 @@ FLAGS: Final = {
     ("controller", "https"): ("--extender-address", "--extender-port", "--endpoint-port"),
     ("controller", "grpc"): ("--grpc-address", "--grpc-port", "--grpc-endpoint-port"),
     ("controller", "metrics"): ("--metrics-address", "--metrics-port", ""),
+    ("controller", "status"): ("--metrics-address", "--status-tls-port", ""),
     ("webhook", "https"): ("--address", "--port", ""),
     ("webhook", "metrics"): ("--metrics-address", "--metrics-port", ""),
 }

@@ -50,7 +50,8 @@ def rights_of(objects: Iterable[Object]) -> set[Right]:
         namespace = binding["metadata"].get("namespace", "") if kind == "Role" else ""
         for rule in roles.get((kind, namespace, binding["roleRef"]["name"]), ()):
             for subject in binding["subjects"]:
-                rights |= set(_of_rule(subject["name"], rule))
+                if subject["kind"] == "ServiceAccount":
+                    rights |= set(_of_rule(subject["name"], rule))
     return rights
 
 

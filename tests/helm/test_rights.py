@@ -62,9 +62,12 @@ def test_rights_beyond_the_usual_come_only_with_what_needs_them(helm: Helm) -> N
     assert ("patch", "") in granted(helm, wakes, "pods")
     policies = {one["metadata"]["name"] for one in helm.objects(wakes, "ValidatingAdmissionPolicyBinding")}
     assert "longhorn-scheduler-extender-wake" in policies
-    for values, has_it in (({}, False), (COMBINATIONS["process"], True)):
-        bound = {one["roleRef"]["name"] for one in helm.objects(values, "ClusterRoleBinding")}
-        assert has_it == ("system:auth-delegator" in bound)
+    for values in ({"controller": {"statusTls": {"port": 0}}}, {"tls": {"mode": "insecure-plain-http"}}):
+        reviews = {("create", "tokenreviews"), ("create", "subjectaccessreviews")}
+        for chosen, found in ((values, set()), ({}, reviews)):
+            rights = rights_of(helm.objects(chosen))
+            assert found == {(one.verb, one.resource) for one in rights if one.resource.endswith("reviews")}
+        assert [] == [one for one in helm.objects(values) if "extender-status" in one["metadata"]["name"]]
 
 
 def test_the_record_comes_with_its_kind_and_only_the_rights_to_write_it(helm: Helm) -> None:
@@ -169,7 +172,7 @@ def test_the_second_scheduler_asks_as_the_program_would_have_it(helm: Helm, valu
     (config,) = (
         yaml.safe_load(one["data"]["config.yaml"])
         for one in helm.objects({"secondScheduler": second, "tls": tls}, "ConfigMap")
-        if "config.yaml" in one["data"]
+        if "config.yaml" in one.get("data", ())
     )
     words = ["--for", "plain", "--part", "config"]
     words += ["--insecure-plain-http"] if tls else ["--certificate-dir", CERTIFICATES]

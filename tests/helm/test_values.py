@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from controller.settings import GONE, LIVE_FIELDS, PREFIX
-from tests.helm.chart import CHART, IMAGE, Helm, made, merged, readme, with_image
+from tests.helm.chart import CHART, IMAGE, NAME, Helm, made, merged, readme, with_image
 from tests.helm.combinations import COMBINATIONS, SITES, Values
 from tests.helm.schema import schema_of, values_of
 
@@ -27,6 +27,11 @@ def test_schema_and_readme_are_made_from_the_values() -> None:
 def test_the_manifests_of_the_examples_are_what_the_chart_renders(helm: Helm) -> None:
     for path, text in made(helm).items():
         assert text == path.read_text(), f"{path.name}: make chart"
+
+
+def settings_map(helm: Helm, values: Values) -> dict[str, Any]:
+    (found,) = (one for one in helm.objects(values, "ConfigMap") if one["metadata"]["name"] == NAME)
+    return found
 
 
 def test_every_live_setting_can_be_said(helm: Helm) -> None:
@@ -44,7 +49,7 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
         "allocation-record",
     )
     settings |= dict.fromkeys(flags, True)
-    (made_of_it,) = helm.objects({"settings": settings}, "ConfigMap")
+    made_of_it = settings_map(helm, {"settings": settings})
     assert {name: str(value).lower() for name, value in settings.items()} == {
         name.removeprefix(PREFIX): value for name, value in made_of_it["data"].items()
     }
@@ -52,7 +57,7 @@ def test_every_live_setting_can_be_said(helm: Helm) -> None:
 
 @pytest.mark.parametrize("former", [{"settings": {"replica-placement": True}}, {"replicaPlacement": {"enabled": True}}])
 def test_what_earlier_releases_took_is_still_taken(helm: Helm, former: Values) -> None:
-    (made_of_it,) = helm.objects(former, "ConfigMap")
+    made_of_it = settings_map(helm, former)
     assert [{"scheduler-extender-replica-placement": "true"}] == [made_of_it["data"]]  # the program tells
 
 
@@ -60,7 +65,7 @@ def test_settings_that_do_nothing_any_more_are_still_taken(helm: Helm) -> None:
     gone: Values = {"allow-stranding": True, "roaming-overcommit-percent": 25, "namespace-cap-percent": "10"}
     gone["allocation-grace"] = 3
     assert {name.removeprefix(PREFIX) for name in GONE} == gone.keys()
-    (made_of_it,) = helm.objects({"settings": gone}, "ConfigMap")
+    made_of_it = settings_map(helm, {"settings": gone})
     assert {f"{PREFIX}{name}": str(value).lower() for name, value in gone.items()} == made_of_it["data"]
 
 
@@ -187,7 +192,7 @@ CONTRADICTIONS: list[tuple[Values, str]] = [
     ({"webhook": {"tls": {"leaderSecretName": "mine"}}}, "webhook.tls"),
     ({"tls": {"mode": "insecure-plain-http"}, "bind": {"enabled": True}}, "bind.enabled"),
     ({"networkPolicy": {"enabled": True}}, "networkPolicy.controlPlaneCIDRs"),
-    ({"controller": {"statusTls": {"port": 9508}}}, "controller.statusTls.secretName"),
+    ({"controller": {"statusTls": {"port": 0, "secretName": "mine"}}}, "controller.statusTls.secretName"),
     ({"controller": {"leaderElection": {"leaseDurationSeconds": 10}}}, "leaseDurationSeconds"),
     ({"controller": {"leaderElection": {"retryPeriodSeconds": 10}}}, "renewDeadlineSeconds"),
     ({"controller": {"replicas": 1}}, "controller.podDisruptionBudget.minAvailable"),

@@ -22,7 +22,16 @@ from controller.kube.resources import (
     POLICIES,
     POLICY_BINDINGS,
 )
-from controller.model.names import CANARY_LABEL, EXTENDER_RESOURCE, FENCE, GATE, GUARD, WAKE_ANNOTATION, WAKE_CONDITION
+from controller.model.names import (
+    CANARY_LABEL,
+    EXTENDER_RESOURCE,
+    FENCE,
+    GATE,
+    GUARD,
+    STATUS_CONFIG_MAP,
+    WAKE_ANNOTATION,
+    WAKE_CONDITION,
+)
 from controller.model.versions import OWN_SCHEDULER_CRDS
 from controller.placement.plan_entries import SHARDS, shard_name
 from controller.record.backends import NODE_CRD
@@ -97,12 +106,28 @@ def test_switching_off_and_plans_are_the_only_changes_of_config_maps() -> None:
     name = ProcessSettings().config_map
     expected = {(verb, name) for verb in ("get", "list", "watch", "patch")}
     expected |= {(verb, shard_name(index)) for verb in ("get", "update", "delete") for index in range(SHARDS)}
+    expected |= {(verb, STATUS_CONFIG_MAP) for verb in ("get", "patch")}
     assert {("create", ""), *expected} == granted("install.yaml", "", "configmaps")
     text = policy_of("install.yaml", "objects")[1]
     assert f'"{name}"' in text
     (pattern,) = re.findall(r'matches\("(\^longhorn[^"]*)"\)', text)
     names = [shard_name(index) for index in range(SHARDS)]
     assert names == [one for one in (*names, shard_name(SHARDS), "other") if re.fullmatch(pattern, one)]
+
+
+def test_whoever_is_known_reads_whom_he_reaches_at_the_status_port_and_no_other_config_map() -> None:
+    (binding,) = (
+        one
+        for one in documents("install.yaml", "RoleBinding")
+        if one["subjects"][0].get("name") == "system:authenticated"
+    )
+    (role,) = (
+        one for one in documents("install.yaml", "Role") if one["metadata"]["name"] == binding["roleRef"]["name"]
+    )
+    (rule,) = role["rules"]
+    assert (["configmaps"], [STATUS_CONFIG_MAP], ["get"]) == (rule["resources"], rule["resourceNames"], rule["verbs"])
+    (made,) = (one for one in documents("install.yaml", "ConfigMap") if one["metadata"]["name"] == STATUS_CONFIG_MAP)
+    assert "data" not in made  # so that nobody who applies it again takes away what the leader wrote
 
 
 def test_certificates_are_a_role_of_their_own_that_can_be_left_out() -> None:

@@ -274,8 +274,8 @@ spec:
 {{- if and $values.networkPolicy.enabled (not $values.networkPolicy.controlPlaneCIDRs) }}
 {{- fail "networkPolicy.controlPlaneCIDRs: say where kube-scheduler and kube-apiserver call from" }}
 {{- end }}
-{{- if and $values.controller.statusTls.port (not $values.controller.statusTls.secretName) }}
-{{- fail "controller.statusTls.secretName: the port needs a certificate" }}
+{{- if and $values.controller.statusTls.secretName (not $values.controller.statusTls.port) }}
+{{- fail "controller.statusTls.secretName: is for controller.statusTls.port, which is 0" }}
 {{- end }}
 {{- with $values.controller.leaderElection }}
 {{- if le (int .leaseDurationSeconds) (int .renewDeadlineSeconds) }}
@@ -371,4 +371,11 @@ env:
 volumeMounts:
   - name: tmp
     mountPath: /tmp
+{{- end }}
+
+{{- /* The status port on the network; empty where there is none, as over plain HTTP without a certificate for it. */}}
+{{- define "lse.statusPort" -}}
+{{- with .Values.controller.statusTls }}
+{{- if and .port (or .secretName (ne $.Values.tls.mode "insecure-plain-http")) }}{{ .port }}{{ end }}
+{{- end }}
 {{- end }}

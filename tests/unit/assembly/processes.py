@@ -16,7 +16,7 @@ LOOPBACK: Final = "127.0.0.1"
 def settings_of(**chosen: Any) -> ProcessSettings:
     """Without certificates, on ports that are free, unless something else is chosen."""
     addresses = dict.fromkeys(("pod_ip", "metrics_address", "grpc_address"), LOOPBACK)
-    ports = dict.fromkeys(("metrics_port", "status_port", "grpc_port"), 0)
+    ports = dict.fromkeys(("metrics_port", "status_port", "status_tls_port", "grpc_port"), 0)
     return ProcessSettings(**{"pod_name": "p", "tls_mode": "off", **addresses, **ports, **chosen})
 
 

@@ -23,7 +23,7 @@ from controller.assembly.metrics import LeaderMetrics
 from controller.clock import Clock
 from controller.errors import ConfigError
 from controller.process.common_metrics import PREFIX
-from controller.process.status_port import StatusServer, create_metrics_app, create_status_app
+from controller.process.status_port import StatusServer, create_metrics_app
 from controller.rules.reasons import Reason
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, TestCluster
@@ -224,9 +224,6 @@ def test_health_and_readiness_are_for_the_network_and_the_status_document_is_not
     assert (503, "sweeper has ended\n") == asked("/healthz", "sweeper has ended")
     assert [200, 503] == [asked("/readyz", is_ready=is_ready)[0] for is_ready in (True, False)]
     assert [200, 404, 404] == [asked(path)[0] for path in ("/metrics", "/status", "/elsewhere")]
-    status = Client(create_status_app(lambda: {"mode": "active"}))
-    assert {"mode": "active"} == status.get("/status").json
-    assert 404 == status.get("/metrics").status_code
 
 
 def test_a_port_is_served_and_one_that_is_taken_is_a_configuration_error_that_names_it(page: Page) -> None:

@@ -156,7 +156,7 @@ def behaves_as(controller: Controller, version_text: str) -> bool:
 
 
 def shows(controller: Controller, version: str | None, is_supported: bool) -> bool:
-    found = msgspec.json.decode(msgspec.json.encode(controller.status()))["longhorn"]
+    found = msgspec.json.decode(msgspec.json.encode(controller.documents.status()))["longhorn"]
     return found is not None and (found["version"], found["support"]["is_supported"]) == (version, is_supported)
 
 
@@ -186,9 +186,9 @@ def test_the_wiring_is_proven_only_while_kube_scheduler_should_ask_this_process(
     wait_until(lambda: controller.lifecycle.points_here)
     rounds = controller.prover.worker.state().rounds
     wait_until(lambda: controller.prover.worker.state().rounds > rounds + 1)
-    assert {} == controller.status()["wiring"]  # it is not known whether the extender is on
+    assert {} == controller.documents.status()["wiring"]  # it is not known whether the extender is on
     set_live(server, enabled="true")
-    wait_until(lambda: bool(controller.status()["wiring"]))
+    wait_until(lambda: bool(controller.documents.status()["wiring"]))
 
 
 # Every thread of both processes
@@ -237,7 +237,8 @@ def test_a_fault_in_every_worker_ends_none_and_each_tells_of_its_own(
         wait_until(lambda: all(again.is_set() for again in rounds_after), "second round of each", 30)
         assert {1} == {worker.state().failures for worker in process.workers}
         assert "" == health_problem(process.workers)
-        entries = process.status()["workers"]
+        told = process.documents if isinstance(process, Controller) else process
+        entries = told.status()["workers"]
         names = {worker.name for worker in process.workers}
         assert names == set(entries) and len(names) == len(process.workers)
         assert {"ValueError: odd"} == {entry["last_failure"] for entry in entries.values()}

@@ -11,6 +11,7 @@ import pytest
 from controller.allocator.outcome import Decision, Mode
 from controller.model.workload import Pod
 from controller.rules.reasons import Reason
+from controller.views.decisions import DecisionLog
 from extender import wire
 from extender.binding import BindingArgs, BindingService
 from extender.contention import WaitBudget
@@ -43,6 +44,7 @@ class VerbBench:
         self.mode, self.stale = Mode.ACTIVE, ""
         self.wait_seconds, self.is_gone = 0.0, False
         self.told: list[tuple[str, tuple[str, ...]]] = []
+        self.noted = DecisionLog(self.cluster.clock)
         self.decisions: list[Decision] = []
         self.waits: list[float] = []
         self.counted: list[tuple[int, int]] = []
@@ -66,9 +68,12 @@ class VerbBench:
             contention_wait_seconds=lambda: self.wait_seconds,
             budget=WaitBudget(),
             co_scheduler=co_scheduler,
+            note=self.noted.note,
         )
         self.priorities = PriorityService(self.allocator, self.preconditions, co_scheduler)
-        self.preempting = PreemptionService(self.allocator, self.preconditions, self, self, co_scheduler)
+        self.preempting = PreemptionService(
+            self.allocator, self.preconditions, self, self, co_scheduler, self.noted.note
+        )
         self.binding = BindingService(self.preconditions, self.binder)
 
     # Who hears of it

@@ -36,6 +36,10 @@ def test_a_node_without_longhorn_room_loses_nobody(bench: VerbBench) -> None:
     pod = bench.cluster.add_pod("a")
     assert bench.preempt(pod, n1=("x",), n3=("y",)) == {"n1": ["x"]}
     assert bench.counted == [(1, 1)]
+    assert bench.preempt(pod, n3=("y",)) == {}
+    assert [("preempt", "Pod ns/a", "kept"), ("preempt", "Pod ns/a", "none")] == [
+        (noted.kind, noted.about, noted.decision) for noted in bench.noted.after()
+    ]
 
 
 def test_room_that_is_promised_to_another_pod_is_no_room(bench: VerbBench) -> None:

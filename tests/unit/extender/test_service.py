@@ -34,6 +34,14 @@ def test_a_node_with_room_is_offered_and_held(bench: VerbBench) -> None:
     assert answer["FailedNodes"] == {}
     assert bench.held == 1
     assert bench.decisions == [Decision.OFFERED]
+    (noted,) = bench.noted.after()
+    assert ("filter", "Pod ns/a", "offered", "1 of 2 nodes passed") == (
+        noted.kind,
+        noted.about,
+        noted.decision,
+        noted.text,
+    )
+    assert {"InsufficientStorage": 1} == noted.reasons
 
 
 @pytest.mark.parametrize(

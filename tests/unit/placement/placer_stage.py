@@ -19,6 +19,7 @@ from controller.model.places import Place
 from controller.placement.objects import ReplicaObjects
 from controller.placement.placer import PlacementFigures, Placer, status_of
 from controller.placement.plan_entries import Entry, key_of
+from controller.views.decisions import DecisionLog
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.builders import GIB, replica
 from tests.fakes.clock import VirtualClock
@@ -174,6 +175,7 @@ class PlacerStage:
         """`has_threads`: writes are made by the placer's own."""
         self.api, self.clock = FakeApiServer(), clock or VirtualClock()
         self.decides, self.plans, self.checks = ScriptedPlaces(), KeptPlans(), Checks()
+        self.noted = DecisionLog(self.clock)
         self.told, self.explains = list[tuple[str, str, bool]](), ScriptedReasons()  # `told`: Events
         objects = ReplicaObjects(self.api, NAMESPACE, lambda: TERM)
         self.placer = Placer(
@@ -186,6 +188,7 @@ class PlacerStage:
             is_leading=lambda: self.checks.is_leading,
             tell=lambda reason, text, is_warning: self.told.append((reason, text, is_warning)),
             explains=self.explains,
+            note=self.noted.note,
         )
         self.writers, self.ending = ScriptedWriters(), VirtualEnding(self.clock)
         writes: Any = self.placer._writes

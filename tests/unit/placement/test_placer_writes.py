@@ -285,6 +285,7 @@ def test_it_is_marked_as_was_decided(stage: PlacerStage, step: TurnStep, outcome
     assert {"kept": "yes", **marks} == stage.raw("v-r-1")["metadata"]["annotations"]
     assert ({outcome: 1}, []) == (stage.outcomes, stage.decides.ended)
     assert {WaitReason.NO_ROOM: 1} == stage.status["waiting"]
+    assert [("place", "Replica v-r-1", outcome)] == [(one.kind, one.about, one.decision) for one in stage.noted.after()]
 
 
 @pytest.mark.parametrize("step", [step for step, *_ in MARKS])

@@ -25,6 +25,7 @@ from controller.rpc.credentials import ReloadingChannel
 from controller.rpc.server import HANDSHAKE_SECONDS, MOST_CONNECTIONS, RpcServer
 from controller.rpc.wire import METHODS, SERVICE
 from controller.serving.tls import Material
+from controller.views.decisions import DecisionLog
 from tests.fakes.builders import TestCluster, replica, volume
 from tests.fakes.edges import FakeReads
 from tests.fakes.rpc_client import DiskSchedulerClient
@@ -152,6 +153,7 @@ class Leader:
         self.endpoint, self.calls = CountedEndpoint(), Calls()
         self.material: Material | None = chain.server
         self.record: Record | None = None
+        self.noted = DecisionLog(SystemClock())
         handler = disk_scheduler(
             self.cluster.allocator,
             lambda: self.checks,
@@ -161,6 +163,7 @@ class Leader:
             webhook=client_name,
             disk_clients=(DISK_CLIENT, "another.client"),
             record=lambda: self.record,
+            note=self.noted.note,
         )
         self.server = RpcServer(
             f"{HOST}:{port}",

@@ -52,6 +52,11 @@ def test_growth_is_admitted_held_and_refused_with_numbers(leader: Leader, name: 
     assert (Reply.REFUSED, name, 400 * GIB) == (reply.verdict, reply.volume_name, reply.largest_bytes)
     assert [("n1", "d1")] == [(entry.node, entry.disk) for entry in reply.problems]
     assert ["dry-run", "admitted", "refused"] == leader.calls.outcomes
+    admitted, refused = leader.noted.after()  # a dry run decides nothing
+    assert ("growth", "admitted") == (admitted.kind, admitted.decision)
+    assert admitted.about.startswith("PersistentVolumeClaim ns/")
+    assert ("refused", {"InsufficientPhysicalSpace": 1}) == (refused.decision, refused.reasons)
+    assert f"volume {name} to 500 GiB: " in refused.text
 
 
 def test_what_is_admitted_for_later_says_why_in_the_answer_and_in_the_log(

@@ -11,6 +11,7 @@ from controller.errors import NotFoundError, UnavailableError
 from controller.kube.api import Raw
 from controller.kube.resources import PODS, Resource
 from controller.settings import LiveSettings
+from controller.views.decisions import DecisionLog, NoteDecision, unnoted
 from controller.workers.waker import Waker
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
@@ -58,10 +59,16 @@ class Patcher(FakeApiServer):
 
 
 def waker(
-    source: Source, patcher: Patcher, *, annotation: bool = False, leading: bool = True, clock: Clock | None = None
+    source: Source,
+    patcher: Patcher,
+    *,
+    annotation: bool = False,
+    leading: bool = True,
+    clock: Clock | None = None,
+    note: NoteDecision = unnoted,
 ) -> Waker:
     live = LiveSettings(wake_with_annotation=annotation)
-    return Waker(source, patcher, clock or VirtualClock(), live=lambda: live, is_leading=lambda: leading)
+    return Waker(source, patcher, clock or VirtualClock(), live=lambda: live, is_leading=lambda: leading, note=note)
 
 
 def test_a_refused_pod_gets_a_condition_of_ours_or_an_annotation_and_each_is_a_change() -> None:
@@ -82,9 +89,11 @@ def test_a_refused_pod_gets_a_condition_of_ours_or_an_annotation_and_each_is_a_c
 def test_a_pod_that_is_gone_or_cannot_be_patched_does_not_keep_the_others_asleep() -> None:
     for error, failed in ((NotFoundError("404"), 0), (UnavailableError("503"), 1)):
         patcher = Patcher(a=error)
-        made = waker(Source(), patcher)
+        noted = DecisionLog(VirtualClock())
+        made = waker(Source(), patcher, note=noted.note)
         made.wake(WAKE)
         assert (["b"], 1, failed) == (patcher.names, made.woken, made.failed)
+        assert [("wake", "Pod ns/b", "woken")] == [(one.kind, one.about, one.decision) for one in noted.after()]
 
 
 def test_a_follower_wakes_nobody() -> None:
