@@ -138,6 +138,16 @@ GONE: Final = {
 LIVE_FIELDS: Final = {name: key.field for name, key in _LIVE.items()}  # name -> field of LiveSettings
 
 
+def changed_settings(old: LiveSettings, new: LiveSettings) -> Mapping[str, tuple[str, str]]:
+    """The settings that differ, by name, each with both values as a ConfigMap has them. Pure."""
+    differing = (one for one in LIVE_FIELDS.items() if getattr(old, one[1]) != getattr(new, one[1]))
+    return {name: (_written(getattr(old, field)), _written(getattr(new, field))) for name, field in differing}
+
+
+def _written(value: object) -> str:
+    return "unknown" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def live_settings(
     config_map: Mapping[str, str] | None, longhorn: Mapping[str, str], last: LiveSettings = UNREAD
 ) -> tuple[LiveSettings, tuple[SettingProblem, ...]]:
@@ -181,7 +191,7 @@ def setting_notes(config_map: Mapping[str, str] | None) -> tuple[SettingProblem,
 def _in_force(value: object) -> str:
     if value is None:
         return "until it is, every call is answered by an error"
-    return f"{str(value).lower() if isinstance(value, bool) else value} stays in force"
+    return f"{_written(value)} stays in force"
 
 
 def _misnamed(config_map: Mapping[str, str], live: LiveSettings) -> list[SettingProblem]:

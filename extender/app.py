@@ -15,6 +15,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, NotReadyError, SchedulerError
+from controller.log_line import say
 from controller.serving.request_body import headers_of, read_body
 from extender import binding, preemption, priorities, wire
 from extender.preconditions import PodFailedError
@@ -137,7 +138,8 @@ def _answered(
         reply = answer()
     except PodFailedError as error:
         observer.failed("pod")
-        log.warning("%s pod=%s uid=%s error=%s", verb, pod.key, pod.uid, error)
+        what = {"namespace": pod.namespace, "pod": pod.name, "uid": pod.uid}
+        say(log, f"{verb} failed", logging.WARNING, **what, error=error)
         reply = apology(str(error))
     return Response(reply, mimetype=_JSON)
 
@@ -161,7 +163,7 @@ def _add_error_handlers(routes: Blueprint, observer: RequestObserver) -> None:
     @routes.errorhandler(MalformedRequestError)
     def malformed(error: MalformedRequestError) -> ResponseReturnValue:
         observer.failed("malformed")
-        log.warning("malformed request: %s", error)
+        say(log, "malformed request", logging.WARNING, path=request.path, problem=error)
         return _error(str(error), 400)
 
     @routes.errorhandler(NotReadyError)

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from controller.errors import ClusterError, MalformedRequestError
+from controller.log_line import say
 from extender import wire
 from extender.preconditions import Preconditions
 
@@ -72,5 +73,6 @@ class BindingService:
             self._binder.bind(pod.namespace, pod.name, pod.uid, args.node)
         except ClusterError as error:
             failure = str(error)
-        log.info("bind pod=%s uid=%s node=%s error=%s", pod.key, pod.uid, args.node, failure or "-")
+        what = {"namespace": pod.namespace, "pod": pod.name, "uid": pod.uid, "node": args.node}
+        say(log, "bind", **what, decision="failed" if failure else "bound", error=failure)
         return failure

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from controller.canary.proof import Recognition
+from controller.log_line import say
 from extender import wire
 from extender.preconditions import PodFailedError
 from extender.service import FilterAnswers
@@ -54,7 +55,7 @@ class CanaryFilter:
         match self._evidence.recognise(pod.uid, pod.namespace, pod.name):
             case (Recognition.OURS | Recognition.LATE) as which:
                 # A late one is refused like the other: an error would stand in two logs as if an attempt had failed.
-                _log.info("filter canary uid=%s scheduler=%s is=%s", pod.uid, args.scheduler_name, which.name)
+                say(_log, "filter", canary=args.scheduler_name, uid=pod.uid, decision=which.name.lower())
                 reply = wire.encode_refusal(args, REFUSAL)
                 self._terms.check_term(term)
                 return reply

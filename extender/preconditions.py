@@ -15,6 +15,7 @@ from controller.allocator.outcome import MOST_CLAIMS, Mode, PodKnowledge, Unknow
 from controller.clock import Clock
 from controller.errors import ClusterError, NotReadyError, NotSyncedError, SchedulerError
 from controller.follow.live import LiveReads
+from controller.log_line import say
 from controller.rules.demand import Missing
 from controller.settings import ENABLED
 from extender.wire import PodRef
@@ -145,7 +146,7 @@ class Preconditions:
             try:
                 is_there = self._live.refresh(missing.kind, "", missing.name, left)
             except ClusterError as error:
-                log.warning("live read failed kind=backup name=%s error=%s", missing.name, error)
+                say(log, "live read failed", logging.WARNING, kind="backup", name=missing.name, error=error)
         if not is_there:
             self._allocator.confirm_absent(missing)
 
@@ -153,7 +154,8 @@ class Preconditions:
         try:
             return self._live.refresh(kind, namespace, name, timeout_seconds)
         except ClusterError as error:
-            log.warning("live read failed kind=%s name=%s/%s error=%s", kind, namespace, name, error)
+            what = {"kind": kind, "namespace": namespace, "name": name}
+            say(log, "live read failed", logging.WARNING, **what, error=error)
             raise PodFailedError(f"Longhorn: the API server did not answer about the {kind}") from error
 
 

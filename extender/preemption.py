@@ -16,7 +16,6 @@ any letter case like the outer ones; of two spellings of one key, the later one 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Protocol
@@ -26,7 +25,7 @@ import msgspec
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
 from controller.errors import MalformedRequestError, NotSyncedError
-from controller.views.decisions import NoteDecision, unnoted
+from controller.views.decisions import NoteDecision, log_decision
 from extender import wire
 from extender.coschedule import CoScheduling
 from extender.preconditions import PodFailedError, Preconditions, RefusalListener
@@ -46,8 +45,6 @@ _INNER: Final = {"pods": "Pods", "numpdbviolations": "NumPDBViolations"}
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what Go can read back
 
 _PODS_PER_NODE: Final = 20  # at most, on average: a kubelet takes 110, and a tenth of the nodes is asked about
-
-log = logging.getLogger(__name__)
 
 
 # As kube-scheduler writes them. An object with any other key is read more slowly, since that key may be one of these
@@ -196,7 +193,7 @@ class PreemptionService:
         observer: PreemptionObserver,
         listener: RefusalListener,
         co_scheduler: CoScheduling,
-        note: NoteDecision = unnoted,
+        note: NoteDecision = log_decision,
     ) -> None:
         self._allocator, self._preconditions, self._co_scheduler = allocator, preconditions, co_scheduler
         self._observer, self._listener, self._note = observer, listener, note
@@ -215,8 +212,8 @@ class PreemptionService:
         if asked and not kept:
             self._listener.refused(pod.uid, pod.namespace, pod.name)
         text = f"pods may be evicted on {len(kept)} of {len(args.candidates)} nodes"
-        self._note("preempt", f"Pod {pod.key}", "kept" if kept else "none", text=text)
-        log.info("preempt pod=%s uid=%s candidates=%d kept=%d", pod.key, pod.uid, len(args.candidates), len(kept))
+        facts = {"uid": pod.uid, "candidates": len(args.candidates), "kept": len(kept)}
+        self._note("preempt", f"Pod {pod.key}", "kept" if kept else "none", text=text, facts=facts)
         return reply
 
     def _where_it_may_run(self, pod: wire.PodRef, asked: Sequence[str]) -> Collection[str]:

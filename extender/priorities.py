@@ -5,6 +5,7 @@ Source: kube-scheduler's `extender/v1` types: ExtenderArgs in, as for filter, a 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,9 +13,12 @@ import msgspec
 
 from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Mode
+from controller.log_line import say
 from extender import wire
 from extender.coschedule import CoScheduling
 from extender.preconditions import Preconditions
+
+log = logging.getLogger(__name__)
 
 
 class _HostPriority(msgspec.Struct, rename={"host": "Host", "score": "Score"}, gc=False):
@@ -50,4 +54,6 @@ class PriorityService:
             scores = served or checks.ask(lambda: self._allocator.score_nodes(args.pod.uid, args.candidates))
         reply = encode_priorities(scores)
         checks.check_term(term)
+        what = {"namespace": args.pod.namespace, "pod": args.pod.name, "uid": args.pod.uid}
+        say(log, "prioritize", logging.DEBUG, **what, candidates=len(scores), best=max(scores.values(), default=0))
         return reply

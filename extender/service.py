@@ -6,24 +6,23 @@ kube-scheduler try the pod again. Nothing that fails leaves a hold behind.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
 from controller.clock import Clock
 from controller.errors import BugError, SchedulerError
 from controller.rules.reasons import Reason
-from controller.views.decisions import NoteDecision, unnoted
+from controller.views.decisions import NoteDecision, log_decision
 from extender import wire
 from extender.contention import WaitBudget
 from extender.coschedule import CoScheduling, Narrowed
 from extender.preconditions import Preconditions, RefusalListener
 
-log = logging.getLogger(__name__)
+MOST_NODES: Final = 8  # that are named in the log
 
 
 class ClientGoneError(SchedulerError):
@@ -90,7 +89,7 @@ class ExtenderService:
         contention_wait_seconds: Callable[[], float],
         budget: WaitBudget,
         co_scheduler: CoScheduling,
-        note: NoteDecision = unnoted,
+        note: NoteDecision = log_decision,
     ) -> None:
         self._co_scheduler, self._note = co_scheduler, note
         self._allocator, self._preconditions = allocator, preconditions
@@ -201,20 +200,12 @@ class ExtenderService:
             self._listener.refused(pod.uid, pod.namespace, pod.name)
         elif outcome.decision is Decision.REMOTE:
             self._listener.let_through(pod.uid, pod.namespace, pod.name, outcome.decision)
-        text = f"{len(outcome.passed)} of {len(args.candidates)} nodes passed"
-        self._note("filter", f"Pod {pod.key}", outcome.decision, reasons, text, seconds * 1000)
-        if log.isEnabledFor(logging.INFO):
-            log.info(
-                "filter pod=%s uid=%s decision=%s candidates=%d passed=%d refused=%s unread_backups=%s ms=%.1f",
-                pod.key,
-                pod.uid,
-                outcome.decision,
-                len(args.candidates),
-                len(outcome.passed),
-                ",".join(f"{reason}:{count}" for reason, count in sorted(reasons.items())) or "-",
-                ",".join(outcome.unread_backups) or "-",
-                seconds * 1000,
-            )
+        passed, asked = len(outcome.passed), len(args.candidates)
+        facts = {"uid": pod.uid, "candidates": asked, "passed": passed, "nodes": outcome.passed[:MOST_NODES]}
+        if outcome.unread_backups:
+            facts["unread_backups"] = outcome.unread_backups
+        text = f"{passed} of {asked} nodes passed"
+        self._note("filter", f"Pod {pod.key}", outcome.decision, reasons, text, seconds * 1000, facts=facts)
 
 
 def _counted(refused: Mapping[str, Reason]) -> Mapping[Reason, int]:

@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException, UnsupportedMediaType
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError
+from controller.log_line import LogLine, say
 from controller.serving.request_body import headers_of, read_body
 from webhook.metrics import WebhookMetrics
 from webhook.review import Review, decode_review
@@ -58,13 +59,13 @@ def create_app(
     @app.errorhandler(MalformedRequestError)
     def malformed(error: MalformedRequestError) -> ResponseReturnValue:
         observer.failed(_route(), "malformed")
-        log.warning("malformed request path=%s problem=%s", request.path, error)
+        say(log, "malformed request", logging.WARNING, path=request.path, problem=error)
         return Response(f"{error}\n", status=400, mimetype="text/plain")
 
     @app.errorhandler(Exception)
     def failed(error: Exception) -> ResponseReturnValue:
         observer.failed(_route(), "internal")
-        log.error("request failed path=%s", request.path, exc_info=error)
+        log.error(LogLine("request failed", {"path": request.path}), exc_info=error)
         return Response("the webhook failed; see its log\n", status=500, mimetype="text/plain")
 
     @app.errorhandler(HTTPException)
@@ -86,7 +87,8 @@ def _view(name: str, reviewer: Reviewer, observer: WebhookMetrics, clock: Clock)
             raise
         except Exception as error:  # thread top
             observer.failed(name, "internal")
-            log.error("review failed uid=%s namespace=%s", review.uid, review.namespace, exc_info=error)
+            what = {"path": name, "namespace": review.namespace, "name": review.name, "uid": review.uid}
+            log.error(LogLine("review failed", what), exc_info=error)
             answer = reviewer.failed(review)
         response = Response(answer, mimetype=_JSON)
         response.call_on_close(lambda: observer.answered(name, clock.now() - started))

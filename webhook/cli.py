@@ -60,8 +60,9 @@ def webhook_settings(options: Mapping[str, Any], environment: Mapping[str, str])
 
 
 def _run(**options: Any) -> int:
+    # First, so that the log has what is wrong with the other flags.
+    configure_logging(options["log_level"] or "info", options["log_format"] or "text")
     settings = webhook_settings(options, os.environ)
-    configure_logging(settings.log_level, settings.log_format)
     # After the line above.
     from controller.kube.api import ClientKubeApi
     from controller.serving.server import ServerOptions, serve

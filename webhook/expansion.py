@@ -18,6 +18,7 @@ from typing import Final
 
 from controller.clock import Clock
 from controller.errors import MalformedRequestError, TooManyReadsError
+from controller.log_line import say
 from controller.model.names import LEADER_ANSWERS, LEADER_IS_SILENT, LONGHORN_DRIVERS
 from controller.model.quantity import exact_bytes_text, quantity_bytes
 from controller.model.reader import Raw, mapping_at, text_at
@@ -105,33 +106,31 @@ class ExpansionService:
             return self._by_policy(review, _CROWDED, error)
         if reply.verdict in (pb.HoldExpansionReply.REFUSED, pb.HoldExpansionReply.TRY_AGAIN):
             message = refusal(growth, reply)
-            log.info("expansion refused %s", message)
             outcome = "refused" if reply.verdict == pb.HoldExpansionReply.REFUSED else "try-again"
+            self._say(review, outcome, text=message)
             return Answer(encode_denied(review.uid, message), outcome)
         if reply.verdict != pb.HoldExpansionReply.ADMITTED:
             return Answer(encode_allowed(review.uid), "not-checked")
         if not reply.problems:
             return Answer(encode_allowed(review.uid), "admitted")
         warning = delay_warning(reply)
-        log.info("expansion admitted for later %s: %s", growth.what, warning)
+        self._say(review, "admitted-later", text=warning)
         return Answer(encode_allowed(review.uid, warnings=[warning]), "admitted-later")
 
     def _by_policy(self, review: Review, why: str, error: Exception | None = None) -> Answer:
         """`why` is for the user; what `error` says, addresses among it, is for the log only."""
         policy = self._policy()
-        log.warning(
-            "expansion not checked namespace=%s name=%s policy=%s: %s%s",
-            review.namespace,
-            review.name,
-            policy,
-            why,
-            f" ({error})" if error is not None else "",
-        )
+        decision = "denied-unchecked" if policy == DENY else "allowed-unchecked"
+        self._say(review, decision, logging.WARNING, because=why, error=error)
         if policy == DENY:
             message = f"Longhorn scheduler extender: the expansion cannot be checked ({why}), and {POLICY} is {DENY}"
-            return Answer(encode_denied(review.uid, message), "denied-unchecked")
+            return Answer(encode_denied(review.uid, message), decision)
         warning = f"Longhorn scheduler extender: allowed unchecked ({why}); Longhorn's own check still applies"
-        return Answer(encode_allowed(review.uid, warnings=[warning]), "allowed-unchecked")
+        return Answer(encode_allowed(review.uid, warnings=[warning]), decision)
+
+    def _say(self, review: Review, decision: str, level: int = logging.INFO, /, **facts: object) -> None:
+        what = {"namespace": review.namespace, self._kind: review.name, "uid": review.uid}
+        say(log, "review", level, **what, decision=decision, **facts)
 
     def _growth_of_claim(self, review: Review) -> AskedGrowth | None:
         """The growth that the review asks for; None if it asks for none, or for one of another driver's volume. The API
@@ -173,7 +172,7 @@ class GrowthCheck:
         try:
             self._leader.hold_expansion(request, LEADER_SECONDS)
         except (LeaderAwayError, LeaderFailedError, CrowdedError) as error:
-            log.warning("%s: %s", LEADER_IS_SILENT, error)
+            say(log, LEADER_IS_SILENT, logging.WARNING, error=error)
             return encode_denied(review.uid, f"{LEADER_IS_SILENT}; its log says why")
         return encode_denied(review.uid, LEADER_ANSWERS)
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from controller.clock import Clock
 from controller.errors import MalformedRequestError
 from controller.kube.resources import pointer
+from controller.log_line import say
 from controller.model import names
 from controller.model.reader import Raw, list_at, mapping_at, text_at
 from controller.model.workload import Claim, StorageClass, opt_in_mark
@@ -58,13 +59,8 @@ class PodService:
         opt_in = plan_opt_in(review.object, review.namespace, lookup, self.policy())
         outcome = opt_in.skipped or "opted-in"
         self.observer.pod_reviewed(outcome)
-        log.debug(
-            "pod review namespace=%s name=%s outcome=%s reads=%d",
-            review.namespace,
-            review.name,
-            outcome,
-            lookup.reads,
-        )
+        what = {"namespace": review.namespace, "pod": review.name or "(not named yet)", "uid": review.uid}
+        say(log, "review", logging.DEBUG, **what, decision=outcome, reads=lookup.reads)
         return encode_allowed(review.uid, opt_in.operations, opt_in.warnings)
 
     def failed(self, review: Review) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.kube.store import Store
+from controller.log_line import say
 from controller.model.longhorn_settings import by_name
 from controller.model.names import SCHEDULER_NAMES
 from controller.model.workload import ConfigMapFacts, data_of
@@ -144,6 +145,6 @@ class LiveSettingsReader:
             news = [problem for problem in self.problems if problem not in before]
             notes = [note for note in self.notes if note not in noted]
         for problem in news:
-            log.error("setting %s: %s", problem.name, problem.text)
+            say(log, "setting not used", logging.ERROR, setting=problem.name, problem=problem.text)
         for note in notes:
-            log.warning("setting %s: %s", note.name, note.text)
+            say(log, "setting without effect", logging.WARNING, setting=note.name, problem=note.text)

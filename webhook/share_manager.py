@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from controller.errors import ClusterError, MalformedRequestError, NotFoundError
 from controller.kube.resources import LONGHORN_ATTACHMENTS, pointer
+from controller.log_line import say
 from controller.model.names import COMPONENT_LABEL, SHARE_MANAGER, SHARED_VOLUME_LABEL
 from controller.model.reader import Raw, list_at, mapping_at, text_at
 from webhook.metrics import WebhookMetrics
@@ -59,13 +60,13 @@ class ShareManagerService:
         except NotFoundError:
             nodes = ()
         except (ClusterError, MalformedRequestError) as error:
-            log.warning("share-manager review volume=%s error=%s", volume, error)
+            say(log, "review", logging.WARNING, volume=volume, decision="unread", error=error)
             self.observer.share_manager_reviewed("unread")
             return encode_allowed(review.uid)
         operations = plan_affinity(review.object, nodes)
         outcome = "pointed" if operations else "as-it-is" if nodes else "no-consumer"
         self.observer.share_manager_reviewed(outcome)
-        log.info("share-manager review volume=%s nodes=%s outcome=%s", volume, ",".join(nodes[:8]), outcome)
+        say(log, "review", volume=volume, decision=outcome, nodes=nodes[:MOST_NODES])
         return encode_allowed(review.uid, operations)
 
     def failed(self, review: Review) -> bytes:

@@ -15,6 +15,7 @@ from controller.kube.bounded_reads import BoundedReads, ReadLimits
 from controller.kube.informer import Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
+from controller.log_line import say
 from controller.model import workload
 from controller.model.longhorn_settings import setting_value
 from controller.model.workload import (
@@ -188,5 +189,6 @@ class RequestLookup:
         except TooManyReadsError:
             self.was_refused = True
         except (ClusterError, MalformedRequestError) as error:
-            log.warning("live read kind=%s key=%s/%s error=%s", resource.kind, namespace, name, error)
+            what = {"kind": resource.kind, "namespace": namespace, "name": name}
+            say(log, "live read failed", logging.WARNING, **what, error=error)
         return None

@@ -36,6 +36,7 @@ from controller.kube.resources import (
     Resource,
 )
 from controller.kube.store import Store
+from controller.log_line import say
 from controller.process.worker import Part, Worker, backoff_seconds
 
 PRODUCT: Final = "longhorn-scheduler-extender"
@@ -203,7 +204,7 @@ class Reconciler(Part):
             self.failures += 1
             track.seen, track.look_at = (present, wanted), now + backoff_seconds(track.failures, RETRY_SECONDS)
             if str(error) != track.problem:
-                log.warning("webhook configuration kind=%s: %s", track.resource.kind, error)
+                say(log, "webhook configuration not written", logging.WARNING, kind=track.resource.kind, error=error)
             track.problem = str(error)
             return
         track.failures, track.problem = 0, ""
@@ -213,7 +214,7 @@ class Reconciler(Part):
             if self._current_opening() == self._opening:
                 with contextlib.suppress(NotFoundError):
                     self._api.delete(track.resource, None, name)
-                    log.info("former webhook configuration removed kind=%s name=%s", track.resource.kind, name)
+                    say(log, "former webhook configuration removed", kind=track.resource.kind, name=name)
 
     def _put_in_place(self, track: _Track, decision: AdmissionPlan, now: float) -> bool:
         """Writes the wanted contents, unless they are there. Returns false while a repair waits for its time."""
@@ -274,12 +275,8 @@ class Reconciler(Part):
         }
         self._api.replace(resource, None, OUR_CONFIGURATIONS[resource], body)
         self.writes += 1
-        log.info(
-            "webhook configuration written kind=%s entries=%s schedulers=%s",
-            resource.kind,
-            ",".join(wanted.names),
-            wanted.annotation,
-        )
+        what = {"kind": resource.kind, "entries": wanted.names, "schedulers": wanted.annotation}
+        say(log, "webhook configuration written", **what)
 
     def _repair_from(self, track: _Track, now: float) -> float:
         """When the next repair may be made; the first of a series comes at once."""
@@ -292,7 +289,7 @@ class Reconciler(Part):
         track.repaired_at = now
         self.repairs += 1
         writer = _other_writer(raw)
-        log.warning("webhook configuration repaired kind=%s changed_by=%s", track.resource.kind, writer)
+        say(log, "webhook configuration repaired", logging.WARNING, kind=track.resource.kind, changed_by=writer)
         if track.repairs >= CONTESTED:
             text = (
                 f"Changed by {writer} and repaired {track.repairs} times in a row; the next repair comes after "

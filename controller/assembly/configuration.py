@@ -9,6 +9,7 @@ from typing import Final
 
 from controller.allocator.outcome import Mode
 from controller.kube.store import Store
+from controller.log_line import say
 from controller.model.longhorn import LonghornSettings
 from controller.model.longhorn_settings import by_name, longhorn_settings
 from controller.model.workload import ConfigMapFacts, Pod, data_of
@@ -52,7 +53,7 @@ class SettingsReader:
         former, self._notes = self._notes, {note.name: note.text for note in setting_notes(data)}
         for name, text in self._notes.items():
             if former.get(name) != text:
-                log.warning("setting %s: %s", name, text)
+                say(log, "setting without effect", logging.WARNING, setting=name, problem=text)
         return Configured(self._live, self._read, {one.name: one.text for one in (*problems, *more)}, self._notes)
 
 

@@ -29,14 +29,15 @@ from controller.clock import Clock
 from controller.election.gate import Gate
 from controller.errors import ClusterError, NotReadyError, SchedulerError
 from controller.kube.endpoint_slice import Endpoint, clear_at_end
+from controller.log_line import say
 from controller.model.allocations import Allocation
 from controller.model.times import rfc3339
 from controller.placement.plan_objects import Loaded
 from controller.process.common_metrics import StoreState
 from controller.process.repeated import Said
 from controller.process.worker import Part, ProcessPart, Worker, waiting
-from controller.settings import LiveSettings
-from controller.views.decisions import NoteDecision, unnoted
+from controller.settings import LiveSettings, changed_settings
+from controller.views.decisions import NoteDecision, log_decision
 
 TICK_SECONDS: Final = 0.5
 CATCH_UP_SECONDS: Final = 8.0
@@ -108,7 +109,7 @@ class Lifecycle(Part):
         followers: Sequence[Follower],
         read_settings: Callable[[], Configured],
         end_process: Callable[[], None],
-        note: NoteDecision = unnoted,
+        note: NoteDecision = log_decision,
     ) -> None:
         """`end_process` ends the process at once; another one is started in its place."""
         self._clock, self._allocator, self._gate, self._followers = clock, allocator, gate, followers
@@ -241,14 +242,23 @@ class Lifecycle(Part):
             if configured == self.configured:
                 return
             for setting, problem in configured.problems.items():
-                log.error("setting %s: %s", setting, problem)
+                say(log, "setting not used", logging.ERROR, setting=setting, problem=problem)
             self._allocator.configure(configured.live, configured.longhorn)
         except Exception:
             self._settings_are_new = True
             raise
+        self._say_settings(configured.live)
         self.configured = configured
         self._parts.terms.changed()
-        log.info("settings %s", configured.live)
+
+    def _say_settings(self, live: LiveSettings) -> None:
+        """What is not as by default, and then what changes."""
+        if self.configured is None:
+            say(log, "settings", **{name: new for name, (_, new) in changed_settings(LiveSettings(), live).items()})
+            return
+        changed = changed_settings(self.configured.live, live)
+        if changed:
+            say(log, "settings changed", **{name: f"{old} -> {new}" for name, (old, new) in changed.items()})
 
     def _apply_mode(self) -> None:
         assert self.configured is not None
@@ -262,7 +272,6 @@ class Lifecycle(Part):
             return
         refused = self._allocator.snapshot().refused_count if mode is Mode.BYPASS else 0
         self._let_through = f". {refused} pods that were refused are let through now" if refused else ""
-        log.info("mode %s -> %s%s", self.mode, mode, self._let_through)
         self._note("mode", "", mode, text=MODE_TEXTS[mode] + self._let_through)
         self.mode = mode
         self._parts.terms.changed()
@@ -291,7 +300,7 @@ class Lifecycle(Part):
                 raise NotReadyError("stores did not catch up in time")
             loaded, record = self._parts.terms.load(term), self._parts.load_record()
         except (ClusterError, NotReadyError) as error:
-            self._term_problem.note(f"term={term}: {error}")
+            self._term_problem.note(f"term {term}: {error}")
             return
         self._term_problem.note()
         if self._wanted_term != term:
@@ -309,8 +318,8 @@ class Lifecycle(Part):
         self._next_endpoint_at = 0.0
         self._wake_all_in_bypass()
         self._told_mode, self._told_problems = None, frozenset()
-        self._note("term", "", "leading", text=f"term {term}, mode {self.mode}")
-        log.info("leading term=%d mode=%s", term, self.mode)
+        facts = {"term": term, "mode": self.mode}
+        self._note("term", "", "leading", text=f"term {term}, mode {self.mode}", facts=facts)
 
     def _catch_up(self) -> bool:
         """Catches up all stores at once: each may need a few seconds for its watch's bookmark."""
@@ -330,8 +339,7 @@ class Lifecycle(Part):
         self._parts.waker.stop()
         self._parts.sweeper.stop()
         self._allocator.end_term()
-        self._note("term", "", "following", text=f"term {self.term} has ended")
-        log.info("following; term=%d has ended", self.term)
+        self._note("term", "", "following", text=f"term {self.term} has ended", facts={"term": self.term})
         self.term, self.since = None, ""
         self.points_here = False
 

@@ -16,6 +16,7 @@ from controller.canary.pod import Canaries, canary_name
 from controller.canary.proof import Outcome, Wiring, WiringProof
 from controller.clock import Clock
 from controller.errors import ClusterError
+from controller.log_line import say
 from controller.process.repeated import Said
 from controller.process.worker import Part, Worker
 from controller.settings import LiveSettings
@@ -134,7 +135,7 @@ class WiringProver(Part):
             raise
         self._deadlines[scheduler] = self._clock.now() + VERDICT_SECONDS
         self._proof.created(scheduler, uid)
-        _log.info("canary sent scheduler=%s uid=%s", scheduler, uid)
+        say(_log, "canary sent", scheduler=scheduler, uid=uid)
 
     def _look(self, scheduler: str) -> Outcome:
         """The outcome of a canary whose time is over, by a live read: our store may lag."""
@@ -156,7 +157,7 @@ class WiringProver(Part):
         for finding in self._proof.take_news():
             is_bad = finding.state is not Wiring.WIRED
             level = logging.WARNING if is_bad else logging.INFO
-            _log.log(level, "scheduler %s wiring=%s: %s", finding.scheduler, finding.state, finding.cause)
+            say(_log, "wiring", level, scheduler=finding.scheduler, decision=finding.state, text=finding.cause)
             reason, words = REPORTS[finding.state]
             self._tell(reason, f"Scheduler {finding.scheduler!r} {words}: {finding.cause}", is_bad)
 

@@ -89,8 +89,9 @@ def process_settings(options: Mapping[str, Any], environment: Mapping[str, str])
 
 
 def _run(**options: Any) -> int:
+    # First, so that the log has what is wrong with the other flags.
+    configure_logging(options["log_level"] or "info", options["log_format"] or "text")
     settings = process_settings(options, os.environ)
-    configure_logging(settings.log_level, settings.log_format)
     # Only this command needs the server and the client library; `status` starts without them. After the line above.
     from controller.assembly.assemble import Controller
     from controller.kube.api import ClientKubeApi

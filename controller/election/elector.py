@@ -17,6 +17,7 @@ from controller.clock import Clock
 from controller.election.gate import Gate
 from controller.errors import ClusterError, ConflictError
 from controller.kube.lease import LeaseClient, LeaseRecord
+from controller.log_line import say
 from controller.process.repeated import Said
 from controller.process.worker import Part, Worker
 from controller.settings import LONGEST_LEASE_SECONDS
@@ -185,7 +186,7 @@ class Elector(Part):
         if is_new:
             is_known = bool(lease.resource_version) or self._has_led  # a Lease that was deleted had a holder, too
             self._is_leading, self._has_led, self._term = True, True, transitions
-            _log.info("leading term=%d", transitions)
+            say(_log, "Lease held", term=transitions)
             self._on_started(transitions, is_known and not (not lease.holder and lease.is_settled))
 
     def _end_term(self, why: str) -> None:

@@ -17,6 +17,7 @@ from controller.kube.api import KubeApi
 from controller.kube.informer import STALE_SECONDS, Informer
 from controller.kube.resources import Resource
 from controller.kube.store import Store
+from controller.log_line import say
 from controller.model.reader import Raw
 from controller.model.workload import config_map_named
 from controller.process.common_metrics import StoreState
@@ -30,7 +31,7 @@ class Followed(Informer):
     def catch_up(self, timeout: float) -> bool:
         caught_up = super().catch_up(timeout)
         if not caught_up:
-            log.warning("store has not caught up kind=%s", self.store.kind)
+            say(log, "store has not caught up", logging.WARNING, kind=self.store.kind)
         return caught_up
 
     def get(self, key: str) -> Any:

@@ -19,6 +19,7 @@ from controller.kube.api import KubeApi, Page, WatchStream, pages
 from controller.kube.decoding import decode_event
 from controller.kube.resources import Resource
 from controller.kube.store import Store
+from controller.log_line import say
 from controller.model.reader import version_number
 from controller.process.common_metrics import StoreState
 from controller.process.worker import Part, Worker, backoff_seconds
@@ -138,7 +139,8 @@ class Informer(Part):
         except ClusterError as error:
             if self.worker.is_stopping:
                 return 0.0
-            _log.warning("informer kind=%s failures=%d error=%r", self.resource.plural, self._failures + 1, error)
+            what = {"kind": self.resource.plural, "failures": self._failures + 1}
+            say(_log, "informer failed", logging.WARNING, **what, error=repr(error))
             return self._failed(is_too_old=isinstance(error, GoneError))
         except Exception:
             self._failed()

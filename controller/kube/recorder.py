@@ -19,6 +19,7 @@ from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError, UnavailableError
 from controller.kube.api import KubeApi
 from controller.kube.resources import EVENTS
+from controller.log_line import say
 from controller.model.times import rfc3339
 from controller.process.fair_queue import FairQueue
 from controller.process.worker import Part, Worker
@@ -172,14 +173,8 @@ class Recorder(Part):
     def _give_up(self, told: Note, count: int, error: ClusterError) -> None:
         with self._lock:
             self._dropped += count
-        _log.warning(
-            "event not written kind=%s key=%s/%s reason=%s error=%s",
-            told.target.kind,
-            told.target.namespace,
-            told.target.name,
-            told.reason,
-            error,
-        )
+        what = {"kind": told.target.kind, "namespace": told.target.namespace, "name": told.target.name}
+        say(_log, "event not written", logging.WARNING, **what, reason=told.reason, error=error)
 
     def _write(self, waiting: _Waiting, known: _Written | None) -> None:
         told, count, told_utc, now = waiting.told, waiting.count, waiting.told_utc, self._clock.now()

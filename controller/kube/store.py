@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 
 from controller.errors import MalformedRequestError
+from controller.log_line import say
 from controller.model.reader import Raw, read
 
 Facts = TypeVar("Facts")
@@ -128,7 +129,7 @@ class Store(Generic[Facts]):
             return name, found
         bad[name] = str(found)
         if self._bad.get(name) != bad[name]:  # not again with each heartbeat
-            _log.warning("bad object kind=%s key=%s problem=%s", self.kind, name, found)
+            say(_log, "bad object", logging.WARNING, kind=self.kind, key=name, problem=found)
         return name, None
 
     def _facts(self, key: str, is_gone: bool, raw: Raw) -> Facts | None:

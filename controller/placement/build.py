@@ -27,7 +27,7 @@ from controller.placement.unplaced import Unplaced
 from controller.process.named_part import NamedPart
 from controller.process.version import PACKAGE
 from controller.settings import LiveSettings, ProcessSettings
-from controller.views.decisions import NoteDecision, unnoted
+from controller.views.decisions import NoteDecision, log_decision
 
 FLUSH_SECONDS: Final = 2.0  # at a clean stop
 # Kinds of which any change may open a disk to replicas.
@@ -101,7 +101,7 @@ def build_placement(
     wait: Callable[[float], object],
     tell: Callable[[str, str, bool], None],
     explains: Explains,
-    note: NoteDecision = unnoted,
+    note: NoteDecision = log_decision,
 ) -> PlacementParts:
     """`stores`: by kind, before their informers start, and after the allocator has subscribed. `holds_lease`: whether
     this process holds the Lease now, in that term. `wait`, `tell`: as in `PlacementGate`. Starts nothing."""

@@ -23,12 +23,13 @@ from typing import Final
 from controller.allocator.outcome import Mode
 from controller.clock import Clock
 from controller.errors import ClusterError, ConflictError, NotFoundError, NotLeaderError, UnavailableError
+from controller.log_line import say
 from controller.model.names import FENCE, GATE
 from controller.placement.gate_objects import GateObjects, Proof
 from controller.placement.gate_policy import SILENT_SECONDS, Enforcement
 from controller.process.worker import Part, Worker
 from controller.settings import AUDIT, LiveSettings, places_replicas
-from controller.views.decisions import NoteDecision, unnoted
+from controller.views.decisions import NoteDecision, log_decision
 
 EVERY_SECONDS: Final = 2.0
 LATE_SECONDS: Final = 10.0  # without a renewal, before that is reported
@@ -134,7 +135,7 @@ class PlacementGate(Part):
         wanted: Callable[[], Enforcement],
         wait: Callable[[float], object],
         tell: Callable[[str, str, bool], None],
-        note: NoteDecision = unnoted,
+        note: NoteDecision = log_decision,
     ) -> None:
         """`tell` writes an Event: its reason, its text, and whether it is a warning."""
         self.worker = Worker("placement-gate", self.run_once)
@@ -162,7 +163,7 @@ class PlacementGate(Part):
         except (UnavailableError, ConflictError):
             raise
         except ClusterError as error:
-            _log.warning("the term begins without a fence term=%s: %s", name, error)
+            say(_log, "the term begins without a fence", logging.WARNING, term=name, error=error)
             self._term = _Term(name, "", "", -math.inf)
             return
         if self._former:
@@ -214,7 +215,8 @@ class PlacementGate(Part):
             self._wait(FENCE_LOOK_SECONDS)
             proof = self._prove_fence(former)
         if proof in (Proof.ADMITTED, Proof.UNCLEAR):
-            _log.warning("a write of the former term was not refused by the fence term=%s: %s", name, proof)
+            what = {"term": name, "proof": proof}
+            say(_log, "a write of the former term was not refused by the fence", logging.WARNING, **what)
 
     def _prove_fence(self, former: str) -> Proof:
         try:
@@ -365,8 +367,7 @@ class PlacementGate(Part):
         term.told = state, problem
         is_warning = bool(problem) or state is GateState.MISSING
         text = TEXTS[state] + (f" ({problem})" if problem else "")
-        _log.log(logging.WARNING if is_warning else logging.INFO, "placement gate %s: %s", state, text)
-        self._note("gate", "", state, text=text)
+        self._note("gate", "", state, text=text, level=logging.WARNING if is_warning else logging.INFO)
         self._tell(REASON, text, is_warning)
 
     def _tell_mended(self, text: str) -> None:

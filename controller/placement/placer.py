@@ -23,6 +23,7 @@ from controller.allocator.outcome import ReplicaTurn, TurnStep, WaitReason
 from controller.allocator.plans.table import TableChanges
 from controller.clock import Clock
 from controller.errors import NotReadyError
+from controller.log_line import LogLine, say
 from controller.model.longhorn import Replica
 from controller.model.times import rfc3339
 from controller.placement.objects import ReplicaObjects
@@ -31,7 +32,7 @@ from controller.placement.unplaced import News, Unplaced
 from controller.placement.writes import HearsOfPlaces, PlacementOutcome, ReplicaWrites
 from controller.process.worker import Part, Worker, backoff_seconds
 from controller.rules.placing import Wait
-from controller.views.decisions import NoteDecision, unnoted
+from controller.views.decisions import NoteDecision, log_decision
 
 EVERY_SECONDS: Final = 0.05  # between rounds of a leader, without news
 IDLE_SECONDS: Final = 1.0  # between rounds of a follower
@@ -142,7 +143,7 @@ class Placer(Part):
         is_leading: Callable[[], bool],
         tell: Callable[[str, str, bool], None],
         explains: Explains,
-        note: NoteDecision = unnoted,
+        note: NoteDecision = log_decision,
     ) -> None:
         """`now_utc`: the API server's time if known. `tell` writes an Event: reason, text, whether a warning."""
         self.worker = Worker("placer", self.run_once, at_end=self._end)
@@ -206,9 +207,9 @@ class Placer(Part):
     def _note_foreign(self) -> None:
         """Log each place that somebody else has given, and report them by an Event, once a minute at most."""
         for one in self._decides.take_foreign():
-            _log.warning("placed by somebody else replica=%s volume=%s node=%s", one.name, one.volume, one.node)
             text = f"volume {one.volume} on {one.node}, by somebody else than the leader"
-            self._note("place", f"Replica {one.name}", "foreign", text=text)
+            facts = {"volume": one.volume, "node": one.node}
+            self._note("place", f"Replica {one.name}", "foreign", text=text, facts=facts, level=logging.WARNING)
             seen = {"replica": one.name, "volume": one.volume, "node": one.node, "seen_utc": rfc3339(self._now_utc())}
             self._foreign.append(seen)
             self._foreign_untold += 1
@@ -285,13 +286,13 @@ class Placer(Part):
         except Exception:  # fault barrier: it must not affect other replicas
             self._writes.count(PlacementOutcome.FAILED)
             state.waits_for(WaitReason.FAULT, now)
-            _log.exception("no decision about replica=%s volume=%s", name, state.volume)
+            _log.exception(LogLine("no decision", {"replica": name, "volume": state.volume}))
             return
         if turn.step is TurnStep.NOTHING:
             return
         if turn.fault:
             self._writes.count(PlacementOutcome.FAILED)
-            _log.error("no decision about replica=%s volume=%s: %s", name, state.volume, turn.fault)
+            say(_log, "no decision", logging.ERROR, replica=name, volume=state.volume, error=turn.fault)
         reason = turn.reason if turn.write is None else WaitReason.WRITTEN
         state.waits_for(reason, now)
         if reason == WaitReason.NO_ROOM:

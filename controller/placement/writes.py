@@ -24,10 +24,11 @@ from controller.errors import (
     SchedulerError,
     UnavailableError,
 )
+from controller.log_line import LogLine, say
 from controller.model.longhorn import Replica
 from controller.model.times import rfc3339
 from controller.placement.objects import ReplicaObjects
-from controller.views.decisions import NoteDecision, unnoted
+from controller.views.decisions import NoteDecision, log_decision
 
 WRITERS: Final = 8
 AGAIN_SECONDS: Final = 1.0  # from the end of a write, whatever became of it, until the next decision about its Replica
@@ -71,7 +72,7 @@ class ReplicaWrites:
         now_utc: Callable[[], datetime],
         is_leading: Callable[[], bool],
         wake: Callable[[], None],
-        note: NoteDecision = unnoted,
+        note: NoteDecision = log_decision,
     ) -> None:
         """`wake` is called when a write has ended."""
         self._decides, self._objects, self._clock = decides, objects, clock
@@ -133,10 +134,11 @@ class ReplicaWrites:
                 self._mark(name, turn, check)
         except SchedulerError as error:
             self.count(PlacementOutcome.FAILED)
-            _log.warning("replica not written replica=%s volume=%s step=%s: %s", name, turn.volume, turn.step, error)
+            what = {"replica": name, "volume": turn.volume, "step": turn.step}
+            say(_log, "replica not written", logging.WARNING, **what, error=error)
         except Exception as error:  # thread top
             self.count(PlacementOutcome.FAILED)
-            _log.exception("replica not written replica=%s volume=%s", name, turn.volume)
+            _log.exception(LogLine("replica not written", {"replica": name, "volume": turn.volume}))
             if turn.write is not None:
                 self._resolve(turn.write, error)
         finally:
@@ -162,11 +164,10 @@ class ReplicaWrites:
         self.count(PlacementOutcome.PLACED)
         self._note_kept(None)
         milliseconds = (self._clock.now() - began) * 1000
-        text = "placed replica=%s volume=%s node=%s disk=%s how=%s ms=%.1f"
         where = write.place
         told = f"volume {write.volume} on disk {where.disk_uuid} of {where.node}"
-        self._note("place", f"Replica {write.replica}", PlacementOutcome.PLACED, text=told, milliseconds=milliseconds)
-        _log.info(text, write.replica, write.volume, where.node, where.disk_uuid, write.how, milliseconds)
+        said = {"volume": write.volume, "node": where.node, "disk": where.disk_uuid, "how": write.how}
+        self._note("place", f"Replica {write.replica}", PlacementOutcome.PLACED, {}, told, milliseconds, facts=said)
 
     def _refused(self, write: PlaceWrite, error: SchedulerError) -> None:
         """The write was not stored, and will not be."""
@@ -174,18 +175,20 @@ class ReplicaWrites:
         if found is not None and found.node:
             self.count(PlacementOutcome.ELSEWHERE)
             told = f"somebody else placed volume {write.volume} on {found.node} before"
-            self._note("place", f"Replica {write.replica}", PlacementOutcome.ELSEWHERE, text=told)
-            _log.info("came too late replica=%s volume=%s node=%s", write.replica, write.volume, found.node)
+            facts = {"volume": write.volume, "node": found.node}
+            self._note("place", f"Replica {write.replica}", PlacementOutcome.ELSEWHERE, text=told, facts=facts)
         elif not isinstance(error, ConflictError | NotFoundError):
             self.count(PlacementOutcome.FAILED)
-            self._note("place", f"Replica {write.replica}", PlacementOutcome.FAILED, text=str(error))
-            _log.warning("place refused replica=%s volume=%s: %s", write.replica, write.volume, error)
+            facts, level = {"volume": write.volume, "error": str(error)}, logging.WARNING
+            self._note(
+                "place", f"Replica {write.replica}", PlacementOutcome.FAILED, text=str(error), facts=facts, level=level
+            )
         self._decides.failed(write, found)
 
     def _resolve(self, write: PlaceWrite, error: Exception) -> None:
         """Read until it is known whether the write was stored: its answer is lost. It may still arrive for
         ARRIVES_SECONDS."""
-        _log.warning("no answer replica=%s volume=%s: %s", write.replica, write.volume, error)
+        say(_log, "no answer", logging.WARNING, replica=write.replica, volume=write.volume, error=error)
         self.count(PlacementOutcome.FAILED)
         arrives_until = self._clock.now() + ARRIVES_SECONDS
         while True:
@@ -225,8 +228,8 @@ class ReplicaWrites:
                 outcome = PlacementOutcome.LEFT
             self.count(outcome)
             told = f"volume {turn.volume}: {turn.reason}"
-            self._note("place", f"Replica {name}", outcome, text=told)
-            _log.info("marked replica=%s volume=%s step=%s reason=%s", name, turn.volume, turn.step, turn.reason)
+            facts = {"volume": turn.volume, "reason": turn.reason}
+            self._note("place", f"Replica {name}", outcome, text=told, facts=facts)
         except (ConflictError, NotFoundError):
             return  # it has a node by now, or is gone
 

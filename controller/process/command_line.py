@@ -5,6 +5,7 @@ what is said of words that are wrong, and the exit codes, which docs/command.md 
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any, Final
 import click
 
 from controller.errors import ClusterError, ConfigError, MalformedRequestError, SchedulerError
-from controller.process.logs import escaped
+from controller.process.logs import escaped, keeps_log
 from controller.process.version import product_version
 
 EXIT_WELL: Final = 0
@@ -24,6 +25,8 @@ EXIT_INTERRUPTED: Final = 130
 EXIT_FAULT: Final = 70
 PROGRAM: Final = "longhorn-scheduler-extender"
 SETTINGS: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+
+log = logging.getLogger(__name__)
 
 
 class LazyCommands(MutableMapping[str, click.Command]):
@@ -101,8 +104,11 @@ def run_command(
 
 
 def failed(problem: str, code: int) -> int:
-    """Says so on standard error, on one line. Returns the code."""
-    click.echo(f"error: {escaped(problem)}", err=True)
+    """Says so on one line of standard error, of a program that keeps a log by an error there. Returns the code."""
+    if keeps_log():
+        log.error("%s", problem)
+    else:
+        click.echo(f"error: {escaped(problem)}", err=True)
     return code
 
 

@@ -16,7 +16,11 @@ import threading
 from datetime import UTC, datetime
 from typing import IO, Final
 
+from controller.log_line import LogLine
+
 TEXT: Final = "%(asctime)s %(levelname)s %(threadName)s %(name)s: %(message)s"
+FORMS: Final = ("text", "json")
+LEVELS: Final = ("debug", "info", "warning", "error")
 MESSAGE_LIMIT: Final = 8_192  # characters; a caller's request may be many megabytes
 _INDENT: Final = "  "  # of a traceback's lines, so that none looks like a record of its own
 
@@ -37,11 +41,19 @@ def _message_of(record: logging.LogRecord) -> str:
     return text if more <= 0 else f"{text[:MESSAGE_LIMIT]}... and {more} more characters"
 
 
+def _time_of(record: logging.LogRecord) -> str:
+    """RFC 3339, in UTC."""
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 class TextFormatter(logging.Formatter):
     """A record is one line; the lines of a traceback below it are indented."""
 
     def __init__(self) -> None:
         super().__init__(TEXT)
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
+        return _time_of(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         record.message = _message_of(record)
@@ -52,16 +64,18 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Time, level, thread, logger, message; the traceback where there is one. ASCII alone."""
+    """Time, level, thread, logger, message; the facts of a LogLine; the traceback where there is one. ASCII alone."""
 
     def format(self, record: logging.LogRecord) -> str:
+        told = record.msg if isinstance(record.msg, LogLine) else None
         line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": _time_of(record),
             "level": record.levelname.lower(),
             "thread": record.threadName,
             "logger": record.name,
-            "message": _message_of(record),
+            "message": told.words if told is not None else _message_of(record),
         }
+        line |= {name: value for name, value in (told.plain() if told is not None else {}).items() if name not in line}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line)
@@ -93,9 +107,15 @@ class StrayLines(io.TextIOBase):
         return self._real.fileno()
 
 
+def keeps_log() -> bool:
+    """Whether `configure_logging` has been called."""
+    return isinstance(sys.stderr, StrayLines)
+
+
 def configure_logging(level: str, form: str) -> None:
-    """All that this process says goes to standard error, in that form ("text" or "json"), from that level on. To be
-    called before gRPC is imported: its C library prints what peers send, and looks once whether it may."""
+    """All that this process says goes to standard error, in that form, from that level on. What is none of FORMS or
+    LEVELS counts as "text" and "info": that it is wrong can then be said. To be called before gRPC is imported: its C
+    library prints what peers send, and looks once whether it may."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     stderr = sys.__stderr__ or sys.stderr
     handler = logging.StreamHandler(stderr)
@@ -104,7 +124,7 @@ def configure_logging(level: str, form: str) -> None:
     for old in list(root.handlers):
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(level.upper())
+    root.setLevel(level.upper() if level in LEVELS else logging.INFO)
     logging.getLogger("urllib3").setLevel(logging.WARNING)
     logging.getLogger("kubernetes").setLevel(logging.WARNING)
     sys.stderr = StrayLines(stderr)

@@ -17,6 +17,7 @@ from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError, NotLeaderError, NotReadyError, SchedulerError
 from controller.kube.api import KubeApi
 from controller.kube.store import Store
+from controller.log_line import say
 from controller.model.allocations import Allocation, NodeRecord, Purpose
 from controller.process.worker import Part, Worker
 from controller.record.backends import (
@@ -173,7 +174,8 @@ class RecordKeeper(Part):
             for one in records:
                 found += one.record.allocations
                 if one.record.problem:
-                    _log.warning("record not understood node=%s: %s", one.record.node, one.record.problem)
+                    what = {"node": one.record.node, "problem": one.record.problem}
+                    say(_log, "record not understood", logging.WARNING, **what)
         return found
 
     def entries(self, purpose: Purpose, name: str) -> list[Allocation]:
@@ -313,7 +315,7 @@ class RecordKeeper(Part):
     def _note_failure(self, node: str, error: SchedulerError) -> None:
         """Count the failure, and log it unless it is the node's last one again."""
         if self._failing.pop(node, "") != str(error):
-            _log.warning("record not written node=%s: %s", node, error)
+            say(_log, "record not written", logging.WARNING, node=node, error=error)
         self._failing[node] = str(error)
         self._failures, self._last_failure = self._failures + 1, f"{node}: {error}"
 

@@ -25,7 +25,7 @@ from controller.rpc.server import RpcServer
 from controller.rpc.service import FindDiskCandidates, HoldExpansion
 from controller.rpc.wire import SERVICE
 from controller.settings import ProcessSettings
-from controller.views.decisions import NoteDecision, unnoted
+from controller.views.decisions import NoteDecision, log_decision
 
 PORT_NAME: Final = "grpc"  # of the Service's port that the EndpointSlice fills
 HOLD_THREADS: Final = 8  # for HoldExpansion: the webhook waits for seconds only. Other calls share the server's
@@ -41,7 +41,7 @@ def disk_scheduler(
     webhook: str,
     disk_clients: Collection[str],
     record: Callable[[], Record | None] = lambda: None,
-    note: NoteDecision = unnoted,
+    note: NoteDecision = log_decision,
 ) -> grpc.GenericRpcHandler:
     """The handler of all calls of DiskScheduler. `webhook`: the name in the certificate of the client that may hold
     expansions; empty: any accepted client. `disk_clients`: those that may make the other calls."""
@@ -76,7 +76,7 @@ def build_rpc(
     is_leading: Callable[[], bool],
     credentials: Current,
     record: Callable[[], Record | None] = lambda: None,
-    note: NoteDecision = unnoted,
+    note: NoteDecision = log_decision,
 ) -> NamedPart:
     """The part that serves DiskScheduler. `record`: as in `DiskAllocator`. Starts nothing."""
     handler = disk_scheduler(

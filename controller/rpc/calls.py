@@ -27,6 +27,7 @@ from controller.errors import (
 )
 from controller.follow.live import LiveReads
 from controller.kube.bounded_reads import BoundedReads, ReadLimits
+from controller.log_line import say
 from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.credentials import StrangerError, check_caller
 from controller.rpc.wire import METHODS, REFUSALS_KEY, code_of, sentence_of
@@ -75,13 +76,13 @@ class BoundedLiveReads:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A reply, and its outcome for the metrics. `refusals`: in place of a reply, why no disk takes it. `reasons`: for
-    the log, why something is refused or put off."""
+    """A reply, and its outcome for the metrics. `refusals`: in place of a reply, why no disk takes it. `is_noted`:
+    as a decision, so that the log has it already."""
 
     reply: Any
     outcome: str
     refusals: pb.DiskRefusals | None = None
-    reasons: str = ""
+    is_noted: bool = False
 
 
 class Calls:
@@ -118,14 +119,14 @@ class Calls:
         request: Any,
         context: grpc.ServicerContext,
     ) -> Any:
-        started, outcome, reasons = self._clock.now(), "internal", ""
-        about = "by an unauthorized client"  # nothing of such a request is logged
+        started, outcome, level = self._clock.now(), "internal", logging.INFO
+        about: dict[str, object] = {}  # nothing of the request of an unauthorized client is logged
         try:
             if allowed is not None:
                 check_caller(context.auth_context(), allowed, denial)  # type: ignore[arg-type]  # the stubs lack the lists
-            about = " ".join(f"{field.name}={value!r}" for field, value in request.ListFields())
+            about = {field.name: value for field, value in request.ListFields()}
             found = answer(request, context)
-            outcome, reasons = found.outcome, found.reasons
+            outcome, level = found.outcome, logging.DEBUG if found.is_noted else logging.INFO
             if found.refusals is not None:
                 context.set_trailing_metadata(((REFUSALS_KEY, found.refusals.SerializeToString()),))
                 code = code_of(found.refusals)
@@ -138,13 +139,13 @@ class Calls:
                 raise
             outcome = failure.outcome
             if isinstance(error, StrangerError):
-                log.warning("gRPC: call denied: %r", str(error))
+                say(log, "call denied", logging.WARNING, call=call, error=error)
             context.abort(failure.code, str(error))
             raise
         finally:
             seconds = self._clock.now() - started
             self._called(call, outcome, seconds)
-            log.info("%s %s outcome=%s reasons=%s ms=%.1f", call, about, outcome, reasons or "-", seconds * 1000)
+            say(log, call, level, **about, outcome=outcome, milliseconds=seconds * 1000)
 
 
 class Failure(NamedTuple):

@@ -19,7 +19,7 @@ from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import LIVE_READ_SECONDS, BoundedLiveReads, Checks, Served, seconds_left
 from controller.rpc.wire import check_names, int64, refusal_of
 from controller.rules.demand import Missing
-from controller.views.decisions import NoteDecision, unnoted
+from controller.views.decisions import NoteDecision, log_decision
 
 _MOST_READS: Final = 3
 
@@ -36,7 +36,7 @@ class HoldExpansion:
         checks: Callable[[], Checks],
         reads: BoundedLiveReads,
         clock: Clock,
-        note: NoteDecision = unnoted,
+        note: NoteDecision = log_decision,
     ) -> None:
         self._expansions, self._checks, self._reads, self._clock = expansions, checks, reads, clock
         self._note = note
@@ -49,10 +49,11 @@ class HoldExpansion:
             caller.leave()
         began, growth = self._clock.now(), _growth(request)
         outcome = self._hold(growth, caller)
-        if not growth.is_dry_run and outcome.verdict is not GrowthVerdict.NOT_CHECKED:
+        is_noted = not growth.is_dry_run and outcome.verdict is not GrowthVerdict.NOT_CHECKED
+        if is_noted:
             self._note_growth(growth, outcome, (self._clock.now() - began) * 1000)
-        reasons = ",".join(sorted({str(entry.rejection.reason) for entry in outcome.obstacles}))
-        return Served(_growth_reply(outcome), "dry-run" if request.dry_run else str(outcome.verdict), reasons=reasons)
+        told = "dry-run" if request.dry_run else str(outcome.verdict)
+        return Served(_growth_reply(outcome), told, is_noted=is_noted)
 
     def _note_growth(self, growth: GrowthRequest, outcome: GrowthOutcome, milliseconds: float) -> None:
         claim = f"{growth.claim_namespace}/{growth.claim_name}"
@@ -60,7 +61,9 @@ class HoldExpansion:
         text = f"volume {outcome.volume or growth.volume} to {bytes_text(outcome.size_bytes or growth.size_bytes)}"
         problems = "; ".join(entry.rejection.message for entry in outcome.obstacles)
         reasons = Counter(str(entry.rejection.reason) for entry in outcome.obstacles)
-        self._note("growth", about, outcome.verdict, reasons, f"{text}: {problems}" if problems else text, milliseconds)
+        text = f"{text}: {problems}" if problems else text
+        facts = {"volume": outcome.volume or growth.volume, "size_bytes": outcome.size_bytes or growth.size_bytes}
+        self._note("growth", about, outcome.verdict, reasons, text, milliseconds, facts=facts)
 
     def _hold(self, growth: GrowthRequest, caller: Caller) -> GrowthOutcome:
         checks = self._checks()

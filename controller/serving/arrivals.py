@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from controller.clock import Clock
+from controller.log_line import say
 from controller.serving.handshakes import SAY_EVERY_SECONDS
 
 HEAD_BYTES: Final = 65_536  # gunicorn refuses a longer one
@@ -284,5 +285,5 @@ class Arrivals:
         now = self._clock.now()
         if why and now >= self._said_at + SAY_EVERY_SECONDS:
             self._said_at = now
-            log.warning("request ended after %d bytes: %s", len(request.data), why)
+            say(log, "request ended", logging.WARNING, size_bytes=len(request.data), error=why)
         (then or self._drop)(request.connection)

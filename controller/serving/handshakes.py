@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.clock import Clock
+from controller.log_line import say
 from controller.serving.tls import ServerTls
 
 DONE: Final = "done"
@@ -128,7 +129,7 @@ class Handshakes:
         now = self._clock.now()
         if now >= self._said_at + SAY_EVERY_SECONDS:
             self._said_at = now
-            log.warning("TLS handshake %s peer=%s: %s", outcome, _peer(sock), why)
+            say(log, f"TLS handshake {outcome}", logging.WARNING, peer=_peer(sock), error=why)
         if outcome == FAILED:
             self._close(sock)  # so that the client reads why
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,19 @@ from itertools import islice
 from typing import Final, Protocol
 
 from controller.clock import Clock
+from controller.log_line import MILLISECONDS, NAMESPACE, say
 from controller.rules.reasons import Reason
 from controller.views.documents import DecisionEntry
 
 KEPT: Final = 2_000
 Reasons = Mapping[str, int] | Mapping[Reason, int]
 _NO_REASONS: Final[Mapping[str, int]] = {}
+
+
+_NO_FACTS: Final[Mapping[str, object]] = {}
+# As facts of the log, by the kind of the object; others by their kind in small letters.
+_NAMES: Final = {"PersistentVolumeClaim": "claim"}
+_log = logging.getLogger("decisions")
 
 
 class NoteDecision(Protocol):
@@ -29,19 +37,42 @@ class NoteDecision(Protocol):
         decision: str,
         reasons: Reasons = ...,
         text: str = ...,
-        milliseconds: float = ...,
+        milliseconds: float | None = ...,
+        *,
+        facts: Mapping[str, object] = ...,
+        level: int = ...,
     ) -> None: ...
 
 
-def unnoted(
+def log_decision(
     kind: str,
     about: str,
     decision: str,
     reasons: Reasons = _NO_REASONS,
     text: str = "",
-    milliseconds: float = 0.0,
+    milliseconds: float | None = None,
+    *,
+    facts: Mapping[str, object] = _NO_FACTS,
+    level: int = logging.INFO,
 ) -> None:
-    """Takes the decisions of a part that stands alone, and forgets them."""
+    """Log the decision: one line for each, with its object, its reasons and its milliseconds. `facts`: what the line
+    says in place of the text."""
+    if not _log.isEnabledFor(level):
+        return
+    fields: dict[str, object] = {}
+    if about:
+        what, _, key = about.partition(" ")
+        namespace, _, name = key.rpartition("/")
+        if namespace:
+            fields[NAMESPACE] = namespace
+        fields[_NAMES.get(what, what.lower())] = name
+    fields["decision"] = decision
+    if reasons:
+        fields["reasons"] = reasons
+    fields |= facts or ({"text": text} if text else {})
+    if milliseconds is not None:
+        fields[MILLISECONDS] = milliseconds
+    say(_log, kind, level, **fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +90,7 @@ class _Noted:
 class DecisionLog:
     """The last KEPT decisions, each with a serial number, which counts from 1 in each process.
 
-    Threads: any. Blocks: never; the lock is held for an append, or for the copy of what is kept. I/O: none.
+    Threads: any. Blocks: never; the lock is held for an append, or for the copy of what is kept. I/O: the log's.
     """
 
     def __init__(self, clock: Clock, kept: int = KEPT) -> None:
@@ -75,13 +106,19 @@ class DecisionLog:
         decision: str,
         reasons: Reasons = _NO_REASONS,
         text: str = "",
-        milliseconds: float = 0.0,
+        milliseconds: float | None = None,
+        *,
+        facts: Mapping[str, object] = _NO_FACTS,
+        level: int = logging.INFO,
     ) -> None:
-        """Keep one decision; the fields are those of `DecisionEntry`. `reasons` must not change afterwards."""
+        """Keep one decision, and log it; the fields are those of `DecisionEntry`, and of `log_decision`. `reasons` must
+        not change afterwards."""
+        log_decision(kind, about, decision, reasons, text, milliseconds, facts=facts, level=level)
         now_utc = self._clock.now_utc()
         with self._lock:
             self._last += 1
-            self._entries.append(_Noted(self._last, now_utc, kind, about, decision, reasons, text, milliseconds))
+            noted = _Noted(self._last, now_utc, kind, about, decision, reasons, text, milliseconds or 0.0)
+            self._entries.append(noted)
 
     def after(self, serial: int = 0) -> Sequence[DecisionEntry]:
         """What came after that serial, oldest first, as far as it is kept. All of it, if the process has not come so

@@ -11,6 +11,7 @@ from controller.errors import ClusterError
 from controller.kube.api import KubeApi, find
 from controller.kube.resources import CRDS
 from controller.kube.store import Store
+from controller.log_line import say
 from controller.model.longhorn_settings import by_name
 from controller.model.versions import OWN_SCHEDULER_CRDS, VERSION_SETTING, Support, support_of
 from controller.process.worker import Part, Worker
@@ -59,9 +60,10 @@ class SupportWatch(Part):
             return
         self.current = found
         if found.support.is_supported:
-            log.info("Longhorn version=%s supported", version or "unknown")
+            say(log, "Longhorn is supported", version=version or "unknown")
         else:
-            log.warning("Longhorn version=%s not supported: %s", version or "unknown", found.support.problem)
+            what = {"version": version or "unknown", "problem": found.support.problem}
+            say(log, "Longhorn is not supported", logging.WARNING, **what)
 
     def _look_at_crds(self) -> None:
         """Read which CRDs of Longhorn's own disk scheduler exist. If a read fails, nothing changes."""

@@ -11,6 +11,7 @@ from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Due
 from controller.errors import ClusterError, UnavailableError
 from controller.follow.live import LiveReads
+from controller.log_line import say
 from controller.process.worker import Part, Worker
 from controller.rules.demand import Missing
 
@@ -63,7 +64,8 @@ class Sweeper(Part):
                 self._read_again(due)
             except ClusterError as error:
                 if key not in unread:
-                    log.warning("live read failed claimant=%s volume=%s error=%s", due.claimant, due.volume, error)
+                    what = {"claimant": due.claimant, "volume": due.volume}
+                    say(log, "live read failed", logging.WARNING, **what, error=error)
                 self._unread.add(key)
                 if not due.is_capped:
                     if isinstance(error, UnavailableError):
@@ -78,7 +80,7 @@ class Sweeper(Part):
             try:
                 self._live.refresh("backup", "", name, LIVE_READ_SECONDS)
             except ClusterError as error:
-                log.warning("live read failed backup=%s error=%s", name, error)
+                say(log, "live read failed", logging.WARNING, kind="backup", name=name, error=error)
 
     def _read_again(self, due: Due) -> None:
         failure: ClusterError | None = None

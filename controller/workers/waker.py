@@ -16,11 +16,12 @@ from controller.clock import Clock
 from controller.errors import ClusterError, NotFoundError
 from controller.kube.api import KubeApi
 from controller.kube.resources import PODS
+from controller.log_line import say
 from controller.model import names
 from controller.model.times import rfc3339
 from controller.process.worker import Part, Worker, waiting
 from controller.settings import LiveSettings
-from controller.views.decisions import NoteDecision, unnoted
+from controller.views.decisions import NoteDecision, log_decision
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class Waker(Part):
         *,
         live: Callable[[], LiveSettings],
         is_leading: Callable[[], bool],
-        note: NoteDecision = unnoted,
+        note: NoteDecision = log_decision,
     ) -> None:
         self._source, self._api, self._clock = source, api, clock
         self._live, self._is_leading, self._note = live, is_leading, note
@@ -140,12 +141,20 @@ class Waker(Part):
             except ClusterError as error:
                 self.failed += 1
                 self._again[wakeup.pod_uid] = wakeup
-                _log.warning("wake-up of pod %s/%s failed: %s", wakeup.namespace, wakeup.name, error)
+                say(
+                    _log,
+                    "wake-up failed",
+                    logging.WARNING,
+                    namespace=wakeup.namespace,
+                    pod=wakeup.name,
+                    uid=wakeup.pod_uid,
+                    error=error,
+                )
             else:
                 self.woken += 1
                 text = f"wake-up {wakeup.wakes} since its last refusal: its volumes may fit now"
-                self._note("wake", f"Pod {wakeup.namespace}/{wakeup.name}", "woken", text=text)
-                _log.info("woke pod %s/%s uid=%s", wakeup.namespace, wakeup.name, wakeup.pod_uid)
+                facts = {"uid": wakeup.pod_uid, "wakes": wakeup.wakes}
+                self._note("wake", f"Pod {wakeup.namespace}/{wakeup.name}", "woken", text=text, facts=facts)
 
     def _patch(self, wakeup: Wakeup) -> None:
         now_utc = rfc3339(self._clock.now_utc())

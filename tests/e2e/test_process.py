@@ -90,7 +90,7 @@ def test_a_configuration_that_cannot_work_is_named_and_ends_with_2(
     monkeypatch.setenv("POD_IP", "10.0.0.1")
     ended = scene.run("controller", "run", "--threads", "0")
     assert 2 == ended.returncode
-    assert ended.stderr.startswith("configuration: --threads: ")
+    assert " ERROR MainThread controller.process.command_line: --threads: " in ended.stderr
 
 
 def test_a_worker_that_dies_by_itself_fails_the_test_that_it_dies_in(scene: Scene) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -47,6 +48,24 @@ def as_in_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_program_tells_its_version(main: Main, capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 == main(["--version"])
     assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("controller.cli run --threads=0", "--threads: is not between 1 and 256"),
+        ("controller.cli run --tls-mode=self --kubeconfig=/nowhere", "kubeconfig /nowhere: No such file or directory"),
+        ("webhook.cli run --port=0", "--port: is not a port: 0"),
+        ("webhook.cli run --log-level=loud", "--log-level: is not one of debug, info, warning, error"),
+    ],
+)
+def test_what_keeps_a_process_from_starting_is_an_error_in_its_log(words: str, problem: str) -> None:
+    program, *flags = words.split()
+    script = f"import sys, {program}; sys.exit({program}.main())"  # as the package installs it
+    command = [sys.executable, "-c", script, *flags, "--log-format=json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    (line,) = map(json.loads, ended.stderr.splitlines())
+    assert (2, "error", problem) == (ended.returncode, line["level"], line["message"])
 
 
 CONNECTING = pytest.mark.parametrize(

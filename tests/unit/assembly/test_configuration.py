@@ -23,7 +23,9 @@ def test_a_line_that_does_nothing_is_noted_for_as_long_as_it_is_there_and_logged
     configured, again = read(), read()
     assert ({}, [name]) == (configured.problems, list(configured.notes))
     assert configured == again
-    assert [f"setting {name}: {configured.notes[name]}"] == [record.getMessage() for record in caplog.records]
+    assert [f'setting without effect setting={name} problem="{configured.notes[name]}"'] == [
+        record.getMessage() for record in caplog.records
+    ]
     del raw["data"][name]
     config_maps.apply("MODIFIED", raw)
     assert {} == read().notes

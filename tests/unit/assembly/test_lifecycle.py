@@ -285,6 +285,25 @@ def test_what_keeps_a_term_from_beginning_is_logged_once(parted: Parted, caplog:
     assert ["away", "stores did not catch up in time"] == [text.split(": ")[1] for text in told]
 
 
+def test_settings_that_are_not_as_by_default_are_logged_by_name_and_then_what_changes(
+    parted: Parted, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told() -> list[str]:
+        found = [text for text in caplog.messages if text.startswith("settings")]
+        caplog.clear()
+        return found
+
+    caplog.set_level("INFO")
+    parted.set_live(max_offers=8, enabled=True)
+    parted.step()
+    assert ["settings scheduler-extender-enabled=true scheduler-extender-max-offers=8"] == told()
+    parted.set_live(bypass=True)
+    parted.step()
+    assert ['settings changed scheduler-extender-bypass="false -> true"'] == told()
+    parted.step()
+    assert [] == told()
+
+
 def test_bypass_wakes_every_pod_that_waits_and_once_more_those_refused_meanwhile(leader: Parted) -> None:
     leader.cluster.add_pod("a")
     leader.cluster.add_pod("b")

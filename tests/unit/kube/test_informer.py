@@ -296,7 +296,7 @@ def test_what_is_wrong_with_an_object_is_logged_once(caplog: pytest.LogCaptureFi
     store: Store[int] = Store("claim", size_of)
     for size in ("x", "x", 1, "x"):
         store.apply("MODIFIED", {"metadata": {"name": "a"}, "size": size})
-    assert 2 == caplog.text.count("bad object kind=claim key=a problem=size: is not a number")
+    assert 2 == caplog.text.count('bad object kind=claim key=a problem="size: is not a number"')
 
 
 def test_a_bookmark_proves_that_a_late_store_is_current(server: FakeApiServer, clock: VirtualClock) -> None:

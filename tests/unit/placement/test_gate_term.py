@@ -74,7 +74,7 @@ def test_a_refusal_by_somebody_else_does_not_prove_the_fence(caplog: pytest.LogC
     cell.write_stamps(term="4-abc")
     cell.api.fail_with(ForbiddenError("403: a webhook says no"), "patch", about=LONGHORN_REPLICAS)
     GateLeader(cell).lead("5-abc")
-    assert "was not refused by the fence term=5-abc: unclear" in caplog.text
+    assert "was not refused by the fence term=5-abc proof=unclear" in caplog.text
 
 
 @pytest.mark.parametrize("garbage", ["x" * 200, "a\nb", "\u00e4", " "])

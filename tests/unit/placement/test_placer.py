@@ -119,7 +119,7 @@ def test_a_fault_about_one_keeps_no_other_from_its_place_and_is_asked_about_agai
     stage.round()
     assert ("n1", {"failed": 3, "placed": 1}) == (stage.node_of("good-r-1"), stage.outcomes)
     assert {WaitReason.FAULT: 3, WaitReason.WRITTEN: 1} == stage.status["waiting"]
-    assert "no decision about replica=bad0-r-1" in caplog.text
+    assert "no decision replica=bad0-r-1" in caplog.text
     assert stage.placer.is_alive()
     del stage.decides.turns[bad[0]]
     stage.round(placer.BACKOFF_SECONDS[1] - 0.1)
@@ -304,7 +304,7 @@ def test_those_placed_by_others_are_logged_and_ten_shown(stage: PlacerStage, cap
     stage.round()
     stage.round()
     told = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
-    assert [f"placed by somebody else replica={name} volume={volume_of(name)} node=n9" for name in names] == told
+    assert [f"place replica={name} decision=foreign volume={volume_of(name)} node=n9" for name in names] == told
     last = {"replica": "v11-r-1", "volume": "v11", "node": "n9", "seen_utc": rfc3339(stage.clock.now_utc())}
     assert (placer.SHOWN_FOREIGN, last) == (len(stage.status["foreign"]), stage.status["foreign"][-1])
 

@@ -117,7 +117,7 @@ def test_a_refused_place_is_counted_told_and_tried_again_less_and_less_often(
     assert {("failed", "v-r-1", "")} == set(added.decides.ended)
     assert {"failed": len(asked)} == added.outcomes
     assert list(BACKOFF_SECONDS) == [round(pauses[0]), round(pauses[-1])]
-    assert "place refused replica=v-r-1 volume=v: 403: not allowed to patch replicas" in caplog.text
+    assert 'place replica=v-r-1 decision=failed volume=v error="403: not allowed to patch replicas"' in caplog.text
 
 
 def term_ends(stage: PlacerStage) -> None:

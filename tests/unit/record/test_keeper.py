@@ -370,8 +370,10 @@ def test_a_failure_is_told_once_a_node_and_again_after_another_one_or_a_write(ca
         lying(leader, entry("r1", size), entry("r2", size, "n2"))
         if error:
             leader.api.fail_with(ClusterError(error), *WRITES)
-            why = (f"record not written node={node}: the record of {node} cannot be written" for node in ("n1", "n2"))
-            expected += [f"{one}: {error}" for one in why]
+            for node in ("n1", "n2"):
+                expected.append(
+                    f'record not written node={node} error="the record of {node} cannot be written: {error}"'
+                )
         for _ in range(3):
             leader.round(EVERY_SECONDS)
     assert expected == caplog.messages

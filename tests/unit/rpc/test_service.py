@@ -65,9 +65,9 @@ def test_what_is_admitted_for_later_says_why_in_the_answer_and_in_the_log(
     leader.cluster.allocator.observe_volume(name, volume(name, 100, restore_required=True))
     with caplog.at_level(logging.INFO):
         reply = leader.ask(of_claim(name, 200))
-        wait_until(lambda: "outcome=admitted" in caplog.text, "the log's line")
+        wait_until(lambda: "decision=admitted" in caplog.text, "the log's line")
     assert (Reply.ADMITTED, ["VolumeRestoring"]) == (reply.verdict, [problem.reason for problem in reply.problems])
-    assert "reasons=VolumeRestoring " in caplog.text
+    assert "reasons=VolumeRestoring:1 " in caplog.text
 
 
 def test_what_the_stores_lack_is_read_once_and_taken_for_absent_if_it_is(leader: Leader) -> None:

@@ -99,8 +99,8 @@ def test_a_change_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         longhorn.set({VERSION_SETTING: "v1.8.0"})
         longhorn.problem()
     said = [record.getMessage() for record in caplog.records]
-    assert "Longhorn version=v1.12.1 supported" == said[0]
-    assert said[1].startswith("Longhorn version=v1.8.0 not supported: ") and len(said) == 2
+    assert "Longhorn is supported version=v1.12.1" == said[0]
+    assert said[1].startswith("Longhorn is not supported version=v1.8.0 problem=") and len(said) == 2
 
 
 def test_its_thread_looks_by_itself_and_at_once_when_a_setting_changes() -> None:
