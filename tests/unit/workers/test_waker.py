@@ -11,7 +11,7 @@ from controller.errors import NotFoundError, UnavailableError
 from controller.kube.api import Raw
 from controller.kube.resources import PODS, Resource
 from controller.settings import LiveSettings
-from controller.views.decisions import DecisionLog, NoteDecision, unnoted
+from controller.views.decisions import DecisionLog, NoteDecision, log_decision
 from controller.workers.waker import Waker
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
@@ -65,7 +65,7 @@ def waker(
     annotation: bool = False,
     leading: bool = True,
     clock: Clock | None = None,
-    note: NoteDecision = unnoted,
+    note: NoteDecision = log_decision,
 ) -> Waker:
     live = LiveSettings(wake_with_annotation=annotation)
     return Waker(source, patcher, clock or VirtualClock(), live=lambda: live, is_leading=lambda: leading, note=note)
