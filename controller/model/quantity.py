@@ -39,9 +39,22 @@ def quantity_bytes(text: object, field: str) -> int:
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise MalformedRequestError(field, f"not a quantity: {text!r}")
-    value = Fraction(match["number"]) * _factor(match["suffix"], text, field)
-    whole = -((-value.numerator) // value.denominator)
-    return max(min(whole, MAX_BYTES), -MAX_BYTES)
+    return _whole(Fraction(match["number"]) * _factor(match["suffix"], text, field))
+
+
+def quantity_millis(text: object, field: str) -> int:
+    """Thousandths of the quantity `text`, as CPUs are counted; the rest as `quantity_bytes`."""
+    if isinstance(text, int) and not isinstance(text, bool):
+        return min(1000 * text, MAX_BYTES)
+    match = _NUMBER.fullmatch(text) if isinstance(text, str) and len(text) <= _MAX_LENGTH else None
+    if match is None or not isinstance(text, str):
+        raise MalformedRequestError(field, f"not a quantity: {shown(text)}")
+    return _whole(1000 * Fraction(match["number"]) * _factor(match["suffix"], text, field))
+
+
+def _whole(value: Fraction) -> int:
+    """Rounded up, within 64 bits."""
+    return max(min(-((-value.numerator) // value.denominator), MAX_BYTES), -MAX_BYTES)
 
 
 def _factor(suffix: str, text: str, field: str) -> Fraction:
