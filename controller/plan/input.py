@@ -63,7 +63,7 @@ def decode_document(raw: object, now_utc: datetime, notes: Notes) -> Document:
     for name in sorted(raw.keys() - PARTS):
         raise InputError("", name, f"is not one of {', '.join(sorted(PARTS))}")
     objects = decode_objects(raw.get("objects"), notes)
-    given = _given_settings(raw.get("settings"), notes)
+    given = given_settings(raw.get("settings"), notes)
     try:
         version = _version_of(raw, notes)
         now_utc = _now_of(raw, now_utc)
@@ -72,14 +72,19 @@ def decode_document(raw: object, now_utc: datetime, notes: Notes) -> Document:
     values = {**objects.settings, **given}
     if version is None:
         version = values.get(VERSION_SETTING)
-    settings = replace(
-        _parsed_settings(objects, given, values, notes), behaviour=NEWEST if version is None else behaviour_of(version)
-    )
+    settings = settings_of(objects, given, version, notes)
     questions, is_list = _questions(raw)
     _note_objects(objects, version, notes)
     settle_cordons(objects, settings, notes)
     remarked = {name: values.get(name, default) for name, default in REMARKED.items()}
     return Document(objects, settings, remarked, now_utc, questions, is_list)
+
+
+def settings_of(objects: Objects, given: Mapping[str, str], version: str | None, notes: Notes) -> LonghornSettings:
+    """Longhorn's settings: those that are `given`, then Setting objects, then the defaults; of the release `version`,
+    None: the newest. InputError names one that is given and does not parse."""
+    settings = _parsed_settings(objects, given, {**objects.settings, **given}, notes)
+    return replace(settings, behaviour=NEWEST if version is None else behaviour_of(version))
 
 
 def _questions(raw: Raw) -> tuple[Sequence[object], bool]:
@@ -133,7 +138,7 @@ def _now_of(raw: Raw, now_utc: datetime) -> datetime:
 # Settings
 
 
-def _given_settings(given: object, notes: Notes) -> dict[str, str]:
+def given_settings(given: object, notes: Notes) -> dict[str, str]:
     """The document's `settings`, as Setting objects have their values; over those they win. One that no decision uses
     is another setting of Longhorn's, or a misspelling."""
     if given is None:

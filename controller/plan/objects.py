@@ -152,16 +152,16 @@ def decode_objects(given: object, notes: Notes) -> Objects:
     if not isinstance(given, list):
         raise InputError("", "objects", "is missing" if given is None else "is not a list")
     reader = _Reader(notes)
-    for where, raw in _flat(given):
+    for where, raw in flat(given):
         reader.add(where, raw)
     reader.make_claims()
     _check_disks(reader.found, notes)
     return reader.found
 
 
-def _flat(given: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def flat(given: list[Any], at: str = "objects") -> Iterator[tuple[str, dict[str, Any]]]:
     """Every object and where it stands, in order; lists stand for their items, however deep they are."""
-    levels: list[tuple[str, dict[str, str], Iterator[tuple[int, Any]]]] = [("objects", {}, iter(enumerate(given)))]
+    levels: list[tuple[str, dict[str, str], Iterator[tuple[int, Any]]]] = [(at, {}, iter(enumerate(given)))]
     while levels:
         path, typed, rest = levels[-1]
         index, item = next(rest, (-1, None))
@@ -195,7 +195,7 @@ class _Reader:
 
     def add(self, where: str, raw: Raw) -> None:
         version, kind = raw["apiVersion"], raw["kind"]
-        object_name = _named(where, raw)
+        object_name = named(where, raw)
         row = _READ.get((version, kind))
         if row is None:
             group = version.rpartition("/")[0]
@@ -251,7 +251,7 @@ class _Reader:
             key = f"{pod.key}-{volume.get('name') or ''}"
             if volume.get("ephemeral") is None or ("claim", key) in self.found.names:
                 continue
-            claim = read(partial(_claim_to_come, pod), volume)
+            claim = read(partial(claim_to_come, pod), volume)
             self.found.names["claim", key] = f"{object_name}, claim {key}"
             if isinstance(claim, MalformedRequestError):
                 problem = MalformedRequestError(f"{path}.ephemeral.{claim.field}", claim.problem)
@@ -260,7 +260,7 @@ class _Reader:
                 claims[key] = claim
 
 
-def _claim_to_come(pod: Pod, volume: Raw) -> Claim:
+def claim_to_come(pod: Pod, volume: Raw) -> Claim:
     """The claim that the pod's generic ephemeral `volume` will have: named after both, owned by the pod, with the
     template's annotations and spec (Kubernetes' `pkg/controller/volume/ephemeral/controller.go`)."""
     template = mapping_at(volume["ephemeral"], "", "volumeClaimTemplate")
@@ -299,7 +299,7 @@ def _check_setting_name(object_name: str, name: str, notes: Notes) -> None:
         notes.pass_over(InputError(object_name, "metadata.name", f"nothing is decided by it, {near} is read"))
 
 
-def _named(where: str, raw: Mapping[str, Any]) -> str:
+def named(where: str, raw: Mapping[str, Any]) -> str:
     """`kind namespace/name`, or where it stands when it has no name."""
     meta = raw.get("metadata")
     if not isinstance(meta, Mapping) or not isinstance(meta.get("name"), str) or not meta["name"]:

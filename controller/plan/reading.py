@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from controller.plan.complaints import InputError
-from controller.plan.yaml_reader import MAX_DIGITS, load_yaml
+from controller.plan.yaml_reader import MAX_DIGITS, load_all_yaml, load_yaml
 from controller.settings import MEBIBYTE
 
 MOST_BYTES: Final = 512 * MEBIBYTE  # of one document
@@ -99,6 +99,12 @@ def parse_document(data: bytes) -> object:
     """JSON by its first character, else YAML, of which JSON is a part."""
     text = _text(data)
     return _json(text) if text.lstrip()[:1] == "{" else load_yaml(text)
+
+
+def parse_documents(data: bytes) -> Iterator[object]:
+    """All documents of a file: one of JSON by its first character, else those of YAML."""
+    text = _text(data)
+    return iter((_json(text),)) if text.lstrip()[:1] in ("{", "[") else load_all_yaml(text)
 
 
 def _text(data: bytes) -> str:

@@ -9,7 +9,7 @@ small aliases nor one within itself can stand for much more than the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -36,6 +36,14 @@ def load_yaml(text: str) -> object:
     """The one document in `text`; InputError with line and column for what is no YAML."""
     try:
         return _Reader(text).document()
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError("", "", f"is not YAML: {_in_a_line(error)}") from error
+
+
+def load_all_yaml(text: str) -> Iterator[object]:
+    """Every document in `text`; InputError as for one."""
+    try:
+        yield from _Reader(text).documents()
     except (yaml.YAMLError, ValueError) as error:
         raise InputError("", "", f"is not YAML: {_in_a_line(error)}") from error
 
@@ -70,13 +78,24 @@ class _Reader:
     def document(self) -> Any:
         """The value of the one document; None where there is none."""
         self._next()  # the stream's start
-        if isinstance(self._next(), yaml.StreamEndEvent):
+        if isinstance(event := self._next(), yaml.StreamEndEvent):
             return None
+        found = self._rest_of_document()
+        if not isinstance(event := self._next(), yaml.StreamEndEvent):
+            raise _problem("but found another document", event)
+        return found
+
+    def documents(self) -> Iterator[Any]:
+        """The value of each document; an anchor holds within its own."""
+        self._next()  # the stream's start
+        while not isinstance(self._next(), yaml.StreamEndEvent):
+            yield self._rest_of_document()
+            self._anchors.clear()
+
+    def _rest_of_document(self) -> Any:
+        """The value of the document that has begun."""
         found = self._value(self._next(), 0).value
         self._next()  # the document's end
-        after = self._next()
-        if not isinstance(after, yaml.StreamEndEvent):
-            raise _problem("but found another document", after)
         return found
 
     def _value(self, event: Any, depth: int) -> _Value:
