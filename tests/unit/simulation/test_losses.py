@@ -8,7 +8,6 @@ from tests.fakes.saved import replica, setting, volume
 from tests.unit.simulation.asking import about, ask, cluster, pods, running, stateful_set, used
 
 
-
 def states(found: object) -> dict[str, str]:
     return {one.volume: one.state for one in found.rebuilds}  # type: ignore[attr-defined]
 
