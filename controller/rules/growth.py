@@ -153,7 +153,7 @@ def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: B
         if not disk.shows_space:
             return no_space(disk)
         after = _used(disk) + growth_bytes
-        problems = []
+        problems, missing = [], max(after - limit, minimum - (disk.maximum_bytes - after))
         if disk.maximum_bytes - after < minimum:
             problems.append(f"leaves less than {minimum_text(disk, minimum, space)}")
         if after > limit:
@@ -161,11 +161,11 @@ def check_growth(disk: Disk, growth_bytes: int, space: SpacePolicy, behaviour: B
         if problems:
             text = f"{disk.name}: {bytes_text(_used(disk))} used + {bytes_text(growth_bytes)} growth"
             text = f"{text} = {bytes_text(after)}, which {' and '.join(problems)}"
-            return Rejection(Reason.PHYSICAL_SPACE, text)
+            return Rejection(Reason.PHYSICAL_SPACE, text, missing)
     if disk.available_bytes <= minimum:
         left = f"{bytes_text(disk.available_bytes)} available"
         text = f"{disk.name}: {left} is not above {minimum_text(disk, minimum, space)}"
-        return Rejection(Reason.TOO_FULL, text)
+        return Rejection(Reason.TOO_FULL, text, minimum + 1 - disk.available_bytes)
     total = growth_bytes + disk.scheduled_bytes
     return check_limit(disk, growth_bytes, disk.scheduled_bytes, total, space, " growth")
 

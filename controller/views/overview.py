@@ -208,7 +208,7 @@ def _waiting(look: Look, pod: Pod, decision: str) -> WaitingPod:
     counted = refused.reasons if refused is not None and decision in ("contended", "refused") else {}
     reasons = {reason.value: count for reason, count in sorted(counted.items(), key=lambda one: (-one[1], one[0]))}
     text = _WHY_UNASKED.get(decision) or _sentence(reasons)
-    tried = _moment(look, refused.tried_at) if refused is not None and reasons else ""
+    tried = moment(look, refused.tried_at) if refused is not None and reasons else ""
     return WaitingPod(
         pod.namespace, pod.name, pod.uid, pod.scheduler_name, pod.created_utc, tried, decision, reasons, text
     )
@@ -222,6 +222,6 @@ def _sentence(reasons: Mapping[str, int]) -> str:
     return f"{total} nodes refused: {', '.join(parts)}."
 
 
-def _moment(look: Look, at: float) -> str:
-    """That time on the monotonic clock, as RFC 3339."""
+def moment(look: Look, at: float) -> str:
+    """Return that time on the monotonic clock, as RFC 3339."""
     return rfc3339(look.now_utc + timedelta(seconds=at - look.now))

@@ -11,8 +11,9 @@ import threading
 from controller.allocator.allocator import Allocator
 from controller.views.capacity import capacity_of
 from controller.views.documents import Capacity, Explanation
-from controller.views.explain_pod import MaySee, explain_pod
-from controller.views.explain_volume import explain_claim, explain_volume
+from controller.views.explain.holders import MaySee
+from controller.views.explain.pod import explain_pod
+from controller.views.explain.volume import explain_claim, explain_volume
 from controller.views.overview import OverviewParts, parts_of
 
 

@@ -51,9 +51,9 @@ class World(Facts):
         self._changed_volumes: set[str] = set()
         self._changed_nodes: set[str] = set()
 
-    def copy(self, granted: Granted) -> World:
+    def copy(self, granted: Granted, settings: LonghornSettings | None = None) -> World:
         """The facts of this moment, for questions that nobody holds the lock for. Facts are immutable, so this costs
-        one copied mapping for each kind: a few milliseconds for 10,000 volumes."""
+        one copied mapping for each kind: a few milliseconds for 10,000 volumes. `settings`: other ones than now."""
         other = World(granted)
         kinds = "pods claims pvs spare_pvs classes volumes nodes kube_nodes backing_images absent reused"
         indices = "_unbound backups _claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
@@ -61,6 +61,10 @@ class World(Facts):
             setattr(other, name, getattr(self, name).copy())
         other.settings, other.replicas = self.settings, self.replicas.copy()
         vars(other)["_rooms"] = self._rooms.copy(vars(other)["_rooms"])
+        if settings is not None:
+            other.settings = settings
+            other._demands.clear()
+            other._rooms.touch(other.nodes)
         return other
 
     # Changes. Sets hold the keys of the claims whose plans may change; pods are settled through their claims.

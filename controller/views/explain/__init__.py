@@ -1,0 +1,1 @@
+"""Why a pod, a claim or a volume waits, and which change would help."""
