@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
 
-from controller.process.command_line import PROGRAM, LazyCommands, run_command, tell_new_name, version_flag
+from controller.process.command_line import (
+    COMPLETE,
+    EXIT_WELL,
+    PROGRAM,
+    LazyCommands,
+    run_command,
+    tell_new_name,
+    version_flag,
+)
 from controller.process.flags import everywhere
 
 # A command of its own module stands in `command`; each module costs little before its command runs.
@@ -21,6 +30,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "capacity": "controller.commands.capacity",
     "certs": "certs.cli",
     "check": "controller.commands.check",
+    "completion": "controller.commands.completion",
     "explain": "controller.commands.explain",
     "plan": "controller.plan.command",
     "prepare-uninstall": "controller.commands.uninstall:prepare_uninstall",
@@ -32,7 +42,6 @@ COMMANDS: Final[Mapping[str, str]] = {
     "status": "controller.commands.status",
 }
 OLD_NAMES: Final = {"check-installation": "check"}
-COMPLETE: Final = "_LONGHORN_SCHEDULER_EXTENDER_COMPLETE"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,6 +51,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return shell_complete(program, {}, PROGRAM, COMPLETE, instruction)
     return run_command(program, arguments)
+
+
+def plugin() -> int:
+    """`kubectl longhorn_scheduling` is this program as well."""
+    return run_command(program, name="kubectl longhorn_scheduling")
+
+
+def complete_plugin() -> int:
+    """What kubectl runs to complete the words behind `kubectl longhorn_scheduling`."""
+    from controller.commands.completion import complete_for_kubectl
+
+    click.echo(complete_for_kubectl(program, sys.argv[1:]))
+    return EXIT_WELL
 
 
 def _is_there(place: str) -> bool:

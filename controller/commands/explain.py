@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from controller.commands.asking import about_leader, asked, is_printed
+from controller.commands.completion import names_of
 from controller.commands.leader import StatusReader, explain_path
 from controller.commands.terminal import cell, console, figure, shown, table
 from controller.errors import ConfigError
@@ -31,16 +32,18 @@ _of_namespace = click.option("-n", "where", metavar="NAMESPACE", help="its names
 
 @click.group("explain")
 def command() -> None:
-    """Say why a pod waits, or why its volumes lie where they do."""
+    """Say why something waits, or lies where it does."""
 
 
 @command.command("pod")
-@click.argument("name", metavar="[NAMESPACE/]NAME")
+@click.argument("name", metavar="[NAMESPACE/]NAME", shell_complete=names_of("pods"))
 @_of_namespace
 @_of_nodes
 @about_leader
 def pod(*, reader: StatusReader, output: str, name: str, where: str | None, is_all: bool) -> int:
-    """Why the pod waits: the cause, the smallest change that would help, and what each node lacks.
+    """Say why a pod waits, or where its data lies.
+
+    The cause first, then the smallest change that would help, and what each node lacks.
 
     Exit code 1 if it waits, or is not there.
     """
@@ -48,12 +51,12 @@ def pod(*, reader: StatusReader, output: str, name: str, where: str | None, is_a
 
 
 @command.command("claim")
-@click.argument("name", metavar="[NAMESPACE/]NAME")
+@click.argument("name", metavar="[NAMESPACE/]NAME", shell_complete=names_of("claims"))
 @_of_namespace
 @_of_nodes
 @about_leader
 def claim(*, reader: StatusReader, output: str, name: str, where: str | None, is_all: bool) -> int:
-    """Where the claim's volume lies or could, as `explain pod` says it."""
+    """Say where a claim's volume lies, or could."""
     return _explain(reader, output, explain_path("claims", *_named(name, where)), is_all=is_all)
 
 
@@ -62,7 +65,7 @@ def claim(*, reader: StatusReader, output: str, name: str, where: str | None, is
 @_of_nodes
 @about_leader
 def volume(*, reader: StatusReader, output: str, name: str, is_all: bool) -> int:
-    """Where the Longhorn volume lies or could, as `explain pod` says it."""
+    """Say where a Longhorn volume lies, or could."""
     return _explain(reader, output, explain_path("volumes", name), is_all=is_all)
 
 

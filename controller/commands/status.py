@@ -22,6 +22,7 @@ from controller.commands.terminal import (
     duration,
     figure,
     is_plain,
+    print_document,
     shown,
     size,
     table,
@@ -37,9 +38,10 @@ ROOMY: Final = 110  # columns from which a bar stands beside each disk
 
 @click.command("status")
 @click.option("--watch", "-w", is_flag=True, help="show it again every two seconds, until Ctrl-C")
+@click.option("--diagnostics", is_flag=True, help="what a process says of itself, as JSON: for reports of faults")
 @click.option("--all", "is_all", is_flag=True, help="all disks, not only the fullest")
 @about_leader
-def command(*, reader: StatusReader, output: str, watch: bool, is_all: bool) -> int:
+def command(*, reader: StatusReader, output: str, watch: bool, diagnostics: bool, is_all: bool) -> int:
     """Show what the leader sees, problems first.
 
     Exit code 1 if there is a failure, or nobody leads.
@@ -48,6 +50,9 @@ def command(*, reader: StatusReader, output: str, watch: bool, is_all: bool) -> 
         if output in ("json", "yaml"):
             raise click.UsageError("--watch shows tables: leave out -o, or take wide")
         return _watch(reader, is_wide=output == "wide", is_all=is_all)
+    if diagnostics:
+        print_document(asked(reader, "/status", dict, of_anybody=True), "json")
+        return EXIT_WELL
     seen = asked(reader, "/overview", Overview, of_anybody=True)
     if not is_printed(seen, output):
         to = console()

@@ -1,4 +1,4 @@
-"""Answers of `python -m controller.plan` as JSON objects; docs/plan-format.md is their description.
+"""Answers of `plan` as JSON objects; docs/plan-format.md is their description.
 
 Lists are sorted by node and disk. A reason is one of our stable codes, "" where nothing is refused; `node` and `disk`
 are "" where a refusal concerns the whole node, or the volume or replica as such.

@@ -1,4 +1,4 @@
-"""Saved objects with questions about them, decoded and checked: the input of `python -m controller.plan`.
+"""Saved objects with questions about them, decoded and checked: the input of `plan`.
 
 The format is docs/plan-format.md. Every complaint is an InputError that names the object and the field, and nothing is
 answered then.

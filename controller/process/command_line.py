@@ -24,6 +24,7 @@ EXIT_UNREACHABLE: Final = 3
 EXIT_INTERRUPTED: Final = 130
 EXIT_FAULT: Final = 70
 PROGRAM: Final = "longhorn-scheduler-extender"
+COMPLETE: Final = "_LONGHORN_SCHEDULER_EXTENDER_COMPLETE"  # a shell that completes says here how
 SETTINGS: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""What this stand-in would do with saved objects: `schedule` and `expand` in the JSON of `python -m controller.plan`.
+"""What this stand-in would do with saved objects: `schedule` and `expand` in the JSON of `plan`.
 
 It answers with its own rules, so that the two can be compared. Documents are taken to be in order.
 """

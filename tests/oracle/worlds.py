@@ -1,4 +1,4 @@
-"""Random questions in the format of `python -m controller.plan`: a calm cluster, and what is then done to it.
+"""Random questions in the format of `plan`: a calm cluster, and what is then done to it.
 
 A calm cluster has room and nothing is wrong with it. A few changes (node_changes.py, disk_changes.py,
 volume_changes.py) make it a world in which some rule is likely to decide, and figures are moved next to a limit

@@ -93,6 +93,14 @@ def test_documents_are_printed_whole(stage: LedCluster, words: str, capsys: pyte
         assert json.loads(view_documents.encoded(view_documents.healthy())) == as_json
 
 
+def test_a_process_s_own_diagnostics_are_printed_as_they_are(
+    stage: LedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.copies["a"].documents["/status"] = {"is_leading": True, "workers": {}}
+    assert 0 == stage.run("status", "--diagnostics")
+    assert {"is_leading": True, "workers": {}} == json.loads(capsys.readouterr().out)
+
+
 def test_names_from_the_cluster_are_shown_as_they_are_and_obeyed_by_nobody() -> None:
     seen = view_documents.troubled()
     waiting = replace(seen.waiting[0], name=EVIL, text=EVIL, reasons={EVIL: 1})
