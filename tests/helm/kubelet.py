@@ -9,6 +9,7 @@ ports of their own in place of the container's, and are reached at the pod's mad
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import signal
 import sys
@@ -132,13 +133,18 @@ class PodKeeper:
 
 
 class ReleaseKubelet(PodKeeper):
-    """Runs the pods of the two Deployments. `sources`: by the image's tag the code that is in it. Threads: its own."""
+    """Runs the pods of the two Deployments. `sources`: by the image's tag the code that is in it. Threads: its own.
+
+    `addresses` is a file in the folder, for programs outside of pods: by the pod's name, where its status port really
+    is, as the pods' own addresses are made up.
+    """
 
     def __init__(self, site: Cluster, sources: Mapping[str, Path], folder: Path) -> None:
         super().__init__(site, folder)
-        self._sources = sources
-        self.pods: dict[str, RunningPod] = {}  # by uid, also of those that are over
+        self._sources, self.addresses = sources, folder / "addresses.json"
         self._over: set[str] = set()
+        self.pods: dict[str, RunningPod] = {}  # by uid, also of those that are over
+        self._tell_addresses(self.pods)
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -160,6 +166,7 @@ class ReleaseKubelet(PodKeeper):
                 assert tag is not None
                 kubeconfig = self.account_of(pod, pod["metadata"]["name"])
                 self.pods[uid] = RunningPod(self.site, pod, self._sources[tag[1]], kubeconfig)
+                self._tell_addresses(self.pods)
             elif deleted:
                 self._forget(pod)
             return
@@ -181,8 +188,17 @@ class ReleaseKubelet(PodKeeper):
             self.site.services.unmap_pod(running.ip)
             self._forget(pod)
 
+    def _tell_addresses(self, pods: Mapping[str, RunningPod]) -> None:
+        found = {
+            one.name: {"status": f"{LOOPBACK}:{one.status_port}"} for uid, one in pods.items() if uid not in self._over
+        }
+        new = self.addresses.with_suffix(".new")
+        new.write_text(json.dumps(found))
+        new.replace(self.addresses)  # whoever reads it meanwhile reads all of it
+
     def _forget(self, pod: Object) -> None:
         self._over.add(pod["metadata"]["uid"])
+        self._tell_addresses(self.pods)
         with ignored_when_gone():
             self.api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
 

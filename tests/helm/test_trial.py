@@ -64,6 +64,8 @@ def test_the_page_leads_through_a_whole_installation(trial: dict[str, str]) -> N
     assert "ok: extender" in said
     assert "SchedulerWired" in said
     assert 3 == len(re.findall(r"filter pod=default/example-\d .*decision=offered", said)), said
+    assert [] == re.findall(r"^(?:failure|warning): [a-z-]+: .*", said, re.MULTILINE)  # on a healthy installation
+    assert re.search(r"^mode +active, gate (?:unproven|enforced)$", said, re.MULTILINE), said
     assert "allowed unchecked" not in said
     assert "data-example-0 patched" in said, said
     assert re.search(r"to 500 GiB .* lacks .* The largest size that fits now is \d+ GiB", said), said

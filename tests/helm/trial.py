@@ -31,6 +31,7 @@ NODES: Final = ("n1", "n2", "n3", "n4")
 DISK_GIB: Final = 400
 CLASS: Final = "longhorn-local"  # the class of docs/examples/workload.yaml
 LOOK_SECONDS: Final = 0.5
+ADDRESSES: Final = "LONGHORN_SCHEDULER_ADDRESSES"  # of the command, for where the pods really are
 
 
 def prepare(cluster: Cluster) -> None:
@@ -48,11 +49,11 @@ def prepare(cluster: Cluster) -> None:
         (programs / name).symlink_to(tool.build())
 
 
-def instructions(cluster: Cluster) -> str:
+def instructions(cluster: Cluster, addresses: Path) -> str:
     folder = cluster.state_dir
     return f"""
 Four nodes, n1 to n4, have a disk of {DISK_GIB} GiB each; the storage class is {CLASS}. In another terminal:
-  export TRIAL={folder} KUBECONFIG={cluster.kubeconfig} PATH={folder}/bin:$PATH
+  export TRIAL={folder} KUBECONFIG={cluster.kubeconfig} {ADDRESSES}={addresses} PATH={folder}/bin:$PATH
 The steps are in docs/test-cluster.md, "Install the chart there". Ctrl-C ends all of this. What the pods do:"""
 
 
@@ -79,7 +80,7 @@ def run(end: threading.Event) -> None:
             ReleaseKubelet(cluster, sources, cluster.state_dir) as kubelet,
             HookPods(cluster, cluster.state_dir, lambda: answers) as hooks,
         ):
-            print(instructions(cluster), flush=True)
+            print(instructions(cluster, kubelet.addresses), flush=True)
             while not (kubelet.failure or hooks.failure or end.wait(LOOK_SECONDS)):
                 tell(list(kubelet.pods.values()), told)
             print("ending all of it ...", flush=True)
