@@ -135,7 +135,7 @@ export class Disks {
     const steps = counts.map((count, step) => ({ count, step }));
     if (!byId("spread").firstChild) {
       byId("spread").append(
-        el("h3", { id: "spread-title" }, "How full the disks are"),
+        el("h3", { id: "spread-title" }, "How full the disks are, in percent"),
         el("div", { class: "spread", role: "group", "aria-labelledby": "spread-title" }),
       );
     }
@@ -168,7 +168,7 @@ export class Disks {
       },
       el("span", { class: "amount" }, count ? String(count) : ""),
       el("span", { class: "room" }, height),
-      el("span", { class: "range" }, step === STEPS ? "≥ 100 %" : `${step * width}`),
+      el("span", { class: "range" }, step === STEPS ? "≥ 100" : `${step * width}`),
     );
   }
 

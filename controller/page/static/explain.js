@@ -188,7 +188,9 @@ function answer(found) {
         ]
       : [],
     found.nodes.length ? nodesTable(found) : [],
-  ].flat();
+  ]
+    .flat()
+    .filter(Boolean);
 }
 
 function volumeItem(volume) {

@@ -5,6 +5,9 @@ import { age, bytes, clock, many, sentence, spaced } from "./words.js";
 const GOOD = new Set(["active", "enforced", "wired", "well"]);
 const NEUTRAL = new Set(["following", ""]);
 const BAD = new Set(["missing", "unknown", "closed", "failed", "unwired"]);
+// What was refused or went wrong, and what came as it should; all others are neither.
+const NO = new Set(["refused", "contended", "failed", "foreign", "none", "missing", "closed", "unknown"]);
+const YES = new Set(["offered", "chosen", "admitted", "placed", "kept", "woken", "leading", "active", "enforced"]);
 const SIGNS = { good: "●", warn: "▲", bad: "■", neutral: "○" };
 const FIRST_WAITING = 5;
 const FIRST_PLANS = 8;
@@ -199,7 +202,7 @@ const planRow = (plan) =>
   tr(
     th({}, volumeLink(plan.volume, plan.claim)),
     td("", name(plan.node)),
-    td("", plan.kind),
+    td("", name(plan.kind)),
     td("number", bytes(plan.size_bytes)),
     td("number", since(plan.age_seconds)),
   );
@@ -250,36 +253,33 @@ export class Decisions {
 }
 
 function decisionItem(entry) {
-  const isNo = Object.keys(entry.reasons).length > 0;
+  const reasons = reasonsOf(entry.reasons);
+  const mark = NO.has(entry.decision) ? "no" : YES.has(entry.decision) ? "yes" : null;
   return el(
     "li",
-    { class: isNo ? "no" : "yes" },
+    { class: mark },
     el(
       "p",
       { class: "head" },
       el("time", { datetime: entry.time, title: entry.time }, clock(entry.time)),
-      el("span", { class: "tag" }, entry.kind),
+      el("span", { class: "tag" }, name(entry.kind)),
       el("b", {}, spaced(entry.decision)),
       aboutLink(entry.about),
       entry.milliseconds > 0 ? el("span", { class: "quiet" }, `${Number(entry.milliseconds.toPrecision(2))} ms`) : null,
     ),
     entry.text ? el("p", {}, el("bdi", {}, sentence(entry.text))) : null,
-    isNo ? el("p", { class: "tags" }, reasonsOf(entry.reasons)) : null,
+    reasons.length ? el("p", { class: "tags" }, reasons) : null,
   );
 }
 
-const KINDS = {
-  Pod: "pods",
-  PersistentVolumeClaim: "claims",
-  Claim: "claims",
-  PersistentVolume: "volumes",
-  Volume: "volumes",
-};
+const KINDS = { Pod: "pods", PersistentVolumeClaim: "claims", Volume: "volumes", Replica: "volumes" };
 
+/** A name that leads to its explanation; a Replica's to that of its volume. */
 function aboutLink(about) {
-  const [, word, names] = /^(\S+) (.+)$/.exec(about) ?? [];
-  if (!word || !(word in KINDS)) return about ? name(about) : null;
-  return el("a", { href: whyOf(KINDS[word], ...names.split("/")) }, name(names));
+  const [, kind, names] = /^(\S+) (.+)$/s.exec(about) ?? [];
+  if (!kind || !(kind in KINDS)) return about ? name(about) : null;
+  const parts = kind === "Replica" ? [names.replace(/-r-[0-9a-f]{8}$/, "")] : names.split("/");
+  return el("a", { href: whyOf(KINDS[kind], ...parts) }, name(names));
 }
 
 export function showInside(overview) {
@@ -373,4 +373,8 @@ export function showCapacity(capacity) {
     () => text,
     () => el("div", {}, nodes),
   );
+}
+
+export function showNoCapacity(error) {
+  byId("capacity").replaceChildren(el("p", { class: "quiet" }, el("bdi", {}, sentence(error.message))));
 }

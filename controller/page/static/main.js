@@ -2,12 +2,23 @@
 import { Disks } from "./disks.js";
 import { byId, el, name, setText } from "./dom.js";
 import { Why } from "./explain.js";
-import { Decisions, showCapacity, showFacts, showInside, showProblems, Plans, tick, Waiting } from "./lists.js";
+import {
+  Decisions,
+  Plans,
+  showCapacity,
+  showFacts,
+  showInside,
+  showNoCapacity,
+  showProblems,
+  tick,
+  Waiting,
+} from "./lists.js";
 import { get, Poller } from "./poll.js";
 import { age, clock, many } from "./words.js";
 
 const TITLE = document.title;
 const CAPACITY_MS = 30_000;
+const FEW_DISKS = 200;
 
 const disks = new Disks();
 const waiting = new Waiting();
@@ -21,13 +32,9 @@ let reason = "";
 
 async function round() {
   const overview = await get("overview");
-  performance.mark("data");
   draw(overview);
   decisions.add(await get(`decisions?after=${decisions.after(overview.identity)}`));
-  if (Date.now() - capacityAt >= CAPACITY_MS) {
-    showCapacity(await get("capacity"));
-    capacityAt = Date.now();
-  }
+  await askCapacity();
   byId("stale").hidden = true;
   reason = "";
   refresh();
@@ -35,6 +42,8 @@ async function round() {
 }
 
 function draw(overview) {
+  byId("capacity-section").hidden = !overview.is_leading;
+  if (problemsSeen === null) byId("fits").open = overview.disks.length <= FEW_DISKS;
   showFacts(overview);
   showProblems(overview);
   waiting.show(overview);
@@ -45,9 +54,13 @@ function draw(overview) {
   showFollower(overview);
   setText(byId("version"), overview.version);
   tellProblems(overview.problems.length);
-  performance.clearMeasures("drawn");
-  performance.measure("drawn", "data");
-  performance.clearMarks("data");
+}
+
+/** Only while it is looked at: it is as large as the overview. */
+async function askCapacity() {
+  if (byId("capacity-section").hidden || !byId("fits").open || Date.now() - capacityAt < CAPACITY_MS) return;
+  capacityAt = Date.now();
+  await get("capacity").then(showCapacity, showNoCapacity);
 }
 
 function showFollower(overview) {
@@ -105,6 +118,7 @@ function refresh() {
   tick(now);
 }
 
+byId("fits").addEventListener("toggle", askCapacity);
 byId("retry").addEventListener("click", () => poller.now());
 setInterval(refresh, 1000);
 poller.now();
