@@ -139,6 +139,16 @@ mixed: venv cluster ## pods of all kinds at once on nearly full nodes, while lea
 goals: venv cluster ## the proposal's goals again and again, with the long waits; half an hour
 	@$(RUN) -m tests.e2e.goals --long
 
+# Where the pictures go; PICTURES=docs/images renews those of the pages. CHROMIUM=/usr/bin/chromium is another browser.
+PICTURES ?= bench-output/page
+
+.PHONY: page-test
+page-test: venv ## the page in headless Chromium: widths, themes, keyboard, accessibility; five minutes; needs npm once
+	@test -d "$(TOOLS)/page" || echo 'page-test: fetching the driver of the browser (46 MB) by pip' >&2
+	$(call install_tool,page)
+	@PYTHONPATH=$(TOOLS)/page TOOLS="$(TOOLS)" $(RUN) -m tests.page.chromium
+	@PYTHONPATH=$(TOOLS)/page TOOLS="$(TOOLS)" PICTURES="$(PICTURES)" $(RUN) -m pytest tests/page/checks.py -v $(PYTEST_ARGS)
+
 # Examples of each invariant, and where the random numbers begin.
 EXAMPLES ?= 50000
 SEED ?= 1
@@ -172,10 +182,6 @@ helm: venv ## build Helm 3 and 4 and kubeconform (3 minutes once, then nothing)
 # Where `make rights` keeps the audit logs.
 AUDIT ?= $(abspath .cache/audit)
 
-.PHONY: alerts
-alerts: venv helm ## each alert by promtool, the dashboard's queries by Prometheus; builds both (six minutes once)
-	@$(RUN) -m pytest tests/helm/test_alerts.py tests/helm/test_dashboard.py $(PYTEST_ARGS)
-
 .PHONY: rights
 rights: venv cluster helm ## all end-to-end tests with audit logs on, then the rights of the chart that nobody used; hours
 	@rm -rf "$(AUDIT)"
@@ -183,7 +189,7 @@ rights: venv cluster helm ## all end-to-end tests with audit logs on, then the r
 	@$(RUN) -m tests.helm rights "$(AUDIT)"
 
 .PHONY: chart
-chart: venv ## what is made from the chart: schema, README, manifests in docs/examples, alerts in docs/metrics.md
+chart: venv ## what is made from the chart: its schema and README, and the manifests in docs/examples
 	@$(RUN) -m tests.helm write
 
 # What `make images` renders the chart with, as in: make images VALUES=my-values.yaml KUBE_VERSION=1.34.1
@@ -274,6 +280,9 @@ lock: ## resolve the dependencies again; UPGRADE=1 takes the newest versions
 		<<<$$'atheris<3.1; python_version < "3.12"\natheris>=3.1; python_version >= "3.12"'
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) -c requirements/dev.lock -o requirements/sbom.lock - \
 		<<<$$'cyclonedx-python-lib[json-validation]\npackaging'
+	@# The driver that belongs to the Chromium of requirements/page/package.json; a new one of both changes both files,
+	@# and there: npm install --package-lock-only --omit-lockfile-registry-resolved
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) -c requirements/dev.lock -o requirements/page.lock - <<<$$'brotli\nplaywright==1.57.*'
 	@! grep -nE '://|@ ' requirements/*.lock || { echo 'make lock: an address in a lock' >&2; exit 1; }
 
 .PHONY: clean
