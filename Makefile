@@ -182,6 +182,10 @@ helm: venv ## build Helm 3 and 4 and kubeconform (3 minutes once, then nothing)
 # Where `make rights` keeps the audit logs.
 AUDIT ?= $(abspath .cache/audit)
 
+.PHONY: alerts
+alerts: venv helm ## each alert by promtool, the dashboard's queries by Prometheus; builds both (six minutes once)
+	@$(RUN) -m pytest tests/helm/test_alerts.py tests/helm/test_dashboard.py $(PYTEST_ARGS)
+
 .PHONY: rights
 rights: venv cluster helm ## all end-to-end tests with audit logs on, then the rights of the chart that nobody used; hours
 	@rm -rf "$(AUDIT)"
@@ -189,7 +193,7 @@ rights: venv cluster helm ## all end-to-end tests with audit logs on, then the r
 	@$(RUN) -m tests.helm rights "$(AUDIT)"
 
 .PHONY: chart
-chart: venv ## what is made from the chart: its schema and README, and the manifests in docs/examples
+chart: venv ## what is made from the chart: schema, README, manifests in docs/examples, alerts in docs/metrics.md
 	@$(RUN) -m tests.helm write
 
 # What `make images` renders the chart with, as in: make images VALUES=my-values.yaml KUBE_VERSION=1.34.1

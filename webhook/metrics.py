@@ -19,6 +19,10 @@ POD_OUTCOMES: Final = (
     *("opted-out", "not-marked", "not-asked-for"),
 )
 SHARE_MANAGER_OUTCOMES: Final = ("pointed", "as-it-is", "no-consumer", "unread", "off", "not-asked-for")
+EXPANSION_OUTCOMES: Final = (
+    *("admitted", "admitted-later", "refused", "try-again", "not-checked", "nothing-to-check"),
+    *("allowed-unchecked", "denied-unchecked"),
+)
 READ_OUTCOMES: Final = ("found", "absent", "failed", "shared", "refused")
 READ_KINDS: Final = (
     *("persistentvolumeclaims", "persistentvolumes", "storageclasses", "namespaces"),
@@ -72,6 +76,10 @@ class WebhookMetrics:
             self._pods.labels(outcome)
         for outcome in SHARE_MANAGER_OUTCOMES:
             self._share_managers.labels(outcome)
+        for kind in ("claim", "volume"):
+            self._expansion_seconds.labels(kind)
+            for outcome in EXPANSION_OUTCOMES:
+                self._expansions.labels(kind, outcome)
         for kind in READ_KINDS:
             for outcome in READ_OUTCOMES:
                 self._reads.labels(kind, outcome)

@@ -136,27 +136,28 @@ def build_program(
     flags: str,
     *,
     package: str = ".",
+    tags: str = "",
     cache: Path | None = None,
 ) -> Path:
     """The path of a Go program, `path` in the cache but for the key of its sources; builds it when it is not there yet.
 
-    `package` is that of the program: the module itself, or one that its go.mod asks for. Safe to call from several
-    processes at once: one builds, the others wait and say so. Raises BuildError.
+    `package` is that of the program: the module itself, or one that its go.mod asks for; `tags`: Go's build tags. Safe
+    to call from several processes at once: one builds, the others wait and say so. Raises BuildError.
     """
     cache = cache or cache_root()
     go = choose_go(go_mod)
-    binary = cache / path.parent / cache_key(go_mod, go.version, flags) / path.name
+    binary = cache / path.parent / cache_key(go_mod, go.version, f"{flags} {tags}".rstrip()) / path.name
     if binary.exists():
         return binary
     lock = cache / "build.lock"
     with locked(lock, lambda: progress(f"another process is building already (lock {lock}); waiting for it")):
         if not binary.exists():
-            _build_locked(go, go_mod, cache, binary, package, what, progress, flags)
+            _build_locked(go, go_mod, cache, binary, (f"-tags={tags}", package), what, progress, flags)
     return binary
 
 
 def _build_locked(
-    go: Go, go_mod: Path, cache: Path, binary: Path, package: str, what: str, progress: Progress, flags: str
+    go: Go, go_mod: Path, cache: Path, binary: Path, of: tuple[str, str], what: str, progress: Progress, flags: str
 ) -> None:
     started = time.monotonic()
     progress(f"building {what}, once, into {binary.parent}")
@@ -172,8 +173,8 @@ def _build_locked(
         return _run(command, go_mod.parent, env, lambda lines: progress(f"  {_minutes(started)}  {lines} {step}"))
 
     try:
-        total = len(run("modules downloaded", "list", "-deps", package))
-        words = ["build", "-v", "-trimpath", "-ldflags", flags, "-o", str(fresh / binary.name), package]
+        total = len(run("modules downloaded", "list", "-deps", *of))
+        words = ["build", "-v", "-trimpath", "-ldflags", flags, "-o", str(fresh / binary.name), *of]
         run(f"of at most {total} packages compiled", *words)
         fresh.replace(binary.parent)
     finally:

@@ -1,7 +1,7 @@
 """The chart, Helm as a process, and what is made from the chart: `python -m tests.helm` writes all of it.
 
-That is values.schema.json and README.md of the chart, from its values.yaml, and the manifests in docs/examples, for
-those who do without Helm.
+That is values.schema.json and README.md of the chart, from its values.yaml, the manifests in docs/examples, for those
+who do without Helm, and the alerts in docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Final
 import yaml
 
 from tests.cluster.cache import REPOSITORY
+from tests.helm import alerts
 from tests.helm.schema import schema_of, table_of
 
 NAME: Final = "longhorn-scheduler-extender"
@@ -229,6 +230,7 @@ def made(helm: Helm) -> dict[Path, str]:
     return {
         CHART / "values.schema.json": schema_of((CHART / "values.yaml").read_text()),
         CHART / "README.md": readme(),
+        alerts.PAGE: alerts.page(),
         **{EXAMPLES / example.name: example.text(helm) for example in EXAMPLE_FILES},
     }
 

@@ -47,6 +47,15 @@ _PROGRAM: Final[Values] = {
     **_SCHEDULING,
     "extraArgs": ["--threads=8"],
     "extraEnv": [{"name": "TZ", "value": "UTC"}],
+    "extraContainers": [
+        {
+            "name": "beside",
+            "image": "registry.example.com/beside:1",
+            "imagePullPolicy": "Always",
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+    ],
+    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
     "livenessProbe": {"timeoutSeconds": 5},
     "readinessProbe": {"timeoutSeconds": 5},
 }
@@ -129,8 +138,23 @@ COMBINATIONS: dict[str, Values] = {
         },
         "monitoring": {
             "labels": {"release": "prometheus"},
+            "namespace": "kube-public",
             "interval": "15s",
+            "scrapeTimeout": "5s",
+            "relabelings": [{"targetLabel": "cluster", "replacement": "a"}],
+            "metricRelabelings": [{"action": "labeldrop", "regex": "python"}],
             "serviceMonitor": {"enabled": True},
+            "prometheusRule": {
+                "enabled": True,
+                "runbookUrl": "https://docs.example.com/runbook/",
+                "disabled": ["LonghornSchedulerGateNotEnforced"],
+                "overrides": {"LonghornSchedulerNoRoom": {"for": "2h", "labels": {"severity": "info"}}},
+            },
+            "dashboard": {
+                "enabled": True,
+                "labels": {"grafana_dashboard": "yes"},
+                "annotations": {"grafana_folder": "Storage"},
+            },
         },
         "flowSchema": {
             "priorityLevel": "workload-high",
@@ -196,7 +220,7 @@ def kinds_of_others() -> list[dict[str, Any]]:
     """Definitions of the kinds that the chart has objects of and that others bring. They take any spec."""
     kinds = (
         *(("cert-manager.io", kind) for kind in ("Certificate", "Issuer")),
-        *(("monitoring.coreos.com", kind) for kind in ("PodMonitor", "ServiceMonitor")),
+        *(("monitoring.coreos.com", kind) for kind in ("PodMonitor", "PrometheusRule", "ServiceMonitor")),
     )
     schema = {
         "type": "object",

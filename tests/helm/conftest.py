@@ -1,4 +1,4 @@
-"""Helm is built before the first test, because a first build outlasts a test's time limit."""
+"""Helm and Prometheus are built before the first test, because a first build outlasts a test's time limit."""
 
 from __future__ import annotations
 
@@ -9,56 +9,73 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.cluster import Cluster, ClusterOptions
+from tests.conftest import progress_of
 from tests.helm.chart import NAMESPACE, Helm
 from tests.helm.combinations import kinds_of_others
-from tests.helm.tools import TOOLS
+from tests.helm.tools import HELM_3, HELM_4, KUBECONFORM, PROMETHEUS, PROMTOOL, Tool
 from tests.longhorn import install
 
 HERE = Path(__file__).parent
-NEEDING = {"helm", "helm4", "kubeconform", "site"}
-built = pytest.StashKey[dict[str, Path] | Exception]()
+# What a fixture needs; what is Prometheus' takes minutes to build, so only `make alerts` and `make test-long` do.
+NEEDED = {"helm": HELM_3, "helm4": HELM_4, "kubeconform": KUBECONFORM, "promtool": PROMTOOL, "prometheus": PROMETHEUS}
+built = pytest.StashKey[dict[Tool, Path | Exception]]()
 
 
-def _needs_tools(item: pytest.Item) -> bool:
-    return HERE in item.path.parents and not NEEDING.isdisjoint(getattr(item, "fixturenames", ()))
+def _needed(item: pytest.Item) -> set[Tool]:
+    names = getattr(item, "fixturenames", ()) if HERE in item.path.parents else ()
+    return {NEEDED[name] for name in names if name in NEEDED}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if _needs_tools(item):
-            item.add_marker("cluster" if "site" in getattr(item, "fixturenames", ()) else "slow")
+        if "site" in getattr(item, "fixturenames", ()) and HERE in item.path.parents:
+            item.add_marker("cluster")
+        elif needed := _needed(item):
+            item.add_marker("slow" if needed.isdisjoint((PROMTOOL, PROMETHEUS)) else "long")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if session.config.option.collectonly or not any(map(_needs_tools, session.items)):
-        return
-    try:
-        session.config.stash[built] = {tool.name: tool.build() for tool in TOOLS}
-    except Exception as error:  # the other tests still run; those that need it fail with this
-        session.config.stash[built] = error
+    found: dict[Tool, Path | Exception] = {}
+    session.config.stash[built] = found
+    if not session.config.option.collectonly:
+        for tool in set[Tool]().union(*map(_needed, session.items)):
+            try:
+                found[tool] = tool.build(progress_of(session.config))
+            except Exception as error:  # the other tests still run; those that need it fail with this
+                found[tool] = error
 
 
-def _program(request: pytest.FixtureRequest, name: str) -> Path:
-    programs = request.config.stash[built]
-    if isinstance(programs, Exception):
-        raise RuntimeError(f"Helm could not be built: {programs}") from programs
-    return programs[name]
+def _program(request: pytest.FixtureRequest, tool: Tool) -> Path:
+    program = request.config.stash[built][tool]
+    if isinstance(program, Exception):
+        raise RuntimeError(f"{tool.name} could not be built: {program}") from program
+    return program
 
 
 @pytest.fixture(scope="session")
 def helm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    return Helm(_program(request, "helm3"), tmp_path_factory.mktemp("helm3"))
+    return Helm(_program(request, HELM_3), tmp_path_factory.mktemp("helm3"))
 
 
 @pytest.fixture(scope="session")
 def helm4(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    return Helm(_program(request, "helm4"), tmp_path_factory.mktemp("helm4"))
+    return Helm(_program(request, HELM_4), tmp_path_factory.mktemp("helm4"))
 
 
 @pytest.fixture(scope="session")
 def kubeconform(request: pytest.FixtureRequest) -> Path:
-    return _program(request, "kubeconform")
+    return _program(request, KUBECONFORM)
+
+
+@pytest.fixture(scope="session")
+def promtool(request: pytest.FixtureRequest) -> Path:
+    return _program(request, PROMTOOL)
+
+
+@pytest.fixture(scope="session")
+def prometheus(request: pytest.FixtureRequest) -> Path:
+    return _program(request, PROMETHEUS)
 
 
 @pytest.fixture(scope="module")

@@ -173,9 +173,19 @@ _PROBE: Final = _closed(
 )
 
 
+_ALERT: Final[Schema] = {
+    "expr": _TEXT,
+    "for": _TEXT,
+    "keep_firing_for": _TEXT,
+    "labels": {"type": "object", "additionalProperties": _STRING},
+    "annotations": {"type": "object", "additionalProperties": _STRING},
+}
+
+
 def _definitions() -> Schema:
     """Kinds of values that several keys share."""
     return {
+        "alerts": {"type": "object", "additionalProperties": _closed(_ALERT)},
         "affinity": _closed({name: {"type": "object"} for name in ("nodeAffinity", "podAffinity", "podAntiAffinity")}),
         "cidrs": _list({"type": "string", "pattern": "^[0-9a-fA-F:.]+/[0-9]{1,3}$"}),
         "dnsConfig": _closed(
@@ -199,6 +209,7 @@ def _definitions() -> Schema:
         "settings": _settings(),
         "share": {"type": ["integer", "string"], "minimum": 1, "pattern": "^(|[1-9][0-9]?%|100%)$"},
         "spread": _list(_SPREAD),
+        "strategy": _closed({"type": {"enum": ["RollingUpdate", "Recreate"]}, "rollingUpdate": {"type": "object"}}),
         "strings": {"type": "object", "additionalProperties": _STRING},
         "tolerations": _list(_TOLERATION),
     }

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from controller.settings import GONE, LIVE_FIELDS, PREFIX
+from tests.helm import alerts
 from tests.helm.chart import CHART, IMAGE, NAME, Helm, made, merged, readme, with_image
 from tests.helm.combinations import COMBINATIONS, SITES, Values
 from tests.helm.schema import schema_of, values_of
@@ -22,6 +23,7 @@ TEXT = (CHART / "values.yaml").read_text()
 def test_schema_and_readme_are_made_from_the_values() -> None:
     assert schema_of(TEXT) == (CHART / "values.schema.json").read_text(), "make chart"
     assert readme() == (CHART / "README.md").read_text(), "make chart"
+    assert alerts.page() == alerts.PAGE.read_text(), "make chart"
 
 
 def test_the_manifests_of_the_examples_are_what_the_chart_renders(helm: Helm) -> None:

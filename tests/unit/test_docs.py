@@ -113,6 +113,7 @@ def test_every_metric_of_the_webhook_is_documented_and_nothing_else() -> None:
         ("## Of the controller", "canaries_total", Outcome),
         ("## Of the webhook", "pod_reviews_total", webhook_metrics.POD_OUTCOMES),
         ("## Of the webhook", "share_manager_reviews_total", webhook_metrics.SHARE_MANAGER_OUTCOMES),
+        ("## Of the webhook", "expansion_reviews_total", webhook_metrics.EXPANSION_OUTCOMES),
         ("## Of the webhook", "live_reads_total", webhook_metrics.READ_OUTCOMES),
         ("## Of the webhook", "failures_total", webhook_metrics.FAILURES),
     ],

@@ -6,28 +6,22 @@ import urllib.request
 from dataclasses import replace
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import Metric
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client import CollectorRegistry
 from werkzeug.test import Client
 
-from controller.allocator.allocator import Allocator
 from controller.allocator.outcome import Decision
 from controller.allocator.plans.growths import HOLD_SECONDS
 from controller.allocator.plans.journal import NODE_RESERVATION
 from controller.allocator.plans.nominations import APPROVAL_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest
 from controller.allocator.waiting.kept_room import KEPT_SECONDS
-from controller.assembly.assemble import Controller
 from controller.assembly.metrics import LeaderMetrics
-from controller.clock import Clock
 from controller.errors import ConfigError
 from controller.process.common_metrics import PREFIX
 from controller.process.status_port import StatusServer, create_metrics_app
 from controller.rules.reasons import Reason
-from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.builders import GIB, TestCluster
-from tests.unit.assembly.processes import settings_of
+from tests.fakes.builders import GIB
+from tests.unit.assembly.processes import Page
 
 PROPOSAL = {
     f"{PREFIX}_heartbeat": ("gauge", {"node"}),
@@ -35,34 +29,6 @@ PROPOSAL = {
     f"{PREFIX}_pod_scheduling_wait_duration_seconds": ("histogram", {"pod_scheduled"}),
     f"{PREFIX}_node_reservation_duration_seconds": ("histogram", {"replicas_scheduled"}),
 }
-
-
-class Page:
-    """The metrics of a process that leads, on an allocator with an empty node."""
-
-    def __init__(self) -> None:
-        self.cluster = TestCluster(make_allocator=self._allocator_of_a_process)
-        self.cluster.add_node("n1")
-        self.gate = self.controller.gate
-        self.gate.renewed(self.cluster.clock.now(), self.cluster.clock.now_utc().timestamp(), float("inf"))
-        self.gate.open()
-
-    def _allocator_of_a_process(self, clock: Clock) -> Allocator:
-        self.controller = Controller(settings_of(node_name="worker-1"), "identity", FakeApiServer(), clock)
-        self.registry, self.metrics = self.controller.metrics.registry, self.controller.metrics
-        return self.controller.allocator
-
-    def text(self) -> str:
-        return generate_latest(self.registry).decode()
-
-    def families(self) -> dict[str, Metric]:
-        """As Prometheus reads the page."""
-        return {family.name: family for family in text_string_to_metric_families(self.text())}
-
-    def value(self, name: str, **labels: str) -> float:
-        value = self.registry.get_sample_value(f"{PREFIX}_{name}", labels)
-        assert value is not None, f"no sample {name} {labels}"
-        return value
 
 
 @pytest.fixture

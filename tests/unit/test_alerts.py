@@ -1,0 +1,66 @@
+"""The chart's alerts: each leads to its section of the runbook, and reads what the programs show."""
+
+from __future__ import annotations
+
+import re
+
+from prometheus_client import CollectorRegistry
+
+from controller.assembly.assemble import Controller
+from tests.fakes.apiserver import FakeApiServer
+from tests.helm.alerts import OTHERS, RUNBOOK, Alert, alerts, family_of, metrics_in
+from tests.unit.assembly.processes import settings_of
+from tests.unit.pages import anchors_of
+from tests.unit.webhook.stage import WebhookStage
+
+SEVERITIES = {"critical", "warning", "info"}
+
+
+def names_of(registry: CollectorRegistry) -> set[str]:
+    return {one.name + ("_total" if one.type == "counter" else "") for one in registry.collect()}
+
+
+def shown() -> set[str]:
+    """What both programs show, and the API server."""
+    controller = Controller(settings_of(), "identity", FakeApiServer())
+    return names_of(controller.metrics.registry) | names_of(WebhookStage().webhook.metrics.registry) | OTHERS
+
+
+def test_every_alert_reads_metrics_that_there_are() -> None:
+    known = shown()
+    assert len(alerts()) > 30
+    for alert in alerts():
+        read = set(map(family_of, metrics_in(alert.expression)))
+        assert read, alert.name
+        assert set() == read - known, alert.name
+
+
+def test_every_alert_is_a_section_of_the_runbook_and_no_other_section_is_there() -> None:
+    text = RUNBOOK.read_text()
+    assert re.findall(r"^### (.+)$", text, re.MULTILINE) == [alert.name for alert in sorted(alerts(), key=by_page)]
+    for alert in alerts():
+        page, _, anchor = alert.annotations["runbook_url"].partition("#")
+        assert (page, True) == ("docs/runbook.md", anchor in anchors_of(text)), alert.name
+        assert anchor == alert.name.lower()
+
+
+def by_page(alert: Alert) -> int:
+    return RUNBOOK.read_text().find(f"### {alert.name}\n")
+
+
+def test_every_alert_says_what_it_is_about() -> None:
+    for alert in alerts():
+        assert alert.severity in SEVERITIES, alert.name
+        assert {"summary", "description", "runbook_url"} == alert.annotations.keys(), alert.name
+        assert alert.annotations["summary"].endswith("."), alert.name
+        grouped = re.search(r"\bby \((\w+)\)", alert.expression)
+        if grouped is not None:
+            assert f"$labels.{grouped[1]}" in alert.annotations["description"], alert.name
+
+
+def test_the_checks_here_can_fail() -> None:
+    assert {"longhorn_scheduler_extender_x", "apiserver_y"} == metrics_in(
+        'a(longhorn_scheduler_extender_x{b="c"}) + apiserver_y'
+    )
+    assert "longhorn_x_seconds" == family_of("longhorn_x_seconds_bucket")
+    assert "longhorn_x_count" == family_of("longhorn_x_count")
