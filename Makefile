@@ -261,6 +261,24 @@ sbom: venv ## the bill of materials of the image, in CycloneDX, in dist/
 VERSION ?=
 TAG ?=
 
+MKDOCS = NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(TOOLS)/docs/bin):$$PATH" PYTHONPATH="$(abspath $(TOOLS)/docs)"
+
+.PHONY: docs
+docs: venv ## the documentation as a site, in build/site; any broken link is an error
+	$(call install_tool,docs)
+	@$(MKDOCS) $(RUN) -m mkdocs build --strict --quiet
+
+.PHONY: docs-serve
+docs-serve: venv ## the same on http://127.0.0.1:8000, built again whenever a page changes
+	$(call install_tool,docs)
+	@$(MKDOCS) $(RUN) -m mkdocs serve --dev-addr 127.0.0.1:8000
+
+.PHONY: docs-version
+docs-version: venv ## add the site of the version that is stated to the local branch gh-pages, which keeps all of them
+	$(call install_tool,docs)
+	@$(MKDOCS) mike deploy --update-aliases "$$($(RUN) -m release.version show)" latest
+	@$(MKDOCS) mike set-default latest
+
 .PHONY: version
 version: venv ## change the version everywhere: VERSION=1.2.3; without one, print it
 	@$(RUN) -m release.version $(if $(VERSION),set "$(VERSION)" --date "$$(date -u +%F)",show)
@@ -284,9 +302,14 @@ lock: ## resolve the dependencies again; UPGRADE=1 takes the newest versions
 		<<<$$'atheris<3.1; python_version < "3.12"\natheris>=3.1; python_version >= "3.12"'
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) -c requirements/dev.lock -o requirements/sbom.lock - \
 		<<<$$'cyclonedx-python-lib[json-validation]\npackaging'
+<<<<<<< HEAD
 	@# The driver that belongs to the Chromium of requirements/page/package.json; a new one of both changes both files,
 	@# and there: npm install --package-lock-only --omit-lockfile-registry-resolved
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) -c requirements/dev.lock -o requirements/page.lock - <<<$$'brotli\nplaywright==1.57.*'
+=======
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) -c requirements/dev.lock -o requirements/docs.lock - \
+		<<<$$'mkdocs-material\nmike'
+>>>>>>> 498043ca (release: the documentation as a site)
 	@! grep -nE '://|@ ' requirements/*.lock || { echo 'make lock: an address in a lock' >&2; exit 1; }
 
 .PHONY: clean

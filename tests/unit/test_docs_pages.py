@@ -6,9 +6,11 @@ import importlib.util
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+import yaml
 
 import certs.cli
 import controller.cli
@@ -41,6 +43,13 @@ ODD = re.compile(
     r"|puts? (?:\w+ ){1,4}out of force|\bma(?:kes?|de|king) place\b|\brun(?:s|ning)? away from",
     re.IGNORECASE,
 )
+
+
+class SiteLoader(yaml.SafeLoader):
+    """Reads mkdocs.yml without making what it names of Python's."""
+
+
+SiteLoader.add_multi_constructor("tag:yaml.org,2002:python/", lambda *_: None)
 
 
 def shown(text: str) -> str:
@@ -99,6 +108,21 @@ def test_every_page_is_found_from_the_entry() -> None:
     assert {page for page in PAGES if DOCS in page.parents} == found
     listed = {(DOCS / name).resolve() for name, _ in links_of(ENTRY.read_text())}
     assert [] == [page_id(page) for page in GUIDES if page not in {*listed, ENTRY}]
+
+
+def test_the_site_has_every_page_in_its_navigation_and_loads_nothing_from_elsewhere() -> None:
+    """`make docs` builds it, and finds links that lead nowhere."""
+    site = yaml.load((ROOT / "mkdocs.yml").read_text(), SiteLoader)
+
+    def pages(entries: list[Any]) -> Iterator[str]:
+        for entry in entries:
+            for found in entry.values() if isinstance(entry, dict) else [entry]:
+                yield from [found] if isinstance(found, str) else pages(found)
+
+    assert sorted(str(page.relative_to(DOCS)) for page in GUIDES) == sorted(pages(site["nav"]))
+    assert site["strict"] and site["theme"]["font"] is False
+    assert not {"extra_css", "extra_javascript"} & site.keys()
+    assert [] == [page_id(page) for page in GUIDES if "```mermaid" in page.read_text()]  # its program would be
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
