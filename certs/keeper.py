@@ -43,7 +43,7 @@ class CertificateMode(StrEnum):
 
 
 class ExtenderFlags(Protocol):
-    """The controller's flags about the extender's chain: its settings, or the parsed flags of `python -m certs`."""
+    """The controller's flags about the extender's chain: its settings, or the parsed flags of `certs`."""
 
     @property
     def namespace(self) -> str: ...

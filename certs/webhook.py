@@ -59,7 +59,7 @@ DEFAULT_PACE: Final = Pace()
 
 
 class WebhookFlags(Protocol):
-    """The controller's flags about the webhook's chain: its settings, or the parsed flags of `python -m certs`."""
+    """The controller's flags about the webhook's chain: its settings, or the parsed flags of `certs`."""
 
     @property
     def namespace(self) -> str: ...
