@@ -258,6 +258,11 @@ sbom: venv ## the bill of materials of the image, in CycloneDX, in dist/
 	@PYTHONPATH=$(TOOLS)/sbom $(RUN) -m release.sbom --time "$$(git log -1 --format=%cI)" \
 		--output dist/longhorn-scheduler-extender.cdx.json
 
+.PHONY: plugin
+plugin: venv ## the plugin of kubectl for each platform, and its manifest for krew, in dist/plugin: URL=https://...
+	@test -n "$(URL)" || { echo 'make plugin: say where the archives will be: URL=https://example.com/v1.2.3' >&2; exit 1; }
+	@$(RUN) -m release.plugin --url "$(URL)"
+
 VERSION ?=
 TAG ?=
 

@@ -55,14 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def plugin() -> int:
     """`kubectl longhorn_scheduling` is this program as well."""
-    return run_command(program, name="kubectl longhorn_scheduling")
+    return run_command(for_people, name="kubectl longhorn_scheduling")
 
 
 def complete_plugin() -> int:
     """What kubectl runs to complete the words behind `kubectl longhorn_scheduling`."""
     from controller.commands.completion import complete_for_kubectl
 
-    click.echo(complete_for_kubectl(program, sys.argv[1:]))
+    click.echo(complete_for_kubectl(for_people, sys.argv[1:]))
     return EXIT_WELL
 
 
@@ -87,10 +87,17 @@ def _takes(command: click.Command, flag: str) -> bool:
     return any(one.name == flag for one in command.params) or any(_takes(one, flag) for one in below)
 
 
-program = click.Group(
-    PROGRAM,
-    commands=LazyCommands({name: place for name, place in COMMANDS.items() if _is_there(place)}, OLD_NAMES),
-    params=[*everywhere(), version_flag()],
-    callback=_check_flags,
-    help="Keeps kube-scheduler from choosing nodes without room for a pod's Longhorn volumes.",
-)
+def _program(left_out: str = "") -> click.Group:
+    places = {name: place for name, place in COMMANDS.items() if name != left_out and _is_there(place)}
+    return click.Group(
+        PROGRAM,
+        commands=LazyCommands(places, OLD_NAMES),
+        params=[*everywhere(), version_flag()],
+        callback=_check_flags,
+        help="Keeps kube-scheduler from choosing nodes without room for a pod's Longhorn volumes.",
+    )
+
+
+program = _program()
+# The plugin has no server.
+for_people = _program("run")

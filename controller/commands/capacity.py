@@ -25,9 +25,9 @@ ROOMY: Final = 110
 @click.option("--all", "is_all", is_flag=True, help="all nodes, not only the fullest")
 @about_leader
 def command(*, reader: StatusReader, output: str, is_all: bool) -> int:
-    """Show what still fits, and whether the loss of a node is survived.
+    """Show what still fits.
 
-    Exit code 1 if not all data could be rebuilt after the loss of the node with most.
+    And whether the loss of the node with most data is survived. Exit code 1 if it is not.
     """
     found = asked(reader, "/capacity", Capacity)
     if not is_printed(found, output):

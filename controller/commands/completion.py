@@ -19,7 +19,7 @@ _NAMES_ALONE, _FILES_TOO = ":4", ":0"  # what kubectl is to do besides, in its o
 @click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> int:
-    """Print a script that completes commands in a shell.
+    """Print what a shell needs to complete this.
 
     For bash: eval "$(longhorn-scheduler-extender completion bash)"
     """

@@ -53,9 +53,10 @@ def remove_webhooks(kubeconfig: str, context: str, namespace: str, config_map: s
 def prepare_uninstall(
     kubeconfig: str, context: str, wait_seconds: int, *, force: bool, purge: bool, **options: Any
 ) -> int:
-    """Prepare an uninstallation: as remove-webhooks, then wait.
+    """Prepare an uninstallation.
 
-    It waits for pods that request the extender's resource. Objects that the leader made are then deleted with its
+    As remove-webhooks, and it waits for pods that request the extender's resource. Objects that the leader made are
+    then deleted with its
     ServiceAccount.
     """
     from controller.installation import uninstall

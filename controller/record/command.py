@@ -95,7 +95,7 @@ def _say(line: str) -> None:
 
 @click.group("record")
 def command() -> None:
-    """The record of what is allocated on Longhorn's disks."""
+    """Check the record of allocations."""
 
 
 @command.command("crd")

@@ -148,5 +148,6 @@ def test_what_the_product_imports_is_asked_for() -> None:
                 names += [one.name for one in node.names] if isinstance(node, ast.Import) else []
                 imported |= {name.partition(".")[0] for name in names}
     needed = {canonicalize_name(one) for name in imported for one in distributions.get(name, ())[:1]}
-    asked = {canonicalize_name(Requirement(one).name) for one in PROJECT["dependencies"]}
+    listed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["png"]]
+    asked = {canonicalize_name(Requirement(one).name) for one in listed}
     assert asked == needed - {canonicalize_name(PROJECT["name"])}
