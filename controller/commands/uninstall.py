@@ -56,8 +56,7 @@ def prepare_uninstall(
     """Prepare an uninstallation.
 
     As remove-webhooks, and it waits for pods that request the extender's resource. Objects that the leader made are
-    then deleted with its
-    ServiceAccount.
+    then deleted with its ServiceAccount.
     """
     from controller.installation import uninstall
     from controller.kube.api import ClientKubeApi
