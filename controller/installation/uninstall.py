@@ -114,7 +114,10 @@ def _switch_off(api: KubeApi, namespace: str, config_map: str) -> str:
             f"there is no ConfigMap {namespace}/{config_map}, so nothing was changed: name the one with the live "
             "settings by --namespace and --config-map"
         ) from error
-    return f"ConfigMap {namespace}/{config_map}: {ENABLED} is false"
+    return (
+        f"ConfigMap {namespace}/{config_map}: {ENABLED} is false. Pods that wait are let through unchecked; one that "
+        "comes to a node without room hangs there until its volume has room"
+    )
 
 
 def _delete(api: KubeApi, resource: Resource, name: str) -> bool:

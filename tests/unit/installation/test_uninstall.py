@@ -117,7 +117,8 @@ def leaving() -> Leaving:
 def test_it_switches_off_and_empties_both_configurations_whoever_was_first(leaving: Leaving) -> None:
     done = leaving.remove()
     assert [
-        f"ConfigMap {NAMESPACE}/{ACCOUNT}: scheduler-extender-enabled is false",
+        f"ConfigMap {NAMESPACE}/{ACCOUNT}: scheduler-extender-enabled is false. Pods that wait are let through "
+        "unchecked; one that comes to a node without room hangs there until its volume has room",
         *(f"{resource.kind} {name}: empty" for resource, name in OUR_CONFIGURATIONS.items()),
     ] == done
     assert [] == leaving.entries()
