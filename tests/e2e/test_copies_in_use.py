@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 MakeCell = Callable[..., Cell]
 DISK_GIB: Final = 100
 VOLUME_GIB: Final = 20
-# docs/rules/plans.md: after 8 s a further copy takes planned bytes. Longhorn then goes on within a second or two.
+# docs/rules/placement.md: after 8 s a further copy takes planned bytes. Longhorn then goes on within a second or two.
 WITHIN_SECONDS: Final = 10.0
 # What a machine may add that is busy with something else. The gate would open by itself after 30 s.
 ALLOWANCE_SECONDS: Final = 10.0

@@ -140,7 +140,7 @@ def test_all_that_the_status_document_says_of_placement_is_documented() -> None:
 
 
 def test_all_that_a_replica_may_wait_for_is_documented() -> None:
-    text = section_of((DOCS / "rules" / "plans.md").read_text(), "## What a Replica waits for")
+    text = section_of((DOCS / "rules" / "placement.md").read_text(), "## What a Replica waits for")
     named = {name for cell in re.findall(r"^\| (`.+?`) \|", text, re.MULTILINE) for name in re.findall("`(.+?)`", cell)}
     assert set(WAITS) == named
 
