@@ -115,9 +115,8 @@ def needed(lock: str, dependencies: Iterable[str], folder: str, python: str) -> 
     environment = image_environment(python)
     entries = {one.name: one for one in locked_in(lock, environment)}
     packages = {one.locked.name: one for one in described(entries.values(), installed_below(folder), environment)}
-    todo: list[str] = [
-        name for one in dependencies if (name := canonicalize_name(Requirement(one).name)) not in SERVERS
-    ]
+    todo = [str(canonicalize_name(Requirement(one).name)) for one in dependencies]
+    todo = [name for name in todo if name not in SERVERS]
     found: dict[str, Locked] = {}
     while todo:
         name = todo.pop()

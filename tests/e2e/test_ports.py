@@ -6,9 +6,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import urllib.error
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.cache import REPOSITORY
 from tests.cluster.components import LOOPBACK
 from tests.e2e.forms import Form, encode
 from tests.e2e.harness import Cell, Scene
@@ -160,6 +164,55 @@ def test_on_loopback_all_of_it_is_for_whoever_comes(guarded: Guarded) -> None:
     assert "waits" == found(f"/explain/pods/{namespace}/large")["state"]
     assert found("/capacity")["totals"]["disks"] >= 1
     assert "<html" in controller.page("/", controller.status_port)
+
+
+def test_people_ask_the_leader_that_the_command_finds(guarded: Guarded, tmp_path: Path) -> None:
+    """By a table of addresses, and with a token at the pod's own."""
+    cluster, controller, namespace = guarded.scene.cluster, guarded.controller, guarded.cell.namespace
+    table = tmp_path / "addresses.json"
+    table.write_text(json.dumps({controller.name: {"status": f"{LOOPBACK}:{controller.status_port}"}}))
+
+    def run(*words: str, kubeconfig: Path = cluster.kubeconfig, **more: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig), *words]
+        env = {**os.environ, **more}
+        done = subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    listed = {"LONGHORN_SCHEDULER_ADDRESSES": str(table)}
+    code, seen = run("status", **listed)
+    assert (0, True) == (code, f"{namespace}/large" in seen), seen
+    code, said = run("explain", "pod", f"{namespace}/large", **listed)
+    assert (1, f"Pod {namespace}/large waits since ") == (code, said[: len(f"Pod {namespace}/large waits since ")]), (
+        said
+    )
+    assert f"{guarded.cell.name}-n1" in said and "GiB" in said
+    assert 0 == run("explain", "pod", f"{namespace}/small", **listed)[0]
+    code, said = run("capacity", **listed)
+    assert code in (0, 1) and "Largest new volume: " in said, said
+
+    guarded.token("person")
+    person = cluster.service_account_kubeconfig(namespace, "person", tmp_path / "kubeconfig")
+    code, said = run("status", kubeconfig=person)
+    assert (3, True) == (code, said.startswith("error: this account may not look for the leader: 403: leases.")), said
+    port = {"name": "status", "containerPort": controller.status_tls_port}
+    container = {"name": "controller", "image": "none", "ports": [port]}
+    spec = {"schedulerName": "nobody", "containers": [container]}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    guarded.scene.api.create(path, {"metadata": {"name": controller.name}, "spec": spec})
+    guarded.scene.api.patch(
+        f"{path}/{controller.name}/status", {"status": {"podIP": LOOPBACK, "podIPs": [{"ip": LOOPBACK}]}}
+    )
+    account = f"--serviceaccount={namespace}:person"
+    guarded.allow("role", "finders", "-n", NAMESPACE, "--verb=get", "--resource=leases,pods")
+    guarded.allow("rolebinding", "finders", "-n", NAMESPACE, "--role=finders", account)
+    guarded.allow("clusterrolebinding", "ports-person", f"--clusterrole={ROLE}", account)
+    try:
+        wait_until(lambda: run("status", kubeconfig=person)[0] == 0, "a way by the token", WAIT_SECONDS)
+        code, said = run("explain", "pod", f"{namespace}/large", kubeconfig=person)
+        assert (3, True) == (code, "403" in said and "port-forward: " in said), said  # his rights end there
+    finally:
+        cluster.kubectl("delete", "clusterrolebinding/ports-person")
+        cluster.kubectl("delete", "-n", NAMESPACE, "role/finders", "rolebinding/finders", f"pod/{controller.name}")
 
 
 FORGED = "x\n2026-01-01 00:00:00,000 CRITICAL forged\x1b[2J\x00"
