@@ -70,8 +70,10 @@ class ShiftedClock(SystemClock):
 class MadeUp:
     """The cluster. Its calls of the allocator are preparations, which nobody measures."""
 
-    def __init__(self, allocator: Allocator, clock: ShiftedClock, size: Size, seed: int = 1) -> None:
-        self.allocator, self.clock, self.size = allocator, clock, size
+    def __init__(
+        self, allocator: Allocator, clock: ShiftedClock, size: Size, seed: int = 1, live: LiveSettings = LIVE
+    ) -> None:
+        self.allocator, self.clock, self.size, self.live = allocator, clock, size, live
         self.names = [f"worker-{number:05d}.cluster.example" for number in range(size.nodes)]
         self.classes: dict[str, StorageClass] = {}
         self.nodes: dict[str, LonghornNode] = {}
@@ -93,7 +95,7 @@ class MadeUp:
         for number in range(self.size.volumes):
             self._put_running(number)
         self._put_nodes()
-        self.allocator.configure(LIVE, SETTINGS)
+        self.allocator.configure(self.live, SETTINGS)
         self.allocator.set_mode(Mode.ACTIVE)
         self.allocator.begin_term(has_predecessor=False)
         self._offer()

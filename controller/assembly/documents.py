@@ -28,6 +28,7 @@ from controller.record.keeper import RecordKeeper
 from controller.settings import ProcessSettings
 from controller.views.decisions import DecisionLog
 from controller.views.documents import Capacity, DecisionEntry, Explanation, Overview
+from controller.views.overview import OverviewParts
 from controller.views.views import Views
 from controller.workers.support import SupportWatch
 
@@ -123,7 +124,7 @@ class StatusDocuments:
             longhorn=(release.version or "unknown") if release is not None else "",
             gate=process.placement.gate.figures().state,
             wiring={one.scheduler: one.state for one in process.proof.findings()},
-            problems=problems_of(self._facts()),
+            problems=problems_of(self._facts(found)),
             totals=found.totals,
             disks=found.disks,
             waiting=found.waiting,
@@ -137,8 +138,8 @@ class StatusDocuments:
             oldest_data_seconds=round(max(ages, default=0.0), 3),
         )
 
-    def _facts(self) -> ProcessFacts:
-        process, snapshot = self._process, self._process.allocator.snapshot()
+    def _facts(self, found: OverviewParts) -> ProcessFacts:
+        process = self._process
         configured, release = process.lifecycle.configured, process.support.current
         gate, plans = process.placement.gate.figures(), process.placement.plans.figures()
         record, placer = process.record.figures(), process.placement.placer.figures()
@@ -155,9 +156,9 @@ class StatusDocuments:
             plain_http=transport_status(process.settings)["gives_up"],
             stuck=len(process.admission.stuck),
             missed=process.admission.missed.by_scheduler(),
-            disks_over=snapshot.disks_over,
-            shared_disks=snapshot.shared_disks,
-            quarantined=snapshot.quarantined,
+            disks_over=found.disks_over,
+            shared_disks=found.shared_disks,
+            quarantined=found.quarantined,
             unwritten=plans.unwritten,
             plans=plans.problem if is_leading else "",
             stores=process.stores.states(),

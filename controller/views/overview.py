@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from heapq import nsmallest
-from itertools import islice
+from itertools import islice, starmap
 from typing import Final
 
-from controller.allocator.outcome import Mode
+from controller.allocator.outcome import DiskOver, Mode, SharedDisk
 from controller.allocator.plans.growths import Growth
 from controller.allocator.plans.plan import Hold, Plan, Source
 from controller.allocator.verbs.views import ANSWER, Look
@@ -33,7 +33,8 @@ MOST_TAKEN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class OverviewParts:
-    """What `/overview` shows of the allocator. `mode`: of `controller.allocator.outcome.Mode`."""
+    """What `/overview` shows of the allocator. `quarantined`: keys of pods and claims; with the disks that are over
+    their limits or share a UUID it is what is wrong there."""
 
     mode: Mode
     totals: Totals
@@ -42,6 +43,9 @@ class OverviewParts:
     more_waiting: int
     plans: Sequence[TakenView]
     more_plans: int
+    disks_over: Sequence[DiskOver]
+    shared_disks: Sequence[SharedDisk]
+    quarantined: Sequence[str]
 
 
 def parts_of(look: Look) -> OverviewParts:
@@ -49,7 +53,19 @@ def parts_of(look: Look) -> OverviewParts:
     disks = disk_views(look)
     waiting, more_waiting = waiting_pods(look)
     plans, more_plans = taken_views(look)
-    return OverviewParts(look.mode, totals_of(disks), disks, waiting, more_waiting, plans, more_plans)
+    over = sorted(starmap(DiskOver, look.world.overdrawn()), key=lambda one: (one.node, one.disk))
+    return OverviewParts(
+        look.mode,
+        totals_of(disks),
+        disks,
+        waiting,
+        more_waiting,
+        plans,
+        more_plans,
+        over,
+        look.world.shared_disks(),
+        sorted(look.quarantined),
+    )
 
 
 # Disks

@@ -75,7 +75,7 @@ class Rooms:
     def copy(self, other: Rooms) -> Rooms:
         """`other`, with all that is worked out here, for questions only."""
         vars(other).update(_rooms=self._rooms.copy(), _stale=self._stale.copy())
-        other.best = self.best.copy()
+        other.best, other.overdrawn = self.best.copy(), self.overdrawn.copy()
         return other
 
     def touch(self, names: Iterable[str]) -> None:

@@ -56,7 +56,7 @@ class World(Facts):
         one copied mapping for each kind: a few milliseconds for 10,000 volumes. `settings`: other ones than now."""
         other = World(granted)
         kinds = "pods claims pvs spare_pvs classes volumes nodes kube_nodes backing_images absent reused"
-        indices = "_unbound backups _claim_by_uid _nodes_of_disk _claim_key_by_volume _demands _engines"
+        indices = "_unbound backups _claim_by_uid _nodes_of_disk _shared_uuids _claim_key_by_volume _demands _engines"
         for name in (*kinds.split(), *indices.split()):
             setattr(other, name, getattr(self, name).copy())
         other.settings, other.replicas = self.settings, self.replicas.copy()

@@ -137,3 +137,22 @@ def test_a_pod_that_another_leader_may_have_refused_waits_unasked() -> None:
     cluster.clock.advance(2)
     ((found,), _) = waiting_pods(cluster.allocator.look())
     assert ("not-asked", {}, "") == (found.decision, found.reasons, found.tried)
+
+
+def test_what_is_wrong_with_disks_and_keys_is_among_the_parts() -> None:
+    cluster = TestCluster().add_nodes(n1=50)
+    twin = node("n2", free_gib=50)
+    cluster.add_node("n2")
+    cluster.put_node(replace(twin, disks=(replace(twin.disks[0], uuid="n1-d1"),)))
+    cluster.add_volume("stored", 60)
+    cluster.allocator._quarantine.put("ns/p", "broken", cluster.clock.now())
+    cluster.clock.advance(2)
+    found, shown = parts_of(cluster.allocator.look()), cluster.allocator.snapshot()
+    assert [("n1", "d1", 10 * GIB), ("n2", "d1", 10 * GIB)] == [
+        (one.node, one.disk, one.over_bytes) for one in found.disks_over
+    ]
+    assert (tuple(found.disks_over), found.shared_disks, tuple(found.quarantined)) == (
+        shown.disks_over,
+        shown.shared_disks,
+        shown.quarantined,
+    )

@@ -1,0 +1,121 @@
+"""How long the documents for people take, and how long they hold the allocator's lock (`python -m bench.views`).
+
+1,000 nodes of four disks with 10,000 volumes, made up, no cluster. Each question is asked of a fresh look, the dearest
+case, and of one that is a moment old; milliseconds by the wall clock, with the median and the longest of a few turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from bench.lock_held import Book, is_stalled, timed
+from bench.lock_world import LIVE, MadeUp, ShiftedClock, Size
+from bench.stalls import watched
+from bench.verdicts import Verdict, add_report_only, conclude, lines_of, write
+from controller.allocator.allocator import Allocator
+from controller.allocator.core import LOOK_SECONDS
+from controller.views.views import Views
+
+ASKED_SECONDS: Final = 1.0
+ASKED_LOCK_MS: Final = 10.0
+PATIENT_MILLISECONDS: Final = 2_000  # that a filter call has while the world is built: nobody measures that
+
+
+@dataclass(frozen=True, slots=True)
+class ViewFigures:
+    """`fresh_ms`: with a new look; `again_ms`: with the one before."""
+
+    name: str
+    fresh_ms: float
+    longest_ms: float
+    again_ms: float
+
+
+def questions(views: Views, made: MadeUp) -> dict[str, Callable[[], object]]:
+    def pod(number: int) -> Callable[[], object]:
+        name = made.refused[number][0].name
+        return lambda: views.explain_pod("ns", name, lambda namespace: namespace == "ns")
+
+    def everything(_: str) -> bool:
+        return True
+
+    running, offered = made.running[0], made.offered[0]
+    return {
+        "overview": views.parts,
+        "capacity": views.capacity,
+        "explain pod: too large": pod(0),
+        "explain pod: too large, of a sample": pod(9),
+        "explain pod: a tag that no disk has": pod(1),
+        "explain pod: four volumes, a tag that no disk has": pod(2),
+        "explain pod: let through": lambda: views.explain_pod("ns", offered.name, everything),
+        "explain pod: runs": lambda: views.explain_pod("ns", running.name, everything),
+        "explain claim: of a refused pod": lambda: views.explain_claim(
+            "ns", made.refused[0][0].volumes[0].claim, everything
+        ),
+        "explain volume: degraded": lambda: views.explain_volume("pvc-uid-data-1", everything),
+    }
+
+
+def measure(size: Size, turns: int) -> tuple[dict[str, Any], list[Verdict]]:
+    clock, book = ShiftedClock(), Book()
+    allocator = Allocator(clock)
+    timed_one = timed(allocator, book)
+    began = time.monotonic()
+    made = MadeUp(allocator, clock, size, live=replace(LIVE, filter_budget_milliseconds=PATIENT_MILLISECONDS))
+    made.build()
+    print(f"the world is built after {time.monotonic() - began:.1f} s", flush=True)
+    found = list[ViewFigures]()
+    with watched() as stalls:
+        for name, ask in questions(Views(timed_one), made).items():
+            book.case = name
+            fresh, again = list[float](), list[float]()
+            for _ in range(turns):
+                clock.shift += 2 * LOOK_SECONDS
+                for times in (fresh, again):
+                    start = time.perf_counter()
+                    ask()
+                    times.append(1_000 * (time.perf_counter() - start))
+            figures = ViewFigures(name, statistics.median(fresh), max(fresh), statistics.median(again))
+            print(
+                f"{name:<52} {figures.fresh_ms:>8.0f} {figures.longest_ms:>8.0f} {figures.again_ms:>8.0f}", flush=True
+            )
+            found.append(figures)
+    holds = [1_000 * one.seconds for one in book.holds if not is_stalled(stalls, one.began, one.ended)]
+    longest, median = max(holds), statistics.median(sorted(holds)[-10:])
+    print(f"the lock was held {len(holds)} times, {longest:.1f} ms at most, {median:.1f} ms median of the ten longest")
+    verdicts = [
+        Verdict(f"{one.name}: {one.fresh_ms:.0f} ms", one.fresh_ms <= 1_000 * ASKED_SECONDS, "at most 1 s")
+        for one in found
+    ]
+    verdicts.append(Verdict(f"the lock is held {median:.1f} ms", median <= ASKED_LOCK_MS, "at most 10 ms"))
+    result = {
+        "world": asdict(size),
+        "documents": [asdict(one) for one in found],
+        "lock_ms": [longest, median],
+        "verdicts": lines_of(verdicts),
+    }
+    return result, verdicts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.views", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--scale", type=float, default=1.0, help="of everything that the cluster has")
+    parser.add_argument("--turns", type=int, default=5, help="questions of each kind")
+    parser.add_argument("--output", type=Path, default=Path("bench-output/views.json"))
+    add_report_only(parser)
+    options = parser.parse_args()
+    size = Size() if options.scale == 1.0 else Size().scaled(options.scale)
+    result, verdicts = measure(size, options.turns)
+    write(options.output, result)
+    return conclude(verdicts, is_report_only=options.report_only)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
