@@ -58,7 +58,8 @@ class Barrier:
         is_of_room = self.reason in _OF_ROOM
         missing = self.missing_bytes or math.inf
         least = _LEAST.index(self.reason) + 1 if self.reason in _LEAST else 0
-        return not is_of_room, _VERDICTS.index(self.verdict), missing, least, self.node
+        is_unknown = self.reason is Reason.NOT_EVALUATED
+        return not is_of_room, is_unknown, _VERDICTS.index(self.verdict), missing, least, self.node
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ def explain_pod(look: Look, namespace: str, name: str, may_see: MaySee) -> Expla
     if known is None and (hold is not None or _is_planned(look, pod, demands)):
         nodes = len(hold.nodes) if hold is not None and hold.nodes is not None and not hold.chosen else 0
         where = f"on {nodes} nodes" if nodes > 1 else "on one node" if nodes else "and kube-scheduler's choice is seen"
-        known = LET_THROUGH, "let-through", f"It was let through {where}; its volumes' places are kept for it."
+        text = f"It was let through {where}; its volumes' places are kept for it. If it stays pending, kube-scheduler"
+        known = LET_THROUGH, "let-through", f"{text} has another reason, which its condition PodScheduled tells."
     if known is not None:
         volumes = tuple(volume_answer(look, demand, hold) for demand in demands)
         return _told(pod, *known, volumes=volumes)
@@ -184,7 +185,8 @@ def _has_room(case: PodCase, judgements: Mapping[str, Judgement]) -> Explanation
     if pod.uid in look.refused:
         text = f"There is room for its volumes now, on {where}; the leader wakes it, and kube-scheduler asks again."
         return _told(pod, WAITS, "room-now", text, volumes=volumes)
-    text = f"kube-scheduler has not asked about it yet. Its volumes find room on {where}."
+    only = " except about nodes where its shared volumes are not served" if pod.follows_shares else ""
+    text = f"kube-scheduler has not asked about it yet{only}. Its volumes find room on {where}."
     return _told(pod, WAITS, "not-asked", text, volumes=volumes)
 
 
