@@ -14,6 +14,7 @@ from controller.assembly import metrics
 from controller.assembly.certificates import certificate_worker, tell_plain_http, webhook_chain
 from controller.assembly.configuration import SettingsReader
 from controller.assembly.documents import StatusDocuments
+from controller.assembly.gauges import Gauges
 from controller.assembly.lifecycle import Lifecycle, Parts
 from controller.assembly.metrics import LeaderMetrics
 from controller.assembly.status_listeners import StatusListeners
@@ -90,6 +91,7 @@ class Controller:
         self.allocator = Allocator(self.clock, frozenset(split_names(settings.scheduler_names)))
         self.gate = Gate(self.clock)
         self.decisions, self.views = DecisionLog(self.clock), Views(self.allocator)
+        self.gauges = Gauges(self.allocator, self.views.capacity, self.is_leading)
         self.metrics = LeaderMetrics(new_registry(), product_version(), self.allocator.drain_records)
         self.stores = Stores(api, self.clock, settings.namespace, settings.config_map)
         self.stores.feed(self.allocator)
@@ -289,6 +291,7 @@ class Controller:
                 StatusServer("metrics", page, settings.metrics_address, settings.metrics_port),
                 *self._listeners.parts(self.documents.answers(), create_page(product_version())),
                 self.support,
+                self.gauges,
                 self.teller,
                 self.co_scheduler,
                 self.recorder,
@@ -330,6 +333,7 @@ class Controller:
         dropped = self.recorder.dropped + self.teller.dropped
         yield from metrics.of_process(self.settings.node_name, self.is_leading(), wakeups, problems, dropped)
         yield from metrics.of_snapshot(self.allocator.snapshot())
+        yield from self.gauges.collect()
         yield from store_metrics(PREFIX, self.stores.states())
         yield from worker_metrics(PREFIX, self.workers)
         yield crowded_metric(PREFIX, self._crowded())
@@ -347,7 +351,7 @@ class Controller:
 
     def _term_begun(self) -> None:
         """Has the second Service lead here at once, or as soon as there are certificates for its server."""
-        for worker in (*self.webhook_chain.workers, *self.rpc.part.workers):
+        for worker in (*self.webhook_chain.workers, *self.rpc.part.workers, self.gauges.worker):
             worker.wake()
         self._listeners.term_begun()
 

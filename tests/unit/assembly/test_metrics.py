@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import urllib.request
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 from werkzeug.test import Client
 
 from controller.allocator.outcome import Decision
@@ -15,12 +18,14 @@ from controller.allocator.plans.journal import NODE_RESERVATION
 from controller.allocator.plans.nominations import APPROVAL_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest
 from controller.allocator.waiting.kept_room import KEPT_SECONDS
+from controller.assembly.gauges import Gauges
 from controller.assembly.metrics import LeaderMetrics
 from controller.errors import ConfigError
 from controller.process.common_metrics import PREFIX
 from controller.process.status_port import StatusServer, create_metrics_app
 from controller.rules.reasons import Reason
-from tests.fakes.builders import GIB
+from controller.views.documents import Capacity, Survival, Totals
+from tests.fakes.builders import GIB, TestCluster
 from tests.unit.assembly.processes import Page
 
 PROPOSAL = {
@@ -168,6 +173,62 @@ def test_stores_and_wakeups_are_shown(page: Page) -> None:
 def test_the_page_tells_of_the_process_and_not_when_series_began(page: Page) -> None:
     assert page.registry.get_sample_value("process_resident_memory_bytes")
     assert [] == [line for line in page.text().splitlines() if "_created" in line]
+
+
+def test_a_disks_free_bytes_are_its_limit_without_what_is_used_and_planned(page: Page) -> None:
+    page.cluster.add_node("n2", free_gib=200)
+    page.cluster.add_pod("a", gib=50)
+    page.cluster.filter("a", "n2")
+    page.cluster.change_pod("a", node_name="n2")
+    assert [] == page.families()[f"{PREFIX}_disk_free_bytes"].samples
+    page.controller.gauges.run_once()
+    (disk,) = page.controller.allocator.look().world.nodes["n2"].disks
+    found = [
+        page.value(f"disk_{name}_bytes", node="n2", disk=disk.name) for name in ("limit", "used", "planned", "free")
+    ]
+    assert 50 * GIB == found[2]
+    assert found[3] == found[0] - found[1] - found[2]
+    page.gate.close()
+    assert [] == page.families()[f"{PREFIX}_disk_free_bytes"].samples
+
+
+def test_what_fits_and_whether_a_node_can_be_lost_is_told_by_the_leader() -> None:
+    survival = Survival("n1", False, 3, 30 * GIB, (), ("v",), 10 * GIB)
+    capacity = Capacity("", Totals(*[0] * 9), (), (), (), {"1": GIB, "2": 0}, (), survival)
+    registry, is_leading, asked = CollectorRegistry(), [True], list[Capacity]()
+
+    def ask() -> Capacity:
+        asked.append(capacity)
+        return capacity
+
+    gauges = Gauges(TestCluster().allocator, ask, lambda: is_leading[0])
+    registry.register(Collected(gauges.collect))
+    found = registry.get_sample_value
+    assert None is found(f"{PREFIX}_node_loss_survived")
+    for _ in range(2):
+        gauges.run_once()
+    assert 1 == len(asked)  # a minute has not passed
+    assert [0, 10 * GIB] == [found(f"{PREFIX}_node_loss_{name}") for name in ("survived", "missing_bytes")]
+    assert [GIB, 0] == [found(f"{PREFIX}_largest_volume_bytes", {"copies": copies}) for copies in "12"]
+    is_leading[0] = False
+    assert None is found(f"{PREFIX}_node_loss_survived")
+    gauges.run_once()
+    is_leading[0] = True
+    gauges.run_once()
+    assert 2 == len(asked)  # at once for a new term
+
+
+class Collected(Collector):
+    """What a function yields."""
+
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
+
+    def collect(self) -> Iterable[Metric]:
+        return self._collect()
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
 
 
 def test_the_mode_is_one_of_four(page: Page) -> None:
