@@ -17,29 +17,35 @@ from controller.process.command_line import (
     COMPLETE,
     EXIT_WELL,
     PROGRAM,
-    LazyCommands,
+    LaterCommand,
     run_command,
     tell_new_name,
     version_flag,
 )
 from controller.process.flags import everywhere
 
-# A command of its own module stands in `command`; each module costs little before its command runs.
-COMMANDS: Final[Mapping[str, str]] = {
-    "bundle": "controller.commands.bundle",
-    "capacity": "controller.commands.capacity",
-    "certs": "certs.cli",
-    "check": "controller.commands.check",
-    "completion": "controller.commands.completion",
-    "explain": "controller.commands.explain",
-    "plan": "controller.plan.command",
-    "prepare-uninstall": "controller.commands.uninstall:prepare_uninstall",
-    "record": "controller.record.command",
-    "remove-webhooks": "controller.commands.uninstall:remove_webhooks",
-    "render-scheduler-config": "controller.commands.scheduler_config",
-    "run": "controller.commands.run",
-    "simulate": "controller.commands.simulate",
-    "status": "controller.commands.status",
+# Where each command is, and what the list of commands says of it, as it does itself.
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "bundle": (
+        "controller.commands.bundle",
+        "Write a support bundle: objects, settings, status, decisions, logs, without secrets.",
+    ),
+    "capacity": ("controller.commands.capacity", "Show what still fits."),
+    "certs": ("certs.cli", "Show, check and renew the certificates."),
+    "check": ("controller.commands.check", "Find out what is wrong with an installation."),
+    "completion": ("controller.commands.completion", "Print what a shell needs to complete this."),
+    "explain": ("controller.commands.explain", "Say why something waits, or lies where it does."),
+    "plan": ("controller.plan.command", "Answer questions about saved objects."),
+    "prepare-uninstall": ("controller.commands.uninstall:prepare_uninstall", "Prepare an uninstallation."),
+    "record": ("controller.record.command", "Check the record of allocations."),
+    "remove-webhooks": (
+        "controller.commands.uninstall:remove_webhooks",
+        "Let Longhorn place alone, with no webhooks.",
+    ),
+    "render-scheduler-config": ("controller.commands.scheduler_config", "Print kube-scheduler's configuration."),
+    "run": ("controller.commands.run", "Run the controller."),
+    "simulate": ("controller.commands.simulate", "Say what would find a place, and where, before it happens."),
+    "status": ("controller.commands.status", "Show what the leader sees, problems first."),
 }
 OLD_NAMES: Final = {"check-installation": "check"}
 
@@ -66,10 +72,6 @@ def complete_plugin() -> int:
     return EXIT_WELL
 
 
-def _is_there(place: str) -> bool:
-    return importlib.util.find_spec(place.partition(":")[0]) is not None
-
-
 @click.pass_context
 def _check_flags(caller: click.Context, /, **given: Any) -> None:
     """What stands before a sub-command is used by it, or refused."""
@@ -83,19 +85,27 @@ def _check_flags(caller: click.Context, /, **given: Any) -> None:
 
 
 def _takes(command: click.Command, flag: str) -> bool:
+    if isinstance(command, LaterCommand):
+        command = command.real
     below = command.commands.values() if isinstance(command, click.Group) else ()
     return any(one.name == flag for one in command.params) or any(_takes(one, flag) for one in below)
 
 
 def _program(left_out: str = "") -> click.Group:
-    places = {name: place for name, place in COMMANDS.items() if name != left_out and _is_there(place)}
+    places = {name: about for name, about in COMMANDS.items() if name != left_out and _is_there(about[0])}
+    listed = [LaterCommand(name, *about) for name, about in places.items()]
+    hidden = [LaterCommand(old, *COMMANDS[new], hidden=True) for old, new in OLD_NAMES.items()]
     return click.Group(
         PROGRAM,
-        commands=LazyCommands(places, OLD_NAMES),
+        commands=[*listed, *hidden],
         params=[*everywhere(), version_flag()],
         callback=_check_flags,
         help="Keeps kube-scheduler from choosing nodes without room for a pod's Longhorn volumes.",
     )
+
+
+def _is_there(place: str) -> bool:
+    return importlib.util.find_spec(place.partition(":")[0]) is not None
 
 
 program = _program()

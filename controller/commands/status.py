@@ -8,7 +8,6 @@ from typing import Final
 
 import click
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from controller.commands.asking import about_leader, asked, is_printed
@@ -98,7 +97,7 @@ def overview_parts(to: Console, seen: Overview, *, is_wide: bool, is_all: bool) 
     """The document in sections; those without anything are left out."""
     return [
         *_problems(seen.problems),
-        *_summary(seen, is_wide=is_wide),
+        *_summary(to, seen, is_wide=is_wide),
         *_waiting(to, seen),
         *_disks(to, seen.disks, is_wide=is_wide, is_all=is_all),
         *(_taken(to, seen.plans, seen.more_plans) if is_wide else ()),
@@ -115,7 +114,7 @@ def _problems(problems: Sequence[Problem]) -> Iterator[RenderableType]:
         yield Text("")
 
 
-def _summary(seen: Overview, *, is_wide: bool) -> Iterator[RenderableType]:
+def _summary(to: Console, seen: Overview, *, is_wide: bool) -> Iterator[RenderableType]:
     rows: list[tuple[str, Text]] = []
     if seen.is_leading:
         since = f" since {seen.since} ({ago(seen.since, seen.time)})" if seen.since else ""
@@ -140,7 +139,7 @@ def _summary(seen: Overview, *, is_wide: bool) -> Iterator[RenderableType]:
     if bad or is_wide:
         rows.append(("workers", cell("; ".join(bad) or "all well", "yellow" if bad else "")))
     rows.append(("data", cell(f"{seen.oldest_data_seconds:.1f} s old at most")))
-    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid = table(to, "", "", is_headed=False)
     for name, text in rows:
         grid.add_row(Text(name, "bold"), text)
     yield grid

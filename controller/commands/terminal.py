@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import click
 from rich import box
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -44,21 +45,56 @@ def cell(value: object, style: str = "") -> Text:
     return Text(escaped(str(value)), style=style)
 
 
-def table(to: Console, *columns: str, title: str = "") -> Table:
+class Grid:
+    """A table: framed on a terminal, plain columns elsewhere, which take a fraction of the time."""
+
+    def __init__(self, columns: Sequence[str], title: str, *, is_plain: bool, is_headed: bool) -> None:
+        self._columns, self._title, self._is_plain, self._is_headed = columns, title, is_plain, is_headed
+        self._rows: list[tuple[Text | str, ...]] = []
+
+    def add_row(self, *cells: Text | str) -> None:
+        self._rows.append(cells)
+
+    def __rich__(self) -> RenderableType:
+        if self._is_plain:
+            return Text("\n".join(self._lines()))
+        made = Table(
+            title=cell(self._title) if self._title else None,
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD if self._is_headed else None,
+            pad_edge=False,
+            show_edge=False,
+            show_header=self._is_headed,
+            header_style="bold",
+        )
+        for name in self._columns:
+            is_figure = name.startswith(">")
+            justify: JustifyMethod = "right" if is_figure else "left"
+            made.add_column(name.removeprefix(">"), justify=justify, overflow="fold", no_wrap=is_figure)
+        for row in self._rows:
+            made.add_row(*row)
+        return made
+
+    def _lines(self) -> list[str]:
+        """Without spaces at their ends."""
+        rows = [[str(one) for one in row] for row in self._rows]
+        if self._is_headed:
+            rows.insert(0, [name.removeprefix(">") for name in self._columns])
+        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+        found = [self._title] if self._title else []
+        for row in rows:
+            line = []
+            for name, text, width in zip(self._columns, row, widths, strict=True):
+                spaces = " " * (width - cell_len(text))
+                line.append(spaces + text if name.startswith(">") else text + spaces)
+            found.append("  ".join(line).rstrip())
+        return [escaped(line) for line in found]
+
+
+def table(to: Console, *columns: str, title: str = "", is_headed: bool = True) -> Grid:
     """An empty table with these columns; a name that begins with `>` is one of figures, to the right."""
-    made = Table(
-        title=cell(title) if title else None,
-        title_justify="left",
-        title_style="bold",
-        box=None if is_plain(to) else box.SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        header_style="" if is_plain(to) else "bold",
-    )
-    for name in columns:
-        justify = "right" if name.startswith(">") else "left"
-        made.add_column(name.removeprefix(">"), justify=justify, overflow="fold", no_wrap=justify == "right")  # type: ignore[arg-type]
-    return made
+    return Grid(columns, title, is_plain=is_plain(to), is_headed=is_headed)
 
 
 def size(number: int) -> str:

@@ -8,7 +8,8 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import click
@@ -30,35 +31,22 @@ SETTINGS: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "ma
 log = logging.getLogger(__name__)
 
 
-class LazyCommands(MutableMapping[str, click.Command]):
-    """Sub-commands by name, each as "module" or "module:attribute" (default: `command`), imported once it is used.
+class LaterCommand(click.Command):
+    """Stands for a command, whose `help` it says, and becomes it when it is called: the module at `place`, or its
+    "module:attribute", is imported no earlier. Its command is called `command` if the place does not say otherwise."""
 
-    `old_names`: what a command was called; it still answers to that, and is listed by its name alone.
-    """
+    def __init__(self, name: str, place: str, help: str, *, hidden: bool = False) -> None:  # noqa: A002
+        super().__init__(name, help=help, hidden=hidden)
+        self._place = place
 
-    def __init__(self, places: Mapping[str, str], old_names: Mapping[str, str]) -> None:
-        self._places, self._old_names = dict(places), old_names
-        self._loaded: dict[str, click.Command] = {}
+    @cached_property
+    def real(self) -> click.Command:
+        module, _, attribute = self._place.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute or "command")
+        return command
 
-    def __getitem__(self, name: str) -> click.Command:
-        name = self._old_names.get(name, name)
-        if name not in self._loaded:
-            module, _, attribute = self._places[name].partition(":")
-            self._loaded[name] = getattr(importlib.import_module(module), attribute or "command")
-        return self._loaded[name]
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self._places[name], self._loaded[name] = "", command
-
-    def __delitem__(self, name: str) -> None:
-        del self._places[name]
-        self._loaded.pop(name, None)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+        return self.real.make_context(*arguments, **more)
 
 
 def version_flag() -> click.Option:

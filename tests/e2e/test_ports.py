@@ -172,22 +172,21 @@ def test_people_ask_the_leader_that_the_command_finds(guarded: Guarded, tmp_path
     table = tmp_path / "addresses.json"
     table.write_text(json.dumps({controller.name: {"status": f"{LOOPBACK}:{controller.status_port}"}}))
 
-    def run(*words: str, kubeconfig: Path = cluster.kubeconfig, **more: str) -> tuple[int, str]:
+    def run(*words: str, kubeconfig: Path = cluster.kubeconfig, addresses: str = "") -> tuple[int, str]:
         command = [sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig), *words]
-        env = {**os.environ, **more}
+        env = {**os.environ, "LONGHORN_SCHEDULER_ADDRESSES": addresses}
         done = subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stdout + done.stderr
 
-    listed = {"LONGHORN_SCHEDULER_ADDRESSES": str(table)}
-    code, seen = run("status", **listed)
+    code, seen = run("status", addresses=str(table))
     assert (0, True) == (code, f"{namespace}/large" in seen), seen
-    code, said = run("explain", "pod", f"{namespace}/large", **listed)
+    code, said = run("explain", "pod", f"{namespace}/large", addresses=str(table))
     assert (1, f"Pod {namespace}/large waits since ") == (code, said[: len(f"Pod {namespace}/large waits since ")]), (
         said
     )
     assert f"{guarded.cell.name}-n1" in said and "GiB" in said
-    assert 0 == run("explain", "pod", f"{namespace}/small", **listed)[0]
-    code, said = run("capacity", **listed)
+    assert 0 == run("explain", "pod", f"{namespace}/small", addresses=str(table))[0]
+    code, said = run("capacity", addresses=str(table))
     assert code in (0, 1) and "Largest new volume: " in said, said
 
     guarded.token("person")

@@ -17,6 +17,7 @@ import controller.cli
 import controller.plan.command
 import controller.record.command
 import webhook.cli
+from controller.process.command_line import LaterCommand
 from tests.unit.pages import FENCE, PAGES, ROOT, links_of, page_id
 
 DOCS = ROOT / "docs"
@@ -70,6 +71,7 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def misused(command: click.Command, words: Sequence[str]) -> list[str]:
     """Those of the words that the command, or the one below it that they name, does not know."""
+    command = command.real if isinstance(command, LaterCommand) else command
     for place, word in enumerate(words):
         if isinstance(command, click.Group) and not word.startswith("-"):
             below = command.commands.get(word)

@@ -25,7 +25,6 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApiServer:
     made = FakeApiServer()
     for name in ("orders-0", "orders-1", "billing"):
         made.create(PODS, "shop", {"metadata": {"name": name, "namespace": "shop"}, "spec": {}})
-    list(controller.cli.program.commands.values())  # what is imported later would keep the following
     monkeypatch.setattr(ClientKubeApi, "load", lambda *_: made)
     return made
 

@@ -82,7 +82,12 @@ INTERNALS: dict[str, tuple[str, ...]] = {
     "pytest-xdist": ("xdist.scheduler:LoadFileScheduling._split_scope",),  # tests/conftest.py: which files go together
 }
 # Classes that are meant to be subclassed.
-MEANT = {"grpc_health.v1.health_pb2_grpc.HealthServicer", "msgspec.Struct", "prometheus_client.registry.Collector"}
+MEANT = {
+    "click.Command",
+    "grpc_health.v1.health_pb2_grpc.HealthServicer",
+    "msgspec.Struct",
+    "prometheus_client.registry.Collector",
+}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 REQUIREMENTS: dict[str, Requirement] = {
     canonicalize_name(one.name): one
