@@ -1,7 +1,7 @@
 """Whether the review of a growth reaches the leader: from the API server over the webhook to the leader's gRPC server.
 
 Nothing else shows that: the webhook is ready without it, and a growth about which it cannot ask is by default allowed.
-So the leader, and `check-installation`, create a pod by a dry run that the webhook denies, with what it heard.
+So the leader, and `check`, create a pod by a dry run that the webhook denies, with what it heard.
 """
 
 from __future__ import annotations

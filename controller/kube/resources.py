@@ -68,6 +68,9 @@ STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "Sto
 CRDS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", is_namespaced=False
 )
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
+CSI_DRIVERS: Final = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", is_namespaced=False)
+CSI_CAPACITIES: Final = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 _admission: Final = partial(Resource, "admissionregistration.k8s.io", "v1", is_namespaced=False)
 MUTATING_WEBHOOKS: Final = _admission("mutatingwebhookconfigurations", "MutatingWebhookConfiguration")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -321,32 +322,31 @@ def test_a_leader_that_the_webhook_does_not_reach_is_told_by_an_event_and_by_the
     scene.stop_controllers()
     flags = hurried.flags_of(growth_path, EVERY_SECONDS=0.5, AGAIN_SECONDS=0.5)
     leader = scene.start_controller(module=hurried.__name__, flags=flags)
-    wait_until(lambda: "ok: growth: " in check(scene), "a way to the leader", WAIT_SECONDS)
+    wait_until(lambda: ("ok", "") == growth_line(scene), "a way to the leader", WAIT_SECONDS)
 
     scene.cluster.services.map_pod(leader.ip, GRPC_PORT, free_port())
     stage.gate.close()  # with its connection to the leader
     stage.gate.open()
-    wait_until(lambda: "failed: growth: " in check(scene), "a check that fails", WAIT_SECONDS)
-    assert "let the webhook's pods in to port 9505" in check(scene)
+    wait_until(lambda: "failure" == growth_line(scene)[0], "a check that fails", WAIT_SECONDS)
+    assert growth_line(scene)[1].startswith("let the webhook's pods in to port 9505 of the controller's pods")
     wait_until(lambda: scene.events("GrowthUnchecked"), "an Event", WAIT_SECONDS)
     assert "9505" in "".join(leader.status()["admission"]["problems"])
     assert stage.gate.webhook is not None and stage.gate.webhook.answers_ready()
 
     scene.cluster.services.map_pod(leader.ip, GRPC_PORT, leader.grpc_port)
     wait_until(lambda: scene.events("GrowthChecked"), "another Event", WAIT_SECONDS)
-    assert "ok: growth: " in check(scene)
+    assert ("ok", "") == growth_line(scene)
     assert not leader.status()["admission"]["problems"]
 
 
-def check(scene: Scene) -> str:
-    """What the check of the installation says, as an administrator runs it once."""
-    host, port = scene.address
-    words = ["check", "--kubeconfig", str(scene.cluster.kubeconfig), "--wait-seconds", "0"]
-    words += ["--namespace", NAMESPACE, "--extender-address", f"{host}:{port}"]
+def growth_line(scene: Scene) -> tuple[str, str]:
+    """What the check of the installation says of growth, as an administrator runs it once: outcome and hint."""
+    words = ["check", "--kubeconfig", str(scene.cluster.kubeconfig), "--namespace", NAMESPACE, "--output", "json"]
     command = [sys.executable, "-m", "controller", *words]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
     print(done.stdout + done.stderr)
-    return done.stdout
+    (found,) = (line for line in json.loads(done.stdout) if line["what"] == "growth")
+    return found["outcome"], found["hint"]
 
 
 def test_without_a_leader_growth_is_allowed_with_a_warning_or_denied_as_is_set(stage: GrowingCell) -> None:

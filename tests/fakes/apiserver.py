@@ -21,6 +21,7 @@ Key = tuple[str, str, str]  # path of the collection's kind, namespace, name
 
 
 UNPLACED = "spec.nodeName="  # the field selector of pods without a node
+ABOUT = "involvedObject."  # those of Events about an object
 
 
 def _selection(resource: Resource, namespace: str | None, selector: object) -> Callable[[Key], bool]:
@@ -147,10 +148,14 @@ class FakeApiServer(KubeApi):
         self._enter("list", resource)
         with self.changed:
             selector = query.get("fieldSelector")
-            selects = _selection(resource, namespace, None if selector == UNPLACED else selector)
+            about = str(selector or "") if str(selector).startswith(ABOUT) else ""
+            selects = _selection(resource, namespace, None if about or selector == UNPLACED else selector)
             found = [copy.deepcopy(raw) for key, raw in sorted(self.objects.items()) if selects(key)]
             if selector == UNPLACED:
                 found = [raw for raw in found if not raw["spec"].get("nodeName")]
+            if about:
+                wanted = dict(part.removeprefix(ABOUT).split("=", 1) for part in about.split(","))
+                found = [raw for raw in found if wanted.items() <= raw["involvedObject"].items()]
             if labels := str(query.get("labelSelector") or ""):
                 label, _, value = labels.partition("=")
                 found = [raw for raw in found if (raw["metadata"].get("labels") or {}).get(label) == value]

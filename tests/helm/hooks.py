@@ -1,7 +1,8 @@
 """What a kubelet does for the pods of Helm's hooks, on a cluster that has none: run the container, report its end.
 
 The command is the image's entry point with the pod's own arguments, as the pod's own account. What a pod reaches by a
-Service's name is reached here by the test cluster's address of that Service. What it said last is in a file as well.
+Service's name, or at another pod's address, is reached here by a table of addresses. What it said last is in a file as
+well.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.cluster import Cluster
 from tests.helm.chart import NAMESPACE
-from tests.helm.kubelet import Object, PodKeeper
+from tests.helm.kubelet import ADDRESSES, Object, PodKeeper
 
 UNINSTALL, TEST = "longhorn-scheduler-extender-uninstall", "longhorn-scheduler-extender-test"
 
@@ -30,6 +31,11 @@ class HookPods(PodKeeper):
         self._done: set[str] = set()
         self.outputs: dict[str, str] = {}
 
+    def _addresses(self) -> dict[str, str]:
+        """Where the pods are reached, if a kubelet with the same folder has said so."""
+        table = self.folder / ADDRESSES
+        return {"LONGHORN_SCHEDULER_ADDRESSES": str(table)} if table.exists() else {}
+
     def look_after(self, pod: Object) -> None:
         name = (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/name")
         if name not in (UNINSTALL, TEST) or pod["metadata"]["uid"] in self._done:
@@ -40,7 +46,7 @@ class HookPods(PodKeeper):
         words = [*container["args"], "--kubeconfig", str(kubeconfig), *(self._more() if name == TEST else ())]
         done = subprocess.run(
             [sys.executable, "-m", "controller", *words],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "POD_NAMESPACE": NAMESPACE},
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "POD_NAMESPACE": NAMESPACE, **self._addresses()},
             capture_output=True,
             text=True,
             timeout=300,

@@ -25,6 +25,7 @@ from tests.cluster.client import ignored_when_gone
 from tests.cluster.cluster import Cluster
 from tests.cluster.components import LOOPBACK
 from tests.e2e.programs import Program, leader_address
+from tests.e2e.scheduling import SERVICE_PORT
 from tests.helm.chart import NAME, NAMESPACE
 from tests.ports import free_port
 
@@ -42,13 +43,15 @@ FLAGS: Final = {
     ("webhook", "https"): ("--address", "--port", ""),
     ("webhook", "metrics"): ("--metrics-address", "--metrics-port", ""),
 }
+ADDRESSES: Final = "addresses.json"  # in the kubelet's folder
 _numbers = itertools.count(1)
 
 
 class RunningPod(Program):
     """The process of one pod's container."""
 
-    def __init__(self, site: Cluster, pod: Object, source: Path, kubeconfig: Path) -> None:
+    def __init__(self, site: Cluster, pod: Object, source: Path, kubeconfig: Path, *, first: str = "") -> None:
+        """`first`: what Python does before the program."""
         number = next(_numbers)
         self.name, self.uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         self.ip = f"10.247.{number // 250}.{number % 250 + 1}"
@@ -73,7 +76,7 @@ class RunningPod(Program):
             "spec.nodeName": pod["spec"]["nodeName"],
         }
         env = {one["name"]: known[one["valueFrom"]["fieldRef"]["fieldPath"]] for one in self.container["env"]}
-        script = f"import sys, {module}.cli; sys.exit({module}.cli.main())"  # as the package installs it
+        script = f"{first}\nimport sys, {module}.cli; sys.exit({module}.cli.main())"  # as the package installs it
         # -P: of this folder nothing is imported.
         super().__init__(site, self.name, [sys.executable, "-P", "-c", script, *words], env, source=source)
         self.is_ready, self.ends_at = False, 0.0
@@ -139,9 +142,10 @@ class ReleaseKubelet(PodKeeper):
     is, as the pods' own addresses are made up.
     """
 
-    def __init__(self, site: Cluster, sources: Mapping[str, Path], folder: Path) -> None:
+    def __init__(self, site: Cluster, sources: Mapping[str, Path], folder: Path, *, first: str = "") -> None:
+        """`first`: what Python does in each pod before its program."""
         super().__init__(site, folder)
-        self._sources, self.addresses = sources, folder / "addresses.json"
+        self._sources, self.addresses, self._first = sources, folder / ADDRESSES, first
         self._over: set[str] = set()
         self.pods: dict[str, RunningPod] = {}  # by uid, also of those that are over
         self._tell_addresses(self.pods)
@@ -165,7 +169,7 @@ class ReleaseKubelet(PodKeeper):
                 tag = re.search(r":([\w.-]+)$", pod["spec"]["containers"][0]["image"])
                 assert tag is not None
                 kubeconfig = self.account_of(pod, pod["metadata"]["name"])
-                self.pods[uid] = RunningPod(self.site, pod, self._sources[tag[1]], kubeconfig)
+                self.pods[uid] = RunningPod(self.site, pod, self._sources[tag[1]], kubeconfig, first=self._first)
                 self._tell_addresses(self.pods)
             elif deleted:
                 self._forget(pod)
@@ -189,9 +193,11 @@ class ReleaseKubelet(PodKeeper):
             self._forget(pod)
 
     def _tell_addresses(self, pods: Mapping[str, RunningPod]) -> None:
+        host, port = self.site.services.address(NAMESPACE, NAME, SERVICE_PORT)
         found = {
             one.name: {"status": f"{LOOPBACK}:{one.status_port}"} for uid, one in pods.items() if uid not in self._over
         }
+        found[f"{NAME}.{NAMESPACE}.svc"] = {"https": f"{host}:{port}"}
         new = self.addresses.with_suffix(".new")
         new.write_text(json.dumps(found))
         new.replace(self.addresses)  # whoever reads it meanwhile reads all of it

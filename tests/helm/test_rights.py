@@ -12,12 +12,13 @@ import webhook.cli
 from controller.installation.uninstall import made_by_the_leader
 from controller.record.definition import allocation_crd
 from controller.settings import ProcessSettings
-from tests.helm.chart import IMAGE, Helm, with_image
+from tests.helm.chart import IMAGE, NAMESPACE, Helm, with_image
 from tests.helm.combinations import COMBINATIONS, SITES, Values
 from tests.helm.rights import rights_of
 from tests.unit.scheduler_config.asking import ask
 
 Object = dict[str, Any]
+HOOK = "helm.sh/hook"
 EXTENDER_SECRETS = {f"longhorn-scheduler-extender-{name}" for name in ("ca", "tls", "client")}
 WRITES = ("get", "update", "delete")
 WEBHOOK_SECRETS = {"longhorn-replica-scheduler-tls"} | {
@@ -65,7 +66,7 @@ def test_rights_beyond_the_usual_come_only_with_what_needs_them(helm: Helm) -> N
     for values in ({"controller": {"statusTls": {"port": 0}}}, {"tls": {"mode": "insecure-plain-http"}}):
         reviews = {("create", "tokenreviews"), ("create", "subjectaccessreviews")}
         for chosen, found in ((values, set()), ({}, reviews)):
-            rights = rights_of(helm.objects(chosen))
+            rights = {one for one in rights_of(helm.objects(chosen)) if one.account == "longhorn-scheduler-extender"}
             assert found == {(one.verb, one.resource) for one in rights if one.resource.endswith("reviews")}
         assert [] == [one for one in helm.objects(values) if "extender-status" in one["metadata"]["name"]]
 
@@ -209,3 +210,13 @@ def test_everything_of_a_namespace_is_in_that_of_the_release(helm: Helm) -> None
     namespaces = {one["metadata"].get("namespace") for one in yaml.safe_load_all(text)}
     # `helm test` has rights where its pod would be; what is for Prometheus is where its values say.
     assert {None, "storage", "kube-system", "default", "kube-public"} == namespaces
+
+
+@pytest.mark.parametrize("namespace", ["default", NAMESPACE])
+def test_helm_finds_the_log_of_the_test_under_the_name_of_each_of_its_objects(helm: Helm, namespace: str) -> None:
+    """`helm test --logs` of Helm 3 looks for a pod of the name of every hook, whatever its kind, and fails without."""
+    marks = ((one, one["metadata"].get("annotations", {})) for one in helm.objects({"test": {"namespace": namespace}}))
+    hooks = {(one["kind"], one["metadata"].get("namespace")): one for one, mark in marks if mark.get(HOOK) == "test"}
+    assert {"longhorn-scheduler-extender-test"} == {one["metadata"]["name"] for one in hooks.values()}
+    assert 6 + 2 * (namespace != NAMESPACE) == len(hooks)
+    assert "hook-succeeded" not in hooks["Pod", NAMESPACE]["metadata"]["annotations"]["helm.sh/hook-delete-policy"]

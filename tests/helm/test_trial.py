@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 import signal
@@ -9,18 +11,26 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from certs.authority import LeafSpec, make_authority, sign
 from tests.cluster.cache import REPOSITORY, STATE_VARIABLE
+from tests.e2e import workloads
 from tests.helm.tools import TOOLS
+from tests.helm.trial import FIRST
 from tests.unit.pages import FENCE, section_of
-from tests.waiting import wait_until
+from tests.waiting import wait_equal, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 READY_SECONDS = 120.0
+FOUND_SECONDS = 60.0
+PROGRAM = ".venv/bin/longhorn-scheduler-extender"
+# A leader that follows another one admits growth after a minute.
+HURRIED = "import controller.allocator.verbs.grow as grow\ngrow.UNKNOWN_SECONDS = 1.0"
 
 
 @pytest.fixture
@@ -29,7 +39,7 @@ def trial() -> Iterator[dict[str, str]]:
     for tool in TOOLS:
         tool.build()
     with tempfile.TemporaryDirectory(prefix="trial-", dir="/tmp") as folder:  # sockets need a short path
-        env = {**os.environ, STATE_VARIABLE: folder, "PYTHONUNBUFFERED": "1"}
+        env = {**os.environ, STATE_VARIABLE: folder, "PYTHONUNBUFFERED": "1", FIRST: HURRIED}
         log = Path(folder, "trial.txt")
         with log.open("wb") as out:
             words = [sys.executable, "-m", "tests.helm.trial"]
@@ -51,22 +61,128 @@ def trial() -> Iterator[dict[str, str]]:
                 running.wait(60)
 
 
-def test_the_page_leads_through_a_whole_installation(trial: dict[str, str]) -> None:
-    section = section_of((REPOSITORY / "docs" / "test-cluster.md").read_text(), "## Install the chart there")
+class TrialShell:
+    """A terminal with the trial's environment, in the clone."""
+
+    def __init__(self, env: dict[str, str]) -> None:
+        self._env = env
+
+    def run(self, script: str) -> str:
+        """What it says, however it ends."""
+        return self._run(script).stdout
+
+    def follow(self, blocks: list[str]) -> str:
+        """What a person's commands say, each of which has to succeed."""
+        done = self._run("set -euxo pipefail\n" + "".join(blocks))
+        assert 0 == done.returncode, done.stdout
+        return done.stdout
+
+    def _run(self, script: str) -> subprocess.CompletedProcess[str]:
+        script = script.replace(".venv/bin/python", sys.executable).replace(PROGRAM, f"{sys.executable} -m controller")
+        words, pipe = ["bash", "-c", script], subprocess.PIPE
+        return subprocess.run(
+            words,
+            cwd=REPOSITORY,
+            env=self._env,
+            stdout=pipe,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+
+    def findings(self, seconds: int = 0) -> list[tuple[str, str, str, str]]:
+        """The lines of `check` that are not ok: outcome, what, text, hint."""
+        lines = json.loads(self.run(f"{PROGRAM} check --wait-seconds {seconds} -o json 2>/dev/null"))
+        found = [tuple(line[key] for key in ("outcome", "what", "text", "hint")) for line in lines]
+        return [one for one in found if one[0] in ("failure", "warning")]
+
+
+def blocks_of(heading: str) -> list[str]:
+    section = section_of((REPOSITORY / "docs" / "test-cluster.md").read_text(), heading)
     blocks = [re.sub(f"^{indent}", "", body, flags=re.MULTILINE) for indent, _, body in FENCE.findall(section)]
-    script = "".join(block for block in blocks if "make trial" not in block)
-    script = script.replace(".venv/bin/python", sys.executable)
-    script = script.replace(".venv/bin/longhorn-scheduler-extender", f"{sys.executable} -m controller")
-    words = ["bash", "-euxo", "pipefail", "-c", script]
-    done = subprocess.run(words, cwd=REPOSITORY, env=trial, capture_output=True, text=True, timeout=240, check=False)
-    said = done.stdout + done.stderr
-    assert 0 == done.returncode, said
-    assert "ok: extender" in said
-    assert "SchedulerWired" in said
+    return [block for block in blocks if "make trial" not in block]
+
+
+def ended_keys() -> dict[str, str]:
+    """Of a kube-scheduler's file: everything ended yesterday."""
+    then = datetime.now(UTC) - timedelta(days=2)
+    authority = make_authority("ca", timedelta(days=1), then)
+    client = sign(authority, LeafSpec("kube-scheduler", timedelta(days=1), is_client=True), then)
+    parts = {"caData": authority.certificate, "certData": client.certificate, "keyData": client.key}
+    return {name: base64.b64encode(part).decode() for name, part in parts.items()}
+
+
+def in_a_config_map(name: str, *profiles: str, **tls: str) -> str:
+    """The command that puts a kube-scheduler's configuration into a ConfigMap, as some installers do."""
+    document = {
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": profile} for profile in profiles],
+        "extenders": [{"urlPrefix": "https://longhorn-scheduler-extender:9504", "tlsConfig": tls}],
+    }
+    data = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "kube-system"}}
+    return f"kubectl apply -f - <<'END'\n{json.dumps({**data, 'data': {'config.yaml': json.dumps(document)}})}\nEND\n"
+
+
+PLACEMENT, GATE = "longhorn-scheduler-extender-placement", "longhorn-scheduler-extender-gate"
+RIGHTS = f"rolebinding/{PLACEMENT} clusterrolebinding/{PLACEMENT}"
+# The leader makes the binding again at once, unless it has lost the right to.
+BREAK = f"""
+kubectl -n longhorn-system get {RIGHTS} -o json > $TRIAL/rights.json
+kubectl delete -f $TRIAL/rights.json
+kubectl delete validatingadmissionpolicybinding {GATE}
+kubectl -n longhorn-system scale deployment longhorn-scheduler-webhook --replicas=0
+.venv/bin/python -m tests.cluster scheduler --name trial
+kubectl apply -f $TRIAL/asks.json
+"""
+MEND = """
+kubectl create -f $TRIAL/rights.json
+kubectl -n longhorn-system scale deployment longhorn-scheduler-webhook --replicas=2
+kubectl -n kube-system delete configmap batch old
+kubectl delete pod asks --now
+.venv/bin/python -m tests.cluster scheduler --name trial "$TRIAL/scheduler-extender.yaml"
+"""
+# Outcome, subject, and a part of text and of hint.
+FINDINGS = (
+    ("failure", "gate", f"there is no ValidatingAdmissionPolicyBinding {GATE}", "its rights"),
+    ("failure", "rights", "the account longhorn-scheduler-extender may not", "docs/security.md"),
+    ("failure", "webhook copies", "no pod of longhorn-scheduler-webhook is ready", "kubectl"),
+    ("failure", "growth", "the API server does not reach the webhook", "port 9443"),
+    ("failure", "wiring", "default-scheduler does not ask the extender", "docs/kube-scheduler.md"),
+    ("warning", "profiles", "has the profile batch, which --scheduler-names does not list", "schedulerNames"),
+    ("failure", "certificate", "and not now", "docs/kube-scheduler.md"),
+)
+
+
+def test_the_page_leads_through_a_whole_installation_whose_faults_are_found(trial: dict[str, str]) -> None:
+    shell = TrialShell(trial)
+    *blocks, uninstall = blocks_of("## Install the chart there")
+    said = shell.follow(blocks)
+    for what in ("leader", "endpoints", "wiring", "extender", "webhook", "growth", "gate", "rights"):
+        assert len(re.findall(rf"^ok +{what} ", said, re.MULTILINE)) >= 2, said  # by a person, and by `helm test`
+    assert not re.findall(r"^(?:warning|failure) .*", said, re.MULTILINE), said
     assert 3 == len(re.findall(r"filter pod=default/example-\d .*decision=offered", said)), said
     assert [] == re.findall(r"^(?:failure|warning): [a-z-]+: .*", said, re.MULTILINE)  # on a healthy installation
     assert re.search(r"^mode +active, gate (?:unproven|enforced)$", said, re.MULTILINE), said
     assert "allowed unchecked" not in said
     assert "data-example-0 patched" in said, said
     assert re.search(r"to 500 GiB .* lacks .* The largest size that fits now is \d+ GiB", said), said
-    assert "no pending pod requests longhorn.io/scheduler-extender" in said
+
+    batch, old = in_a_config_map("batch", "batch"), in_a_config_map("old", "default-scheduler", **ended_keys())
+    asks = workloads.pod("asks", opted_in=True)  # which a kube-scheduler that asks nobody cannot place
+    Path(trial["TRIAL"], "asks.json").write_text(json.dumps(asks))
+    shell.follow([BREAK, batch, old])
+    wait_equal([], lambda: missing(shell), FOUND_SECONDS)
+    shell.follow([MEND])
+    assert [] == shell.findings(60)
+    assert "no pending pod requests longhorn.io/scheduler-extender" in shell.follow([uninstall])
+
+
+def missing(shell: TrialShell) -> list[tuple[str, str, str, str]]:
+    """Which of the findings `check` does not have."""
+    lines = shell.findings()
+    return [
+        (outcome, what, text, hint)
+        for outcome, what, text, hint in FINDINGS
+        if not any((outcome, what) == line[:2] and text in line[2] and hint in line[3] for line in lines)
+    ]

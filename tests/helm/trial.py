@@ -6,6 +6,7 @@ place of kubelets this process: it starts the release's pods, and those of Helm'
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -18,9 +19,7 @@ from tests.cluster.cluster import Cluster, ClusterError, ClusterOptions
 from tests.cluster.toolchain import BuildError
 from tests.e2e import workloads
 from tests.e2e.harness import CLASSES
-from tests.e2e.scheduling import SERVICE_PORT
 from tests.e2e.standin import StandIn
-from tests.helm.chart import NAME, NAMESPACE
 from tests.helm.hooks import HookPods
 from tests.helm.kubelet import ReleaseKubelet, RunningPod
 from tests.helm.tools import HELM_3, HELM_4
@@ -31,6 +30,7 @@ NODES: Final = ("n1", "n2", "n3", "n4")
 DISK_GIB: Final = 400
 CLASS: Final = "longhorn-local"  # the class of docs/examples/workload.yaml
 LOOK_SECONDS: Final = 0.5
+FIRST: Final = "TRIAL_FIRST"  # in the environment: what Python does in each pod before its program
 ADDRESSES: Final = "LONGHORN_SCHEDULER_ADDRESSES"  # of the command, for where the pods really are
 
 
@@ -73,12 +73,10 @@ def run(end: threading.Event) -> None:
     with Cluster.start(ClusterOptions(name=CLUSTER), progress=print) as cluster:
         prepare(cluster)
         sources: defaultdict[str, Path] = defaultdict(lambda: REPOSITORY)  # whatever the image is called
-        host, port = cluster.services.address(NAMESPACE, NAME, SERVICE_PORT)
-        answers = ["--extender-address", f"{host}:{port}"]
         told: dict[str, str] = {}
         with (
-            ReleaseKubelet(cluster, sources, cluster.state_dir) as kubelet,
-            HookPods(cluster, cluster.state_dir, lambda: answers) as hooks,
+            ReleaseKubelet(cluster, sources, cluster.state_dir, first=os.environ.get(FIRST, "")) as kubelet,
+            HookPods(cluster, cluster.state_dir) as hooks,
         ):
             print(instructions(cluster, kubelet.addresses), flush=True)
             while not (kubelet.failure or hooks.failure or end.wait(LOOK_SECONDS)):

@@ -162,7 +162,7 @@ def test_an_api_server_that_cannot_be_reached_has_a_code_of_its_own(
 
 
 def test_ports_that_are_none_are_refused_and_nobody_there_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["status", "--status-port", "99999"], ["check", "--service-port", "0"]):
+    for words in (["status", "--status-port", "99999"], ["status", "--status-port", "0"]):
         assert 2 == controller.cli.main(words)
         assert f"'{words[1]}': {words[2]} is not in the range 1<=x<=65535" in capsys.readouterr().err
     for address in ("leader", ":9504", "leader:https", "leader:0"):
