@@ -17,14 +17,12 @@ def cause_of(sight: Sight, nearest: Barrier, whose: tuple[str, str]) -> tuple[st
     demand, disk, missing = nearest.demand, nearest.disk, nearest.missing_bytes
     if nearest.reason is Reason.NEVER_PLACED and demand is not None:
         return nearest.reason, f"Longhorn refuses the volume of claim {demand.claim}: {demand.never}."
-    what, lacks = whose
-    if disk is None or not missing:
-        where = f"disk {disk.name} of node {nearest.node}" if disk is not None else f"node {nearest.node}"
-        return nearest.reason, f"{what} cannot use {where}: {nearest.text}."
-    where = f"disk {disk.name} of node {nearest.node}"
-    if nearest.reason is Reason.TOO_FULL:
-        short = f"{what} cannot use {where}, which is short of {bytes_text(missing)} available space"
-        return nearest.reason, f"{short}: {nearest.text}."
+    (what, lacks), why = whose, _bare(nearest)
+    if not nearest.node:
+        return nearest.reason, f"{what} finds no disk: {why}."
+    where = f"disk {disk.name} of node {nearest.node}" if disk is not None else f"node {nearest.node}"
+    if disk is None or not missing or nearest.reason is Reason.TOO_FULL:
+        return nearest.reason, f"{what} cannot use {where}: {why}."
     figures = figures_of(sight, nearest.node, disk)
     used, free = bytes_text(figures.limit_bytes - figures.room_bytes), bytes_text(max(0, figures.free_bytes))
     taken = f" and {bytes_text(figures.taken_bytes)} promised to others" if figures.taken_bytes else ""
@@ -34,7 +32,18 @@ def cause_of(sight: Sight, nearest: Barrier, whose: tuple[str, str]) -> tuple[st
     )
     if nearest.has_twins:
         return SHARED_UUID, f"{text} {_of_twins(sight, nearest.node, disk.uuid)}"
+    if nearest.reason in (Reason.BACKING_IMAGE, Reason.KEPT):
+        text = f"{text} {why[0].upper()}{why[1:]}."
     return nearest.reason, text
+
+
+def _bare(nearest: Barrier) -> str:
+    """Its text without the names of volume, node and disk before it, which the sentence has."""
+    volume, disk = nearest.demand.volume if nearest.demand is not None else "", nearest.disk
+    text = nearest.text
+    for name in (nearest.node, volume, nearest.node, disk.name if disk is not None else ""):
+        text = text.removeprefix(f"{name}: ") if name else text
+    return text
 
 
 def _of_twins(sight: Sight, node: str, uuid: str) -> str:

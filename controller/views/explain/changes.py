@@ -157,7 +157,7 @@ def _opened(node: LonghornNode, barrier: Barrier) -> Iterator[tuple[Remedy, Long
     if barrier.reason is Reason.DISK_UNSCHEDULABLE:
         opened = replace(disk, allow_scheduling=True, eviction_requested=False, schedulable=True)
         yield Remedy("open-disk", f"let replicas come to {where}", name, disk.name), _with_disk(node, opened)
-    elif barrier.has_twins:
+    elif barrier.has_twins or barrier.reason is Reason.DISK_NOT_FOUND:
         text = f"give {where} a UUID of its own: evict its replicas, remove it from the Longhorn node, delete its "
         change = Remedy("own-uuid", f"{text}longhorn-disk.cfg, and add it again", name, disk.name)
         fresh = replace(disk, uuid=f"{disk.uuid}-own", scheduled_bytes=0, scheduled_replicas={}, scheduled_images={})
@@ -217,7 +217,7 @@ def _frees(case: Case, barrier: Barrier) -> Iterator[_Tried]:
 def _requests(case: Case, found: Sequence[Barrier]) -> Iterator[_Tried]:
     """A smaller size for the claim that asks for most and has no volume yet."""
     new = [demand for demand in case.demands if not demand.exists and not demand.never]
-    if not new or not any(one.missing_bytes for one in found):
+    if not new or not any(one.missing_bytes or one.reason is Reason.INCOMPATIBLE_SIZE for one in found):
         return
     demand = max(new, key=lambda one: (one.size_bytes, one.claim))
     near = [one.node for one in found[:MOST_TRIED] if one.node in case.names] or case.names[:MOST_TRIED]

@@ -196,7 +196,7 @@ def _cause(
     """The cause, and the sentence about it, with what is said of the other nodes."""
     nearest = found[0]
     cause, text = cause_of(Sight.of(case, fit), nearest, _what(fit, nearest.demand))
-    parts = [_never(case), text, _copies(case, fit, judgements)]
+    parts = [_never(case), _copies(case, fit, judgements), text]
     counts = Counter(one.reason for one in found)
     if len(counts) > 1:
         rest = (f"{reason.text.removeprefix('Longhorn: ')} ({count})" for reason, count in counts.most_common())
@@ -220,7 +220,7 @@ def _copies(case: PodCase, fit: PodFit, judgements: Mapping[str, Judgement]) -> 
     lack = case.lack(fit, lack.demand) or lack
     count, copies = len(lack.places), lack.demand.copies
     setting = "allow-volume-creation-with-degraded-availability"
-    return f"Only {count} of {copies} copies find a disk, and all have to, since {setting} is false."
+    return f"Only {count} of {copies} copies find a disk, and all have to, since {setting} is false. For a further one:"
 
 
 def _what(fit: PodFit, demand: VolumeDemand | None) -> tuple[str, str]:

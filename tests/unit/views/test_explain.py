@@ -18,6 +18,7 @@ from controller.settings import LiveSettings
 from tests.fakes.builders import GIB, ONE_LOCAL, TestCluster, disk, node, pod, replica, storage_class
 from tests.unit.views.asking import explained
 
+HUGE: Final = 64 * 1024 * GIB
 Scene = Callable[[], TestCluster]
 
 
@@ -167,10 +168,13 @@ CAUSES: Final[dict[Reason, Scene]] = {
     Reason.DISK_TAGS: lambda: with_class(one_node(), diskSelector="ssd"),
     Reason.REPLICA_ELSEWHERE: elsewhere,
     Reason.IN_USE_ELSEWHERE: in_use,
-    Reason.INCOMPATIBLE_SIZE: lambda: asks(one_node(of_disk={"maximum_bytes": 64 * 1024 * GIB}), 17 * 1024),
+    Reason.INCOMPATIBLE_SIZE: lambda: asks(
+        one_node(of_disk={"maximum_bytes": HUGE, "available_bytes": HUGE}), 17 * 1024
+    ),
     Reason.TOO_FULL: lambda: asks(one_node(of_disk={"available_bytes": GIB})),
     Reason.INSUFFICIENT_STORAGE: lambda: asks(TestCluster().add_nodes(n1=10)),
     Reason.BACKING_IMAGE: lambda: with_image(BackingImage("image", real_size_bytes=60 * GIB)),
+    Reason.BACKING_IMAGE_NOT_FOUND: lambda: with_class(one_node(), dataLocality="disabled", backingImage="gone"),
     Reason.BACKING_IMAGE_SIZE_UNKNOWN: lambda: with_image(BackingImage("image")),
     Reason.CONTENDED: contended,
     Reason.KEPT: kept,
@@ -189,7 +193,6 @@ def test_the_cause_is_the_rule_that_refuses(reason: Reason) -> None:
 # Of Replicas, growth and disks given by name; of no pod.
 OF_OTHERS: Final = {
     Reason.HARD_AFFINITY,
-    Reason.BACKING_IMAGE_NOT_FOUND,
     Reason.PHYSICAL_SPACE,
     Reason.ALREADY_SCHEDULED,
     Reason.UNUSED_FAILED_REPLICA,
@@ -366,3 +369,30 @@ def test_a_pod_for_which_there_is_room_by_now_is_told_so() -> None:
     cluster = contended()
     cluster.drop_pod("other")
     assert "room-now" == explained(cluster, "a").cause
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (Reason.NODE_TAGS, "Claim ns/a (50 GiB) cannot use node n1: has no tags; the volume asks for fast."),
+        (Reason.DISK_NOT_FOUND, "cannot use disk d1 of node n1: another disk of the node has the same UUID same."),
+        (Reason.BACKING_IMAGE, "No room for backing image image besides the volumes."),
+        (Reason.KEPT, "80 GiB are kept there for a pod that has waited a long time."),
+        (Reason.NODE_ANTI_AFFINITY, "For a further one: Claim ns/a (50 GiB) cannot use node n1: already has a"),
+    ],
+)
+def test_a_sentence_names_node_and_disk_once(reason: Reason, text: str) -> None:
+    assert text in explained(CAUSES[reason](), "a").text
+
+
+@pytest.mark.parametrize(
+    ("reason", "change"),
+    [
+        (Reason.DISK_NOT_FOUND, "Give disk d1 of node n1 a UUID of its own"),
+        (Reason.INCOMPATIBLE_SIZE, "Request at most 16 TiB"),
+        (Reason.IN_USE_ELSEWHERE, "End or delete user."),
+        (Reason.NODE_UNSCHEDULABLE, "Uncordon node n1."),
+    ],
+)
+def test_what_helps_is_told(reason: Reason, change: str) -> None:
+    assert explained(CAUSES[reason](), "a").change.startswith(change)
