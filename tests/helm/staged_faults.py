@@ -27,7 +27,8 @@ from controller.placement.metrics import PlacementMetrics
 from controller.placement.placer import PlacementFigures
 from controller.placement.plan_objects import PlanFigures
 from controller.process.common_metrics import PREFIX, certificate_metrics
-from tests.fakes.builders import disk, node, pod, replica
+from controller.views.documents import Capacity, Survival, Totals
+from tests.fakes.builders import GIB, disk, node, pod, replica
 from tests.unit.assembly.processes import Page
 from tests.unit.placement.gate_stage import GateCell, GateLeader
 from tests.unit.placement.placer_stage import PlacerStage, turn
@@ -378,6 +379,25 @@ def disks_share_a_uuid() -> Fault:
     page.cluster.put_node(node("n2", disk("d1", 100)))
 
 
+def a_node_cannot_be_lost() -> Fault:
+    page = Page()
+    gauges, missing = page.controller.gauges, [0]
+
+    def look() -> None:
+        survival = Survival("n1", not missing[0], 3, 30 * GIB, (), (), missing[0])
+        gauges._capacity = lambda: Capacity("", Totals(*[0] * 9), (), (), (), {}, (), survival)
+        gauges._capacity_at = 0.0  # the minute is over
+        gauges.run_once()
+
+    look()
+    yield lambda: [page.text()]
+    missing[0] = 10 * GIB
+    look()
+    yield None
+    missing[0] = 0
+    look()
+
+
 # Certificates
 
 
@@ -530,6 +550,7 @@ FAULTS: Final[Mapping[str, tuple[Staged, ...]]] = {
     "NoRoom": (Staged(a_pod_finds_no_room, "1"),),
     "ChoicesLate": (Staged(choices_are_late, "45s"),),
     "DisksOver": (Staged(a_disk_is_over, "1"),),
+    "NodeLossNotSurvived": (Staged(a_node_cannot_be_lost),),
     "SharedDiskUUIDs": (Staged(disks_share_a_uuid, "1"),),
     "CertificateEnds": (
         Staged(a_certificate_is_not_renewed, "19d 0h 0m 0s", {"name": "server"}),

@@ -34,7 +34,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(by_name[name], one, id=f"{name}-{one.stage.__name__}")
 
 
-@pytest.mark.parametrize(("alert", "staged"), cases())
+@pytest.mark.parametrize(("alert", "staged"), list(cases()))
 def test_an_alert_fires_while_its_fault_lasts(promtool: Path, tmp_path: Path, alert: Alert, staged: Staged) -> None:
     window = max([0, *(seconds(word) for word in re.findall(r"\[(\d+[smh])\]", alert.expression))]) // 60
     lasts, after = alert.wait_seconds // 60 + MORE, max(window, 1) + MORE
