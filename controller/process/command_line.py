@@ -8,13 +8,14 @@ import importlib
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
 import click
 
-from controller.errors import ClusterError, ConfigError, MalformedRequestError, SchedulerError
+from controller.errors import ClusterError, ConfigError, MalformedRequestError, NotReadyError
 from controller.process.logs import escaped, keeps_log
 from controller.process.version import product_version
 
@@ -84,12 +85,15 @@ def run_command(
         return failed(error.format_message(), EXIT_MISUSE)
     except (ConfigError, MalformedRequestError) as error:
         return failed(str(error), EXIT_MISUSE)
-    except SchedulerError as error:
+    except (ClusterError, NotReadyError) as error:
         return failed(f"the API server: {error}" if isinstance(error, ClusterError) else str(error), EXIT_UNREACHABLE)
     except BrokenPipeError:
         # The reader has had enough. Python would complain of it once more when it closes its standard output.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
         return EXIT_WELL
+    except Exception:  # fault barrier: it must not look like a finding
+        traceback.print_exc()
+        return failed("this is a fault of the program: please report it, with the lines above", EXIT_FAULT)
 
 
 def failed(problem: str, code: int) -> int:

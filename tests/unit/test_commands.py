@@ -16,7 +16,7 @@ import yaml
 
 import controller.cli
 import webhook.cli
-from controller.errors import ConfigError
+from controller.errors import BugError, ConfigError, ForbiddenError, MalformedRequestError, NotLeaderError
 from controller.kube.api import ClientKubeApi
 from controller.process.command_line import LaterCommand, run_command
 from controller.process.flags import everywhere, namespace
@@ -172,6 +172,34 @@ def test_ports_that_are_none_are_refused_and_nobody_there_is_a_sentence(capsys: 
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         assert 3 == controller.cli.main(["status", "--status-port", str(taken.getsockname()[1])])
     assert "/overview: Connection refused. --status-port is for a pod" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ConfigError("--x: is wrong"), 2, "error: --x: is wrong\n"),
+        (MalformedRequestError("spec", "is wrong"), 2, "error: spec: is wrong\n"),
+        (ForbiddenError("403: no\x1b[2J"), 3, "error: the API server: 403: no\\x1b[2J\n"),
+        (NotLeaderError("nobody leads"), 3, "error: nobody leads\n"),
+        (BrokenPipeError(), 0, ""),
+        (KeyboardInterrupt(), 130, ""),
+        (BugError("x"), 70, "error: this is a fault of the program: please report it, with the lines above\n"),
+        (ZeroDivisionError(), 70, "error: this is a fault of the program: please report it, with the lines above\n"),
+    ],
+)
+def test_each_failure_has_its_code_and_its_line(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # which a broken pipe changes
+
+    @click.command()
+    def fail() -> None:
+        raise error
+
+    assert code == run_command(fail, [])
+    told = capsys.readouterr().err
+    assert told.endswith(said) and ("Traceback" in told) == (code == 70)
+    assert code == 70 or told == said
 
 
 @pytest.mark.parametrize("main", PROGRAMS)
