@@ -18,7 +18,7 @@ from certs.rotation import DAY, PINNED, YEAR, Chain, Evidence
 from certs.secret import ChainKeeper, ChainPlan, SecretStore
 from controller.clock import Clock
 from controller.errors import ConfigError
-from controller.process.repeated import Repeated
+from controller.process.repeated import QUIET_SECONDS, Repeated
 from controller.process.worker import Part, Worker
 
 SERVER: Final = "server"
@@ -122,7 +122,10 @@ class Certificates(Part):
         self._bundle = b""
         self._served: frozenset[str] = frozenset()
         self._listeners: list[Callable[[], None]] = []
-        self._looks = Repeated(self.look, self._pause_seconds, say_problem, thread=thread)
+        # Quiet at first: the leader may be making them.
+        self._looks = Repeated(
+            self.look, self._pause_seconds, say_problem, thread=thread, quiet_seconds=QUIET_SECONDS, now=clock.now
+        )
         self.worker = self._looks.worker
 
     @property

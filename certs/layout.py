@@ -19,6 +19,7 @@ BUNDLE: Final = "ca.crt"
 NEXT_CERTIFICATE: Final = "next.crt"
 NEXT_KEY: Final = "next.key"
 PREVIOUS: Final = "previous.crt"
+ABSENT: Final = "its Secret does not exist"
 
 Data = Mapping[str, bytes]  # a Secret's data, decoded
 
@@ -57,7 +58,7 @@ def read_chain(ca: Data | None, leaves: Mapping[str, Data | None], remembered: C
 def read_leaf(data: Data | None, name: str) -> Pair:
     """The leaf in a Secret; CertificateError names it when there is none."""
     if data is None:
-        raise CertificateError(f"{name}: its Secret does not exist")
+        raise CertificateError(f"{name}: {ABSENT}")
     pair = read_pair(data.get(CERTIFICATE, b""), data.get(KEY, b""), what=name)
     if pair.facts.is_authority:
         raise CertificateError(f"{name}: is a certificate authority, not a leaf certificate")
@@ -66,7 +67,7 @@ def read_leaf(data: Data | None, name: str) -> Pair:
 
 def _read_authority(data: Data | None) -> Chain:
     if data is None:
-        raise CertificateError("authority: its Secret does not exist")
+        raise CertificateError(f"authority: {ABSENT}")
     signer = _read_signer(data, CERTIFICATE, KEY, "authority")
     coming = None
     if NEXT_CERTIFICATE in data or NEXT_KEY in data:

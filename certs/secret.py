@@ -170,7 +170,9 @@ class ChainKeeper:
                     raise
                 continue
             for problem in reading.problems:
-                log.warning("certificates: %s", problem)
+                log.log(
+                    logging.INFO if problem.endswith(layout.ABSENT) else logging.WARNING, "certificates: %s", problem
+                )
             for step in steps:
                 log.info("certificates: %s", step)
             if written:

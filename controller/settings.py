@@ -121,6 +121,7 @@ _LIVE: Final[dict[str, _Key]] = {
     f"{PREFIX}allocation-record": _Key("allocation_record"),
     PLACEMENT: _Key("placement", choices=PLACERS),
 }
+NOT_SET: Final = "is not set"  # how the problem of a setting begins that nobody has set
 FORMER: Final = (f"{PREFIX}replica-placement",)  # settings of earlier releases
 WITHOUT_EFFECT: Final = f"has no effect while {AUTHORITY} is {DISK_SCHEDULER}"
 # What is told of the former name, by the authority that is in force.
@@ -175,7 +176,7 @@ def live_settings(
             problems.append(SettingProblem(name, given[name][:80], f"{error}; {_in_force(stays)}"))
     if ENABLED not in given:
         where = " because there is no ConfigMap" if config_map is None else ""
-        problems.append(SettingProblem(ENABLED, None, f"is not set{where}; {_in_force(last.enabled)}"))
+        problems.append(SettingProblem(ENABLED, None, f"{NOT_SET}{where}; {_in_force(last.enabled)}"))
     live = LiveSettings(**values)
     if PLACEMENT in given and live.allocation_authority == DISK_SCHEDULER:
         problems.append(SettingProblem(PLACEMENT, given[PLACEMENT][:80], WITHOUT_EFFECT))

@@ -31,7 +31,7 @@ from certs.webhook import CLIENT, DEFAULT_PACE, PREFIX, SERVER, Pace
 from controller.clock import Clock
 from controller.errors import ConfigError, NotReadyError, SchedulerError
 from controller.kube.api import KubeApi
-from controller.process.repeated import Repeated
+from controller.process.repeated import QUIET_SECONDS, Repeated
 from controller.process.worker import Part
 from controller.serving.tls import Material, ServerTls, read_directory
 from webhook.settings import WebhookSettings
@@ -87,7 +87,15 @@ class WebhookCertificates(Part):
         self._read: dict[str, _Found] = {}
         self._newest: dict[str, _Found] = {}  # that may be used
         self._confirmed_at = dict.fromkeys(reads, clock.now())
-        self._looks = Repeated(self.look, self._pause_seconds, say_problem, thread="certificates")
+        # Quiet at first: the leader may be making them.
+        self._looks = Repeated(
+            self.look,
+            self._pause_seconds,
+            say_problem,
+            thread="certificates",
+            quiet_seconds=QUIET_SECONDS,
+            now=clock.now,
+        )
         self.worker = self._looks.worker
 
     @property

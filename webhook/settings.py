@@ -16,6 +16,7 @@ from controller.process.flags import split_names
 from controller.settings import (
     CERTIFICATE_MODES,
     MEBIBYTE,
+    NOT_SET,
     TLS_OFF,
     live_settings,
     require,
@@ -145,6 +146,7 @@ class LiveSettingsReader:
             news = [problem for problem in self.problems if problem not in before]
             notes = [note for note in self.notes if note not in noted]
         for problem in news:
-            say(log, "setting not used", logging.ERROR, setting=problem.name, problem=problem.text)
+            level = logging.INFO if problem.text.startswith(NOT_SET) else logging.ERROR
+            say(log, "setting not used", level, setting=problem.name, problem=problem.text)
         for note in notes:
             say(log, "setting without effect", logging.WARNING, setting=note.name, problem=note.text)

@@ -34,9 +34,9 @@ from controller.model.allocations import Allocation
 from controller.model.times import rfc3339
 from controller.placement.plan_objects import Loaded
 from controller.process.common_metrics import StoreState
-from controller.process.repeated import Said
+from controller.process.repeated import QUIET_SECONDS, Said
 from controller.process.worker import Part, ProcessPart, Worker, waiting
-from controller.settings import LiveSettings, changed_settings
+from controller.settings import NOT_SET, LiveSettings, changed_settings
 from controller.views.decisions import NoteDecision, log_decision
 
 TICK_SECONDS: Final = 0.5
@@ -128,7 +128,7 @@ class Lifecycle(Part):
         self._off_since: float | None = None
         self._let_through = ""  # said of bypass: how many pods it lets through that had been refused
         self._wake_at: list[float] = []  # when pods that wait are to be woken because bypass began
-        self._endpoint_problem = Said(partial(log.warning, "EndpointSlice: %s"))
+        self._endpoint_problem = Said(partial(log.warning, "EndpointSlice: %s"), QUIET_SECONDS, clock.now)
         self._term_problem = Said(partial(log.warning, "the term cannot begin, trying again %s"))
         self._told_mode: Mode | None = None  # of this term
         self._told_problems: frozenset[tuple[str, str]] = frozenset()
@@ -242,7 +242,9 @@ class Lifecycle(Part):
             if configured == self.configured:
                 return
             for setting, problem in configured.problems.items():
-                say(log, "setting not used", logging.ERROR, setting=setting, problem=problem)
+                is_unsaid = problem.startswith(NOT_SET)  # yet, or any more: the mode says what that means
+                level = logging.INFO if is_unsaid else logging.ERROR
+                say(log, "setting not used", level, setting=setting, problem=problem)
             self._allocator.configure(configured.live, configured.longhorn)
         except Exception:
             self._settings_are_new = True

@@ -84,7 +84,7 @@ def _gate(facts: ProcessFacts) -> Iterator[Problem]:
     if severity:
         text = GATE_TEXTS.get(facts.gate, f"The gate is {facts.gate}")
         text += f" ({facts.gate_problem})" if facts.gate_problem else ""
-        hint = "docs/rules/placement.md, Who places: bring back policy, binding and ServiceAccount by applying the manifest."
+        hint = "docs/rules/placement.md: bring back policy, binding and ServiceAccount by applying the manifest."
         if facts.gate is GateState.AUDIT:
             hint = "Set scheduler-extender-placement to leader to have others refused."
         yield Problem(severity, "gate", f"{text}.", hint)

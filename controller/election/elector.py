@@ -189,20 +189,20 @@ class Elector(Part):
             say(_log, "Lease held", term=transitions)
             self._on_started(transitions, is_known and not (not lease.holder and lease.is_settled))
 
-    def _end_term(self, why: str) -> None:
+    def _end_term(self, why: str, level: int = logging.WARNING) -> None:
         if not self._is_leading:
             return
         self._gate.close()
         self._is_leading = False
-        _log.warning("no longer leading: %s", why)
+        _log.log(level, "no longer leading: %s", why)
         self._on_stopped()
 
     def let_go(self) -> None:
         """Ends the term and hands the Lease back, so that the next leader need not wait. For the end of the loop."""
         was_leading = self._is_leading
-        self._end_term("stopping")
+        self._end_term("stopping", logging.INFO)
         if was_leading:
             try:
                 self._leases.release(self._me, RELEASE_SECONDS)
             except ClusterError as error:
-                _log.warning("lease: could not let go: %s", error)
+                _log.info("lease: could not let go, so that it ends by itself: %s", error)

@@ -32,11 +32,12 @@ class Endpoint(Protocol):
 
 
 def clear_at_end(endpoint: Endpoint) -> None:
-    """Clears it; a failure is logged and does not keep the process from its end."""
+    """Clears it; a failure does not keep the process from its end. It is no warning: in an uninstallation the rights go
+    before the process, and otherwise the next leader writes the slice."""
     try:
         endpoint.clear()
     except SchedulerError as error:
-        log.warning("EndpointSlice: %s", error)
+        log.info("EndpointSlice: %s", error)
 
 
 class EndpointSlices:

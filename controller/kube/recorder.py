@@ -174,7 +174,7 @@ class Recorder(Part):
         with self._lock:
             self._dropped += count
         what = {"kind": told.target.kind, "namespace": told.target.namespace, "name": told.target.name}
-        say(_log, "event not written", logging.WARNING, **what, reason=told.reason, error=error)
+        say(_log, "event not written", **what, reason=told.reason, error=error)
 
     def _write(self, waiting: _Waiting, known: _Written | None) -> None:
         told, count, told_utc, now = waiting.told, waiting.count, waiting.told_utc, self._clock.now()

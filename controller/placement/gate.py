@@ -365,7 +365,7 @@ class PlacementGate(Part):
         if (state, problem) == term.told or (is_passing and not problem):
             return
         term.told = state, problem
-        is_warning = bool(problem) or state is GateState.MISSING
+        is_warning = (bool(problem) and state is not GateState.OFF) or state is GateState.MISSING
         text = TEXTS[state] + (f" ({problem})" if problem else "")
         self._note("gate", "", state, text=text, level=logging.WARNING if is_warning else logging.INFO)
         self._tell(REASON, text, is_warning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -9,24 +10,36 @@ from controller.errors import SchedulerError
 from controller.process.worker import Part, Worker, backoff_seconds
 
 PATIENCE: Final = 30  # looks without change, after which they may be further apart
+QUIET_SECONDS: Final = 30.0  # for which a part that starts may lack what others make, before anybody is told
 
 
 class Said:
-    """Says a problem once, when it begins or becomes another one. Threads: one."""
+    """Says a problem once, when it begins or becomes another one, and has lasted for `quiet_seconds` at a later note.
+    Threads: one."""
 
-    def __init__(self, say: Callable[[str], object]) -> None:
-        self._say, self._last = say, ""
+    def __init__(
+        self, say: Callable[[str], object], quiet_seconds: float = 0.0, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._say, self._quiet_seconds, self._now = say, quiet_seconds, now
+        self._since: dict[str, float] = {}  # of the present problems
+        self._unsaid: tuple[str, ...] = ()
 
-    def note(self, problem: object = "") -> None:
-        """What is wrong now; "" when nothing is."""
-        text = str(problem)
-        if text and text != self._last:
-            self._say(text)
-        self._last = text
+    def note(self, *problems: object) -> bool:
+        """Takes what is wrong now; returns whether that is something else than before."""
+        found, now = tuple(text for text in map(str, problems) if text), self._now()
+        is_new = found != tuple(self._since)
+        if is_new:
+            self._since = {text: self._since.get(text, now) for text in found}
+            self._unsaid = found
+        for text in self._unsaid:
+            if now >= self._since[text] + self._quiet_seconds:
+                self._say(text)
+        self._unsaid = tuple(text for text in self._unsaid if now < self._since[text] + self._quiet_seconds)
+        return is_new
 
 
 class Repeated(Part):
-    """Repeats `look`; what is wrong is said once, when it begins to be.
+    """Repeats `look`; what is wrong is said once, as by `Said`.
 
     `look` notes what it finds wrong; what it raises counts as that, too. `pause_seconds` takes whether it has come to
     its end, and gives the time until the next one. `say` gets each new problem.
@@ -40,8 +53,10 @@ class Repeated(Part):
         say: Callable[[str], None],
         *,
         thread: str,
+        quiet_seconds: float = 0.0,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._look, self._pause_seconds, self._say = look, pause_seconds, say
+        self._look, self._pause_seconds, self._said = look, pause_seconds, Said(say, quiet_seconds, now)
         self._problems: tuple[str, ...] = ()
         self._alike = 0
         self.worker = Worker(thread, self.run_once)
@@ -58,10 +73,7 @@ class Repeated(Part):
     def note(self, problems: Iterable[str]) -> None:
         """Takes what is wrong now; says it, if it is not what was wrong before."""
         found = tuple(problems)
-        self._alike = self._alike + 1 if found == self._problems else 0
-        if found != self._problems:
-            for problem in found:
-                self._say(problem)
+        self._alike = 0 if self._said.note(*found) else self._alike + 1
         self._problems = found
 
     def run_once(self) -> float:

@@ -17,7 +17,7 @@ import grpc
 from controller.clock import Clock
 from controller.errors import NotReadyError
 from controller.kube.endpoint_slice import Endpoint, clear_at_end
-from controller.process.repeated import Repeated
+from controller.process.repeated import QUIET_SECONDS, Repeated
 from controller.process.worker import Part, Worker
 from controller.rpc.credentials import Current, server_credentials
 from controller.rpc.standard import StandardServices
@@ -72,7 +72,14 @@ class RpcServer(Part):
         self._standard = StandardServices()
         self._points_here = False
         self._next_endpoint_at = 0.0
-        self._steps = Repeated(self.step, lambda _: LOOK_EVERY_SECONDS, partial(log.warning, "gRPC: %s"), thread="rpc")
+        self._steps = Repeated(
+            self.step,
+            lambda _: LOOK_EVERY_SECONDS,
+            partial(log.warning, "gRPC: %s"),
+            thread="rpc",
+            quiet_seconds=QUIET_SECONDS,  # its certificate may be in the making
+            now=clock.now,
+        )
         self.worker = self._steps.worker
         self.port = 0  # that it listens on; 0 while it does not
 

@@ -36,7 +36,15 @@ def test_a_pod_for_which_there_is_no_room_is_bound_when_there_is(scene: Scene, m
     assert "100 GiB + 100 GiB scheduled exceeds the disk's limit of 150 GiB by 50 GiB" in event["message"]
     assert any(f"2 nodes InsufficientStorage ({node}" in event["message"] for node in cell.nodes)
     # docs/operations.md, Events
-    words = "get events --all-namespaces --field-selector reason=LonghornNoRoom --sort-by .lastTimestamp".split()
+    words = [
+        "get",
+        "events",
+        "--all-namespaces",
+        "--field-selector",
+        "reason=LonghornNoRoom",
+        "--sort-by",
+        ".lastTimestamp",
+    ]
     listed = scene.cluster.kubectl(*words).stdout.splitlines()
     assert [line for line in listed if "LonghornNoRoom" in line and "pod/third" in line]
     assert not [line for line in listed[1:] if "LonghornNoRoom" not in line]

@@ -10,6 +10,7 @@ from certs.rotation import DAY, PINNED, YEAR
 from certs.secret import SecretStore
 from controller.errors import ConfigError, UnavailableError
 from controller.kube.resources import SECRETS, SERVICES
+from controller.process.repeated import QUIET_SECONDS
 from controller.settings import ProcessSettings
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
@@ -222,6 +223,10 @@ def test_a_damaged_secret_is_named_once_and_looked_at_less_and_less_often(
     assert not server.certificates.is_serving
     assert [1.0] * 30 == pauses[:30]
     assert 10.0 == pauses[-1]
+    assert 0 == caplog.text.count("certificates: ")
+    world.clock.advance(QUIET_SECONDS)
+    for _ in range(3):
+        server.certificates._looks.run_once()
     assert len(server.certificates.problems) == caplog.text.count("certificates: ")
     if mode is not CertificateMode.SELF:
         world.write("tls", sign(ca, LeafSpec("s", DAY, ("x",)), now), ca)

@@ -45,6 +45,11 @@ MUTATING = OUR_CONFIGURATIONS[MUTATING_WEBHOOKS]
 SLICES = {"longhorn-scheduler-extender", "longhorn-replica-scheduler"}
 PLANS = {f"longhorn-scheduler-extender-plans-{number}" for number in range(16)}
 
+SWITCHED_OFF = (
+    f"ConfigMap {NAMESPACE}/{ACCOUNT}: scheduler-extender-enabled is false. Pods that wait are let through unchecked; "
+    "one that comes to a node without room hangs there until its volume has room"
+)
+
 
 class Leaving:
     """A namespace with all that the leader makes in it, and a cluster with pods."""
@@ -117,8 +122,7 @@ def leaving() -> Leaving:
 def test_it_switches_off_and_empties_both_configurations_whoever_was_first(leaving: Leaving) -> None:
     done = leaving.remove()
     assert [
-        f"ConfigMap {NAMESPACE}/{ACCOUNT}: scheduler-extender-enabled is false. Pods that wait are let through "
-        "unchecked; one that comes to a node without room hangs there until its volume has room",
+        SWITCHED_OFF,
         *(f"{resource.kind} {name}: empty" for resource, name in OUR_CONFIGURATIONS.items()),
     ] == done
     assert [] == leaving.entries()

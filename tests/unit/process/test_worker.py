@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from controller.errors import UnavailableError
-from controller.process.repeated import Repeated
+from controller.process.repeated import Repeated, Said
 from controller.process.worker import (
     STUCK_SECONDS,
     Worker,
@@ -21,6 +21,7 @@ from controller.process.worker import (
     waiting,
     worker_entries,
 )
+from tests.fakes.clock import VirtualClock
 from tests.waiting import wait_until
 
 NEVER = 600.0
@@ -249,6 +250,23 @@ def test_what_goes_wrong_is_said_once() -> None:
     assert 600.0 == looks.repeated.run_once()
     assert ["away", "ValueError('odd')"] == looks.said
     assert not looks.repeated.problems
+
+
+def test_what_passes_soon_is_not_said_and_what_lasts_is_said_once() -> None:
+    clock, told = VirtualClock(), list[str]()
+    said = Said(told.append, 30.0, clock.now)
+    said.note("no Secret", "no leader")
+    clock.advance(29)
+    said.note("no leader")  # the time of this one goes on
+    assert [] == told
+    clock.advance(1)
+    for _ in range(3):
+        said.note("no leader")
+    assert ["no leader"] == told
+    said.note()
+    clock.advance(60)
+    said.note("no leader")
+    assert ["no leader"] == told
 
 
 def test_a_problem_that_comes_again_is_said_again() -> None:

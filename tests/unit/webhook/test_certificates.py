@@ -17,6 +17,7 @@ from certs.rotation import DAY
 from certs.webhook import DEFAULT_PACE
 from controller.errors import ClusterError, UnavailableError
 from controller.kube.resources import SECRETS, Resource
+from controller.process.repeated import QUIET_SECONDS
 from controller.serving.tls import Material, ServerTls
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import VirtualClock
@@ -109,6 +110,10 @@ def test_a_damaged_secret_is_named_once_and_looked_at_less_and_less_often(
     pauses = [world.worker._looks.run_once() for _ in range(40)]
     assert (1.0, 10.0) == (pauses[29], pauses[-1])
     assert (True, False) == world.used
+    assert 0 == caplog.text.count("certificates: webhook-client")
+    world.clock.advance(QUIET_SECONDS)
+    for _ in range(3):
+        world.worker._looks.run_once()
     assert 1 == caplog.text.count("certificates: webhook-client")
     world.put("client")
     assert 10.0 == world.worker._looks.run_once()
