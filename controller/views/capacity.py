@@ -15,7 +15,6 @@ from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.wanted import Taken, Wanted, replica_to_come
 from controller.allocator.plans.beside import Beside
-from controller.allocator.plans.table import Table
 from controller.allocator.verbs.views import Look
 from controller.allocator.world.world import World
 from controller.model.longhorn import DATA_LOCALITIES, SHARDED, DiskNeeds, Volume
@@ -261,11 +260,7 @@ def survival_of(look: Look, name: str, notes: list[str]) -> Survival:
 
 
 def _without(look: Look, name: str) -> Look:
-    """The look without that node, and without what is planned there."""
     world = look.world.copy(look.growths)
     world.put_node(name, None)
     world.put_kube_node(name, None)
-    plans = [
-        replace(plan, places=tuple(place for place in plan.places if place.node != name)) for plan in look.table.plans()
-    ]
-    return replace(look, world=world, table=Table.of(plans, look.table.all_holds()))
+    return replace(look, world=world)

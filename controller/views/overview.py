@@ -75,15 +75,24 @@ def disk_views(look: Look) -> tuple[DiskView, ...]:
     """Return every disk of Longhorn's nodes, sorted by node and name. What is taken on one of several disks of a UUID
     counts on each, as Longhorn counts what lies there. Room that is kept from some pods alone counts as free."""
     nodes = sorted(look.world.nodes.values(), key=lambda node: node.name)
-    return tuple(_disk(look, node, disk) for node in nodes for disk in sorted(node.disks, key=lambda one: one.name))
+    return tuple(view for node in nodes for view in _disks(look, node))
 
 
-def _disk(look: Look, node: LonghornNode, disk: Disk) -> DiskView:
+def _disks(look: Look, node: LonghornNode) -> Iterator[DiskView]:
+    room = look.world.room(node.name)
+    free = {one.uuid: one.free_bytes for one in room.disks} if room is not None else {}  # of those that take replicas
+    for disk in sorted(node.disks, key=lambda one: one.name):
+        yield _disk(look, node, disk, free.get(disk.uuid))
+
+
+def _disk(look: Look, node: LonghornNode, disk: Disk, free: int | None) -> DiskView:
     world, table, space = look.world, look.table, look.world.settings.space
-    scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.images_on(disk.uuid))
-    growth = sum(more for _, more in look.growths.growing_by(disk.uuid))
-    taken, planned = table.taken_bytes(node.name, disk.uuid), table.planned_bytes(node.name, disk.uuid)
     limit = provisioning_limit(disk, space)
+    if free is None:
+        free = limit - observed_scheduled(disk, world.counted_on(disk.uuid), world.images_on(disk.uuid))
+    growth = sum(more for _, more in look.growths.growing_by(disk.uuid))
+    taken = table.taken_bytes(node.name, disk.uuid)
+    planned = table.planned_bytes(node.name, disk.uuid) if taken else 0
     rejection = why_closed(look, node, disk)
     return DiskView(
         node=node.name,
@@ -95,11 +104,11 @@ def _disk(look: Look, node: LonghornNode, disk: Disk) -> DiskView:
         available_bytes=disk.available_bytes,
         limit_bytes=limit,
         over_percent=space.over_provisioning_pct,
-        used_bytes=scheduled - growth,
+        used_bytes=limit - free - growth,
         planned_bytes=planned,
         held_bytes=taken - planned,
         growth_bytes=growth,
-        free_bytes=limit - scheduled - taken,
+        free_bytes=free - taken,
         closed=f"{rejection.reason}: {rejection.message}" if rejection is not None else "",
     )
 
@@ -209,7 +218,7 @@ def waiting_pods(look: Look, most: int = MOST_WAITING) -> tuple[tuple[WaitingPod
 
 def _decision(look: Look, pod: Pod) -> str:
     """What keeps the pod waiting; "" if nothing does that is our business."""
-    if pod.key in look.quarantined or any(f"{pod.namespace}/{one.claim}" in look.quarantined for one in pod.volumes):
+    if look.quarantined and is_quarantined(look, pod):
         return QUARANTINED
     refused = look.refused.get(pod.uid)
     if refused is None:
@@ -217,6 +226,12 @@ def _decision(look: Look, pod: Pod) -> str:
     if not refused.reasons:
         return UNASKED
     return "contended" if refused.is_contended else "refused"
+
+
+def is_quarantined(look: Look, pod: Pod) -> bool:
+    """Whether the pod, or one of its claims, broke a rule of ours."""
+    keys = (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes))
+    return any(key in look.quarantined for key in keys)
 
 
 def _waiting(look: Look, pod: Pod, decision: str) -> WaitingPod:

@@ -24,7 +24,7 @@ from controller.views.explain.changes import in_words, proven_changes
 from controller.views.explain.holders import MaySee
 from controller.views.explain.nodes import Barrier, Sight, answers, barriers
 from controller.views.explain.places import volume_answer
-from controller.views.overview import GATED, QUARANTINED, UNWIRED
+from controller.views.overview import GATED, QUARANTINED, UNWIRED, is_quarantined
 
 WAITS, LET_THROUGH, RUNS, NOT_OURS, GONE = "waits", "let-through", "runs", "not-ours", "gone"
 
@@ -111,12 +111,12 @@ def _unasked(look: Look, pod: Pod) -> _Known | None:
 
 
 def _broken(look: Look, pod: Pod) -> _Known | None:
-    keys = (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes))
-    broken = next((key for key in keys if key in look.quarantined), None)
-    if broken is None:
+    if not is_quarantined(look, pod):
         return None
-    text = f"{broken} broke an internal rule of the extender, which is a fault of ours; it is tried again within five"
-    return WAITS, QUARANTINED, f"{text} minutes. The leader's log has the details."
+    text = (
+        "The pod, or one of its claims, broke an internal rule of the extender, which is a fault of ours; it is tried"
+    )
+    return WAITS, QUARANTINED, f"{text} again within five minutes. The leader's log has the details."
 
 
 def _unknown(missing: Sequence[Missing]) -> _Known | None:
