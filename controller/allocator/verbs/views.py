@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from controller.allocator.choose.choose import Chooser
 from controller.allocator.outcome import DiskOver, Mode, PromiseView, SharedDisk, TableView
@@ -22,6 +22,7 @@ from controller.clock import Clock
 from controller.settings import LiveSettings
 
 _T = TypeVar("_T")
+_NameOf: TypeAlias = Callable[[str], str]
 
 HELD: Final = "HELD"
 PLANNED: Final = "PLANNED"
@@ -57,7 +58,7 @@ def rows_of(
     plans: Iterable[Plan],
     holds: Iterable[Hold],
     growths: Iterable[Growth],
-    name_of: Callable[[str], str],
+    name_of: _NameOf,
     now: float,
     now_utc: datetime,
 ) -> tuple[PromiseView, ...]:
@@ -65,42 +66,42 @@ def rows_of(
     the greatest age. `name_of` tells the claim of a Longhorn volume, as "namespace/name"."""
     found = defaultdict[tuple[str, str, str], list[PromiseView]](list)
     parts = (
-        (row for plan in plans for row in _of_plan(plan, now_utc)),
-        (row for hold in holds for row in _of_hold(hold, now)),
-        (row for growth in growths for row in _of_growth(growth, now)),
+        (row for plan in plans for row in _of_plan(plan, name_of, now_utc)),
+        (row for hold in holds for row in _of_hold(hold, name_of, now)),
+        (row for growth in growths for row in _of_growth(growth, name_of, now)),
     )
     for row in itertools.chain(*parts):
         found[row.volume, row.node, row.kind].append(row)
-    return tuple(
-        replace(
-            rows[0],
-            claim=name_of(rows[0].volume),
-            size_bytes=max(row.size_bytes for row in rows),
-            claimants=tuple(sorted({claimant for row in rows for claimant in row.claimants})),
-            age_seconds=max(row.age_seconds for row in rows),
-        )
-        for _, rows in sorted(found.items())
+    return tuple(rows[0] if len(rows) == 1 else _together(rows) for _, rows in sorted(found.items()))
+
+
+def _together(rows: list[PromiseView]) -> PromiseView:
+    return replace(
+        rows[0],
+        size_bytes=max(row.size_bytes for row in rows),
+        claimants=tuple(sorted({claimant for row in rows for claimant in row.claimants})),
+        age_seconds=max(row.age_seconds for row in rows),
     )
 
 
-def _of_plan(plan: Plan, now_utc: datetime) -> Iterator[PromiseView]:
-    age = max(0.0, (now_utc - plan.since_utc).total_seconds())
+def _of_plan(plan: Plan, name_of: _NameOf, now_utc: datetime) -> Iterator[PromiseView]:
+    age, claim, pods = max(0.0, (now_utc - plan.since_utc).total_seconds()), name_of(plan.volume), sorted(plan.pods)
     for node, size in _sums((place.node, place.size_bytes) for place in plan.places).items():
-        yield PromiseView(plan.volume, "", node, "plan", PLANNED, size, plan.pods, age)
+        yield PromiseView(plan.volume, claim, node, "plan", PLANNED, size, tuple(pods), age)
 
 
-def _of_hold(hold: Hold, now: float) -> Iterator[PromiseView]:
-    kind, age = _KINDS.get(hold.source, str(hold.source)), now - hold.since
+def _of_hold(hold: Hold, name_of: _NameOf, now: float) -> Iterator[PromiseView]:
+    kind, age, pods = _KINDS.get(hold.source, str(hold.source)), now - hold.since, (hold.pod,)
     sizes = _sums(((volume, place.node), place.size_bytes) for volume, place in hold.places())
     for (volume, node), size in sizes.items():
-        yield PromiseView(volume, "", node, kind, HELD, size, (hold.pod,), age)
+        yield PromiseView(volume, name_of(volume), node, kind, HELD, size, pods, age)
 
 
-def _of_growth(growth: Growth, now: float) -> Iterator[PromiseView]:
+def _of_growth(growth: Growth, name_of: _NameOf, now: float) -> Iterator[PromiseView]:
     """A row for each node, with the bytes that its copies there are to gain."""
     state, age = HELD if growth.is_held else PLANNED, now - growth.since
     for node, size in _sums((node, more) for node, _, more in growth.on_disks).items():
-        yield PromiseView(growth.volume, "", node, "growth", state, size, (), age)
+        yield PromiseView(growth.volume, name_of(growth.volume), node, "growth", state, size, (), age)
 
 
 def _sums(sizes: Iterable[tuple[_T, int]]) -> dict[_T, int]:

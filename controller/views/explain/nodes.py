@@ -87,7 +87,9 @@ def barriers(case: PodCase, fit: PodFit, judgements: Mapping[str, Judgement]) ->
     lack = _lack_of(case, fit, judgements)
     if lack is not None:
         beside = Plus(fit.taken, lack.places)
-        return barriers_of_copy(Sight.of(case, fit), wanted_by(lack), lack.demand, beside, fit.chooser)
+        found = barriers_of_copy(Sight.of(case, fit), wanted_by(lack), lack.demand, beside, fit.chooser)
+        if found:
+            return found
     rough = sorted((_rough(fit, name, judgement) for name, judgement in judgements.items()), key=lambda one: one.rank)
     exact = [_exact(case, fit, one, judgements[one.node]) for one in rough[:MOST_NODES]]
     return [*sorted(exact, key=lambda one: one.rank), *rough[MOST_NODES:]]

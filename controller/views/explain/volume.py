@@ -68,6 +68,8 @@ def _told_of_claim(look: Look, claim: Claim) -> Explanation | None:
     if pv.driver not in LONGHORN_DRIVERS:
         text = f"Its volume is not Longhorn's, but of {pv.driver or 'no CSI driver'}."
         return _claim(claim, NOT_OURS, NOT_LONGHORNS, text)
+    if look.world.volume(pv.handle) is None:
+        return _claim(claim, WAITS, "missing-volume", f"Longhorn has no volume {pv.handle}.")
     return None
 
 

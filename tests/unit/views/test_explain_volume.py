@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from controller.model.longhorn import BackingImage
+from controller.model.workload import PersistentVolume
 from controller.rules.reasons import Reason
 from controller.views.documents import Explanation
 from controller.views.explain.volume import explain_claim, explain_volume
-from tests.fakes.builders import GIB, TestCluster, replica, storage_class
+from tests.fakes.builders import DRIVER, EPOCH, GIB, TestCluster, replica, storage_class
 from tests.unit.views.asking import everything
 
 
@@ -72,6 +73,17 @@ def test_a_claim_without_its_class_or_that_longhorn_refuses_says_so() -> None:
     cluster.add_claim("b", class_name="bad")
     assert ("waits", "missing-class") == said(of_claim(cluster, "a"))
     assert ("waits", Reason.NEVER_PLACED) == said(of_claim(cluster, "b"))
+
+
+def test_a_bound_claim_whose_volume_is_missing_or_another_drivers_says_so() -> None:
+    cluster = TestCluster().add_nodes(n1=100)
+    for name, driver in (("a", DRIVER), ("b", "nfs.example")):
+        claim = cluster.set_claim(replace(cluster.add_claim(name), volume_name=f"pv-{name}"))
+        assert ("waits", "missing-pv") == said(of_claim(cluster, name))
+        pv = PersistentVolume(f"pv-{name}", driver, f"handle-{name}", claim.uid, claim.key, GIB, EPOCH)
+        cluster.allocator.observe_pv(pv.name, pv)
+    assert ("waits", "missing-volume") == said(of_claim(cluster, "a"))
+    assert ("not-ours", "not-longhorn") == said(of_claim(cluster, "b"))
 
 
 def test_a_volume_tells_where_its_copies_lie() -> None:
