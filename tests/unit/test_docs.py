@@ -135,7 +135,7 @@ def test_the_reason_of_every_event_is_documented() -> None:
 
 def test_all_that_the_status_document_says_of_placement_is_documented() -> None:
     shown = {*status_of(PlacementFigures(), lambda _replica: {}), *asdict(GATE_OFF), *asdict(PlanFigures())}
-    table = section_of(OPERATIONS, "### What /status shows of placement")
+    table = section_of((DOCS / "status.md").read_text(), "## What it shows of placement")
     assert set() == shown - set(re.findall(r"`(\w+)`", table))
 
 
