@@ -28,7 +28,7 @@ from controller.clock import Clock, SystemClock
 from controller.errors import ConfigError, NotFoundError, UnavailableError
 from controller.kube.decoding import decode, error_of
 from controller.kube.line_stream import LineStream
-from controller.kube.resources import Resource
+from controller.kube.resources import PODS, Resource
 from controller.process.worker import waiting
 
 Raw = dict[str, Any]
@@ -183,7 +183,19 @@ class KubeApi:
         """The caller's token as headers; none where he has a certificate."""
         return {}
 
+    def read_log(
+        self, namespace: str, pod: str, container: str, *, previous: bool = False, most_bytes: int, lines: int = 20_000
+    ) -> bytes:
+        """The last lines that the container has written; `previous`: before its last restart."""
+        end = {"tailLines": lines, "limitBytes": most_bytes, "timestamps": "true"}
+        query = {"container": container, "previous": "true" if previous else None, **end}
+        return self._bytes(Call("GET", PODS.path(namespace, pod, "log"), query, timeout=LIST_SECONDS))
+
     # The request itself
+
+    def _bytes(self, call: Call) -> bytes:
+        """The answer as it is."""
+        raise NotImplementedError
 
     def _object(self, call: Call) -> Raw:
         """The object in the answer."""
@@ -273,6 +285,12 @@ class ClientKubeApi(KubeApi):
             raise UnavailableError(f"{call.method} {call.path}: the answer is not an object")
         return decoded
 
+    def _bytes(self, call: Call) -> bytes:
+        response = self._response(call, call.timeout, is_streamed=False)
+        if response.status >= 300:
+            raise error_of(response.status, response.data)
+        return response.data
+
     def _stream(self, call: Call) -> WatchStream:
         response = self._response(call, min(call.timeout, CALL_SECONDS), is_streamed=True)
         if response.status != 200:
@@ -283,7 +301,7 @@ class ClientKubeApi(KubeApi):
         url = f"{self._host}{call.path}"
         if call.query:
             url += "?" + urlencode({name: value for name, value in call.query.items() if value is not None})
-        headers = {"Accept": _JSON, "User-Agent": "longhorn-scheduler-extender", **self._credentials()}
+        headers = {"Accept": f"{_JSON}, */*", "User-Agent": "longhorn-scheduler-extender", **self._credentials()}
         data = None
         if call.body is not None:
             headers["Content-Type"], data = call.content_type, msgspec.json.encode(call.body)

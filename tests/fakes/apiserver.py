@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from controller.errors import ConflictError, GoneError, NotFoundError, SchedulerError
+from controller.errors import ConflictError, GoneError, NotFoundError, SchedulerError, UnavailableError
 from controller.kube.api import KubeApi, Page, Raw
 from controller.kube.decoding import MISFIT
-from controller.kube.resources import Resource
+from controller.kube.resources import PODS, Resource
 
 Key = tuple[str, str, str]  # path of the collection's kind, namespace, name
 
@@ -105,6 +105,7 @@ class FakeApiServer(KubeApi):
         self.page_size: int | None = None
         self.has_bookmarks = True  # False: a short watch ends without its closing bookmark
         self.ends_watches = False  # every watch ends as soon as it is open
+        self.logs: dict[tuple[str, str], bytes] = {}  # by pod and container
 
     def fail_with(
         self, error: SchedulerError, *verbs: str, about: Resource | None = None, times: float = math.inf
@@ -163,6 +164,12 @@ class FakeApiServer(KubeApi):
             limit = min(int(str(query.get("limit", len(found) or 1))), self.page_size or 10**9)
             more = str(start + limit) if start + limit < len(found) else ""
             return Page(found[start : start + limit], str(self.version), more)
+
+    def read_log(self, namespace: str, pod: str, container: str, **_: object) -> bytes:
+        self._enter("log", PODS)
+        if (pod, container) not in self.logs:
+            raise UnavailableError("500: no kubelet")
+        return self.logs[pod, container]
 
     def watch(
         self, resource: Resource, namespace: str | None, resource_version: str, *, timeout_seconds: int, **more: object
