@@ -24,7 +24,8 @@ from controller.plan.answers import Json
 from controller.plan.complaints import InputError, LeftOutError, Notes, printable
 from controller.plan.input import decode_document
 from controller.plan.questions import Questions
-from controller.plan.reading import MemoryBound, parse_document, parse_line, read_document, read_lines
+from controller.plan.reading import MOST_BYTES, MemoryBound, parse_document, parse_line, read_document, read_lines
+from controller.plan.saved import saved_objects
 from controller.process.command_line import EXIT_MISUSE, EXIT_WELL
 
 FAULT: Final = "the planner failed on it"
@@ -55,19 +56,26 @@ def _answer_one(questions: Questions, raw: object, index: int) -> Json:
     default=True,
     help="Refuse input that would be ignored, such as a misspelt setting (default), or remark on it.",
 )
+@click.option(
+    "--objects", "saved", metavar="PATH", help="The objects, in a file, a folder or a bundle, besides FILE's."
+)
 @click.argument("file", metavar="[FILE]", default="-")
-def command(file: str, *, lines: bool, strict: bool) -> int:
+def command(file: str, saved: str | None, *, lines: bool, strict: bool) -> int:
     """Answer questions about saved objects.
 
     Decides by the extender's rules, without a cluster. FILE has JSON or YAML; - reads standard input, as does no FILE.
     """
-    notes, bound = Notes(is_lenient=not strict), MemoryBound()
+    notes = Notes(is_lenient=not strict)
+    if saved is not None and lines:
+        raise click.UsageError("--lines takes no --objects: each line has its own")
     try:
+        besides = saved_objects(saved) if saved is not None else []
+        bound = MemoryBound()
         with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as stream:
             if lines:
                 _answer_lines(stream, notes, bound)
             else:
-                _answer_file(stream, notes, bound)
+                _answer_file(stream, notes, bound, besides)
     except BrokenPipeError:
         raise
     except (OSError, InputError) as error:
@@ -91,10 +99,14 @@ def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-def _answer_file(stream: IO[bytes], notes: Notes, bound: MemoryBound) -> None:
+def _answer_file(stream: IO[bytes], notes: Notes, bound: MemoryBound, besides: list[object]) -> None:
     data = read_document(stream)
-    with bound.of(len(data)), _barrier():
-        found = answer(parse_document(data), SystemClock().now_utc(), notes)
+    with bound.of(MOST_BYTES if besides else len(data)), _barrier():
+        document = parse_document(data)
+        if besides and isinstance(document, dict):
+            given = document.get("objects") or []
+            document["objects"] = [*besides, *(given if isinstance(given, list) else [given])]
+        found = answer(document, SystemClock().now_utc(), notes)
     _write(json.JSONEncoder(indent=2).iterencode(found))
 
 
