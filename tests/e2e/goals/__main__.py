@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.e2e.goals import placing, refused
+from tests.e2e.goals import foreseen, placing, refused
 from tests.e2e.goals.scenario import USUAL_DELAYS, Scenario, ScenarioRun, harmless, not_right, play
 from tests.e2e.harness import Scene
 from tests.e2e.outcomes import conclude
@@ -40,6 +40,7 @@ def programme(*, is_long: bool) -> list[Scenario]:
         refused.storm(watch),
         refused.nobody_evicted(watch),
         refused.ONE_EVICTED,
+        *foreseen.ALL,
     ]
 
 

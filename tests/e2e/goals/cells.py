@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.cluster.client import Object
@@ -54,17 +54,25 @@ class UnevenCell(Cell):
         return self.pod(name, *claims, opted_in=self.with_extender, schedulerName=self.scheduler, **options)
 
     def run_set(self, replicas: int, *, name: str = "web", **template: Any) -> Object:
+        """As `set_body`."""
+        return self.create("statefulsets", self.set_body(replicas, name=name, **template))
+
+    def set_body(self, replicas: int, *, name: str = "web", gib: int = 100, **template: Any) -> Object:
         """A StatefulSet of volumes of 100 GiB. `template`: fields of its claims' spec instead of the usual ones."""
         body = workloads.stateful_set(
             name,
             self.class_name,
             replicas=replicas,
+            gib=gib,
             opted_in=self.with_extender,
             selector=self.selector,
             scheduler=self.scheduler,
         )
         body["spec"]["volumeClaimTemplates"][0]["spec"].update(template)
-        return self.create("statefulsets", body)
+        return body
+
+    def wait(self, condition: Callable[[], bool], what: str, timeout: float) -> None:
+        self._wait(condition, what, timeout)
 
     def delete_set(self, name: str = "web") -> None:
         self.delete("statefulsets", name, propagationPolicy="Background")

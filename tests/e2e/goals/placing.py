@@ -40,7 +40,7 @@ SEVERAL_VOLUMES = Scenario(
 # Goal 3A and the exact fit after a drain
 
 
-def _fill_one_node(cell: UnevenCell, pods: int, **template: Any) -> None:
+def fill_one_node(cell: UnevenCell, pods: int, **template: Any) -> None:
     """All pods of a StatefulSet run beside their data on the node `old`, and every node takes pods again."""
     others = [cell.short(node) for node in cell.nodes if node != cell.node("old")]
     cell.cordon(*others)
@@ -51,14 +51,14 @@ def _fill_one_node(cell: UnevenCell, pods: int, **template: Any) -> None:
 
 
 def _drain(cell: UnevenCell) -> RunEnd:
-    _fill_one_node(cell, 4)
+    fill_one_node(cell, 4)
     cell.drain("old")
     return _ended_on(cell, {"roomy": 4})
 
 
 def _drain_after_eviction(cell: UnevenCell) -> RunEnd:
     """Cordoned first: the data moves while the pods still run, and there is no room but theirs where it went."""
-    _fill_one_node(cell, 4)
+    fill_one_node(cell, 4)
     cell.cordon("old")
     cell.wait_data_on("roomy", MOVED_SECONDS)
     assert cell.counts() == {"old": 4}, f"pods moved before their data: {cell.counts()}"
@@ -68,7 +68,7 @@ def _drain_after_eviction(cell: UnevenCell) -> RunEnd:
 
 def _evicted_while_pending(cell: UnevenCell) -> RunEnd:
     """The pods cannot run anywhere for a while after the drain, and Longhorn evicts their detached volumes then."""
-    _fill_one_node(cell, 4)
+    fill_one_node(cell, 4)
     others = [cell.short(node) for node in cell.nodes if node != cell.node("old")]
     for short in others:
         _taint(cell, short, present=True)
@@ -143,7 +143,7 @@ def _drain_cloned(cell: UnevenCell) -> RunEnd:
 
 def _move_eight(cell: UnevenCell, **template: Any) -> RunEnd:
     """Eight pods go to two nodes with room for four each; a pod that comes while their data is under way gets none."""
-    _fill_one_node(cell, 8, **template)
+    fill_one_node(cell, 8, **template)
     cell.drain("old")
     cell.wait_bound(8, FILLED_SECONDS)
     if cell.with_extender:
