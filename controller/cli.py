@@ -27,7 +27,7 @@ from controller.process.flags import everywhere
 # Where each command is, and what the list of commands says of it, as it does itself.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "bundle": (
-        "controller.commands.bundle",
+        "controller.commands.simulate:bundle",
         "Write a support bundle: objects, settings, status, decisions, logs, without secrets.",
     ),
     "capacity": ("controller.commands.capacity", "Show what still fits."),

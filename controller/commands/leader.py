@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -131,6 +131,14 @@ class StatusReader:
             self._way = None  # it led when it was found
             found = self._decoded(path, kind, of_anybody=of_anybody)
         return found
+
+    def ask_pod(self, path: str, raw: Mapping[str, Any]) -> bytes:
+        """What the copy of that pod answers there, whoever leads. Errors as of `document`."""
+        known = self._way, self.asked
+        try:
+            return self._found(path, str(raw["metadata"]["name"]), dict(raw))
+        finally:
+            self._way, self.asked = known
 
     def _decoded(self, path: str, kind: type[Document], *, of_anybody: bool) -> Document:
         body = self._body(path, of_anybody=of_anybody)

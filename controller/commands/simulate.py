@@ -1,16 +1,18 @@
-"""`simulate`: what would happen if workloads came, nodes went, claims grew or settings changed."""
+"""`simulate`: what would happen if workloads came, nodes went, claims grew or settings changed; and `bundle`, which
+saves the objects that it can be asked about elsewhere."""
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from controller.clock import SystemClock
-from controller.commands.terminal import cell, console, print_document, size, table
+from controller.commands.leader import StatusReader
+from controller.commands.terminal import cell, console, print_document, shown, size, table, told_progress
 from controller.errors import ConfigError
 from controller.model.quantity import MAX_BYTES, quantity_bytes
 from controller.process.command_line import EXIT_FINDING, EXIT_MISUSE, EXIT_WELL, failed
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from controller.simulation.run import GrownClaim, Question
     from controller.simulation.state import SavedCluster
 
+MOST_MIB: Final = 200  # of a bundle
 MOST_ROWS: Final = 60  # pods or disks; all with -o wide
 _STATES: Final = {"placed": "green", "refused": "red", "not-made": "yellow", "ends": "yellow"}
 _NAME: Final = "NS/NAME=SIZE"
@@ -68,7 +71,7 @@ def command(
     now = SystemClock().now_utc()
     try:
         question = _question(files, drain, fail, grow, settings, where)
-        with _progress() as told:
+        with told_progress("simulating") as told:
             source = _source(objects, kubeconfig, context, namespace, told)
             found = simulate(source, question, now, lambda done, of: told(f"pod {done} of {of}"))
     except InputError as error:
@@ -79,20 +82,8 @@ def command(
         print_document(found, output)
     else:
         to = console()
-        for part in parts(to, found, is_wide=output == "wide"):
-            to.print(part)
+        shown(to, parts(to, found, is_wide=output == "wide"))
     return EXIT_FINDING if found.findings else EXIT_WELL
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """What is being done, on a terminal's standard error."""
-    to = console(err=True)
-    if not to.is_terminal:
-        yield lambda _text: None
-        return
-    with to.status("simulating") as status:
-        yield lambda text: status.update(cell(f"simulating: {text}"))
 
 
 def _source(
@@ -249,3 +240,39 @@ def _disks(to: Console, found: Simulation, *, is_wide: bool) -> Iterator[Rendera
     yield rows
     if not is_wide and len(changed) > MOST_ROWS:
         yield cell(f"{len(changed) - MOST_ROWS} more disks: -o wide shows all")
+
+
+# The bundle
+
+
+@click.command("bundle")
+@click.option("--file", "-f", metavar="FILE", help="where to write it (default: a name with the time, here)")
+@click.option("--hash-names", is_flag=True, help="hash names, namespaces and values of labels; simulations still work")
+@click.option(
+    "--most-mib", type=click.IntRange(1, 4096), default=MOST_MIB, show_default=True, help="size, before it is packed"
+)
+@access
+@namespace
+def bundle(kubeconfig: str, context: str, namespace: str, file: str | None, most_mib: int, *, hash_names: bool) -> int:
+    """Write a support bundle: objects, settings, status, decisions, logs, without secrets.
+
+    What your rights do not show is named in its manifest. `simulate --objects` and `plan --objects` read the file.
+    """
+    from controller.simulation.bundle import collect, names_of, write_bundle
+    from controller.simulation.redaction import Names
+
+    reader = click.get_current_context().obj or StatusReader()
+    reader.kubeconfig, reader.context, reader.namespace = kubeconfig, context, namespace
+    now = SystemClock().now_utc()
+    folder = f"longhorn-scheduler-extender-{now:%Y%m%dT%H%M%SZ}"
+    path = file or f"{folder}.tar.gz"
+    names = Names(secrets.token_bytes(16)) if hash_names else None
+    with told_progress("collecting") as tell:
+        stamp = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+        found = collect(reader.api, namespace, reader.ask_pod, names, stamp, tell, most_mib)
+        written = write_bundle(found, path, folder, now.timestamp())
+    to = console()
+    to.print(cell(f"{path}: {size(written)}, {len(found.files)} files"))
+    for line in names_of(found.missing):
+        to.print(cell(f"note: missing: {line}"))
+    return EXIT_WELL

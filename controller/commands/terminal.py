@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -138,6 +138,17 @@ def progress(what: str) -> Iterator[None]:
         return
     with to.status(cell(what)):
         yield
+
+
+@contextlib.contextmanager
+def told_progress(what: str) -> Iterator[Callable[[str], None]]:
+    """The same of work in steps: what is called with a text says which one it is."""
+    to = console(err=True)
+    if not to.is_terminal:
+        yield lambda _text: None
+        return
+    with to.status(cell(what)) as status:
+        yield lambda text: status.update(cell(f"{what}: {text}"))
 
 
 def print_document(document: Any, form: str) -> None:
