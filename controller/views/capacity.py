@@ -29,7 +29,7 @@ from controller.views.overview import claim_of, disk_views, totals_of
 COPIES: Final = (1, 2, 3)
 MOST_TAGS: Final = 50
 MOST_REBUILDS: Final = 500  # that are told
-REBUILD_MILLISECONDS, LOSS_MILLISECONDS, TAG_MILLISECONDS = 250, 250, 250
+REBUILD_MILLISECONDS, LOSS_MILLISECONDS, TAG_MILLISECONDS = 250, 500, 250
 _DISK, _NODE = "disk", "node"
 
 
@@ -227,9 +227,9 @@ def _survival(look: Look, disks: Sequence[DiskView], notes: list[str]) -> Surviv
     return survival_of(look, name, notes)
 
 
-def survival_of(look: Look, name: str, notes: list[str]) -> Survival:
+def survival_of(look: Look, name: str, notes: list[str]) -> Survival | None:
     """Return what became of the data if that node were lost: each of its copies is placed anew on the others, the
-    largest first."""
+    largest first. None if no answer was found in time, as a note tells."""
     facts = look.world.nodes[name]
     copies = [one for disk in facts.disks for one in look.world.replicas_on(disk.uuid)]
     by_volume = defaultdict[str, int](int)
@@ -255,7 +255,9 @@ def survival_of(look: Look, name: str, notes: list[str]) -> Survival:
             f"Loss of {name}: {untried} of its {len(affected)} volumes were not placed anew, for want of time."
         )
     size = sum(volume.size_bytes * count for volume, count in affected)
-    is_survived = not (lost or homeless or untried)
+    is_survived = not (lost or homeless)
+    if is_survived and untried:
+        return None
     return Survival(name, is_survived, sum(count for _, count in affected), size, lost, homeless, missing)
 
 

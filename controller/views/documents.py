@@ -271,7 +271,8 @@ class Survival:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """`/capacity`. `largest_bytes`: of a plain new volume, by the number of copies ("1", "2", "3")."""
+    """`/capacity`. `largest_bytes`: of a plain new volume, by the number of copies ("1", "2", "3"). `survival` None:
+    there is no node, or no answer was found in time, as `notes` tell."""
 
     time: str
     totals: Totals
