@@ -67,7 +67,7 @@ class PluginPlatform:
 PLATFORMS: Final = (
     PluginPlatform("linux", "amd64", tuple(f"{glibc}_x86_64" for glibc in _GLIBCS)),
     PluginPlatform("linux", "arm64", tuple(f"{glibc}_aarch64" for glibc in _GLIBCS)),
-    PluginPlatform("darwin", "amd64", ("macosx_12_0_x86_64",)),
+    # cryptography is no longer built for macOS on Intel.
     PluginPlatform("darwin", "arm64", ("macosx_12_0_arm64",)),
 )
 Fetch = Callable[[PluginPlatform, str, Sequence[Locked], Path], None]

@@ -9,8 +9,7 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from controller.commands.asking import about_leader, asked, is_printed
-from controller.commands.leader import StatusReader
+from controller.commands.leader import StatusReader, about_leader, asked, is_printed
 from controller.commands.status import totals_line
 from controller.commands.terminal import bar, cell, console, figure, is_plain, shown, size, table
 from controller.process.command_line import EXIT_FINDING, EXIT_WELL

@@ -9,9 +9,8 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from controller.commands.asking import about_leader, asked, is_printed
 from controller.commands.completion import names_of
-from controller.commands.leader import StatusReader, explain_path
+from controller.commands.leader import StatusReader, about_leader, asked, explain_path, is_printed
 from controller.commands.terminal import cell, console, figure, shown, table
 from controller.errors import ConfigError
 from controller.process.command_line import EXIT_FINDING, EXIT_WELL

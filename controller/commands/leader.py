@@ -1,4 +1,5 @@
-"""The documents of the process that leads: who that is, by its Lease, and one way to it that works.
+"""The documents of the process that leads: who that is, by its Lease, and one way to it that works; and the flags of
+the commands that show them.
 
 The ways, in this order: a table of addresses (`$LONGHORN_SCHEDULER_ADDRESSES`, for clusters without a kubelet), the
 loopback of this pod or that `--status-port` names, the pod's address over TLS with the caller's token, and
@@ -19,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
+import click
 import msgspec
 
 from controller.clock import Clock, SystemClock
-from controller.commands.terminal import duration
+from controller.commands.terminal import duration, print_document, progress
 from controller.errors import (
     ClusterError,
     ConfigError,
@@ -30,6 +32,7 @@ from controller.errors import (
     NotLeaderError,
     NotReadyError,
 )
+from controller.process.flags import PORT, access, namespace
 from controller.settings import ProcessSettings
 
 if TYPE_CHECKING:
@@ -46,7 +49,9 @@ READ_SECONDS: Final = 20.0
 MOST_BYTES: Final = 256 * 1024**2
 _DEFAULTS: Final = ProcessSettings()
 _UNREACHED: Final = (OSError, http.client.HTTPException, ClusterError)
+FORMS: Final = ("json", "yaml", "wide")
 Document = TypeVar("Document")
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class NobodyLeadsError(NotLeaderError):
@@ -319,3 +324,41 @@ def _why(error: BaseException) -> str:
     from controller.kube.api import why_unreachable
 
     return str(error) if isinstance(error, ClusterError) else why_unreachable(error)
+
+
+# Commands
+
+
+def about_leader(command: Decorated) -> Decorated:
+    """Adds the flags by which the leader is found, and --output; the command gets them as `reader` and `output`."""
+
+    def called(
+        *, kubeconfig: str, context: str, namespace: str, status_port: int | None, output: str | None, **more: Any
+    ) -> Any:
+        reader = click.get_current_context().obj or StatusReader()
+        reader.kubeconfig, reader.context, reader.namespace = kubeconfig, context, namespace
+        reader.status_port = status_port
+        return command(reader=reader, output=output or "", **more)
+
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    called.__dict__.update(command.__dict__)  # the command's own flags
+    text = "ask the process whose status port this is on loopback, and look for no leader"
+    made: Any = click.option("--status-port", type=PORT, metavar="N", help=text)(called)
+    text = "json or yaml: the whole document; wide: more columns"
+    made = click.option("-o", "--output", type=click.Choice(FORMS), help=text)(made)
+    decorated: Decorated = access(namespace(made))
+    return decorated
+
+
+def asked(reader: StatusReader, path: str, kind: type[Document], *, of_anybody: bool = False) -> Document:
+    """The document, while a terminal is told that it is waited for."""
+    with progress("asking the leader"):
+        return reader.document(path, kind, of_anybody=of_anybody)
+
+
+def is_printed(document: Any, output: str) -> bool:
+    """Whether the document was wanted whole, and is printed so."""
+    if output in ("json", "yaml"):
+        print_document(document, output)
+        return True
+    return False

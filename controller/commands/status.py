@@ -10,8 +10,7 @@ import click
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from controller.commands.asking import about_leader, asked, is_printed
-from controller.commands.leader import StatusReader
+from controller.commands.leader import StatusReader, about_leader, asked, is_printed
 from controller.commands.terminal import (
     SEVERITY,
     ago,
