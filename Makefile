@@ -143,7 +143,7 @@ goals: venv cluster ## the proposal's goals again and again, with the long waits
 PICTURES ?= bench-output/page
 
 .PHONY: page-test
-page-test: venv ## the page in headless Chromium: widths, themes, keyboard, accessibility; five minutes; needs npm once
+page-test: venv ## the page in headless Chromium: widths, themes, keyboard, accessibility; four minutes; needs npm once
 	@test -d "$(TOOLS)/page" || echo 'page-test: fetching the driver of the browser (46 MB) by pip' >&2
 	$(call install_tool,page)
 	@PYTHONPATH=$(TOOLS)/page TOOLS="$(TOOLS)" $(RUN) -m tests.page.chromium

@@ -340,6 +340,7 @@ def test_it_lies_behind_a_prefix_as_well(site: PageSite, open_page: Open) -> Non
     tab = open_page(f"{PREFIX}/#pods/shop/full")
     is_live(tab)
     expect(tab.locator("#answer")).to_contain_text("What would help")
+    assert [] == [path for path in site.asked if not path.startswith(PREFIX)]
 
 
 def test_the_theme_can_be_chosen_and_stays(site: PageSite, open_page: Open) -> None:
@@ -364,6 +365,17 @@ def test_nothing_moves_for_whom_motion_hurts(site: PageSite, open_page: Open) ->
         tab = open_page(reduced_motion=preference)
         is_live(tab)
         assert seconds == tab.evaluate(moves)
+
+
+def test_workers_are_named_where_one_is_not_well(site: PageSite, open_page: Open) -> None:
+    site.show(documents.troubled())
+    tab = open_page()
+    is_live(tab)
+    inside = tab.locator("#inside")
+    expect(inside).to_contain_text("failed 3 times: timed out")
+    expect(inside.get_by_text("placer, sweeper, waker")).to_be_hidden()
+    inside.get_by_text("3 well").click()
+    expect(inside.get_by_text("placer, sweeper, waker")).to_be_visible()
 
 
 @pytest.mark.parametrize("overview", [documents.overview([]), documents.following()], ids=["no disk", "a follower"])

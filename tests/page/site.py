@@ -89,8 +89,8 @@ class PageSite:
             return [entry for entry in self._decisions if entry.serial > asked.number("after")]
 
     def _measured(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = str(environ["PATH_INFO"]).removeprefix(PREFIX)
-        body = b"".join(self._app(environ | {"PATH_INFO": path}, start_response))
+        path = str(environ["PATH_INFO"])
+        body = b"".join(self._app(environ | {"PATH_INFO": path.removeprefix(PREFIX)}, start_response))
         with self._lock:
             self.asked[path] = self.asked.get(path, 0) + 1
             self.sent.setdefault(path, len(body))

@@ -12,13 +12,13 @@ const SIGNS = { good: "●", warn: "▲", bad: "■", neutral: "○" };
 const FIRST_WAITING = 5;
 const FIRST_PLANS = 8;
 const MOST_DECISIONS = 200;
-const OLD_SECONDS = 30;
+const OLD_SECONDS = 60; // from then on it is a problem
 
 const rankOf = (word) => (GOOD.has(word) ? "good" : NEUTRAL.has(word) ? "neutral" : BAD.has(word) ? "bad" : "warn");
 
 /** A word with a sign whose shape says as well as its colour whether that is good. */
 export const state = (word, rank = rankOf(word)) =>
-  el("span", { class: `state ${rank}` }, el("span", { "aria-hidden": "true" }, SIGNS[rank]), " ", word);
+  el("span", { class: `state ${rank}` }, el("span", { "aria-hidden": "true" }, SIGNS[rank]), "\u00a0", word);
 
 /** A moment's age, which `tick` keeps true; `seconds` is how old it is now. */
 export const since = (seconds, title = "") =>
@@ -283,14 +283,15 @@ function aboutLink(about) {
 }
 
 export function showInside(overview) {
+  const workers = Object.entries(overview.workers);
+  const unwell = workers.filter(([, word]) => word !== "well");
+  const well = workers.filter(([, word]) => word === "well").map(([worker]) => worker);
   const waits = Object.entries(overview.waiting_replicas);
   const groups = [
+    ["Workers that are not well", unwell.map(([worker, word]) => [name(worker), state(word, "bad")])],
     [
       "Workers",
-      Object.entries(overview.workers).map(([worker, word]) => [
-        name(worker),
-        state(word, word === "well" ? "good" : "bad"),
-      ]),
+      well.length ? [[el("details", {}, el("summary", {}, `${well.length} well`), name(well.join(", ")))]] : [],
     ],
     ["Schedulers", Object.entries(overview.wiring).map(([scheduler, word]) => [name(scheduler), state(word)])],
     ["Copies that the leader holds", overview.held_replicas.map((replica) => [name(replica)])],
@@ -298,15 +299,8 @@ export function showInside(overview) {
     ["Copies that wait, by reason", waits.map(([reason, count]) => [spaced(reason), String(count)])],
     ["This copy", [[name(overview.identity), overview.is_leading ? "leads" : "follows"]]],
   ].filter(([, rows]) => rows.length > 0);
-  const text = JSON.stringify([
-    overview.workers,
-    overview.wiring,
-    overview.held_replicas,
-    overview.left_replicas,
-    waits,
-    overview.identity,
-    overview.is_leading,
-  ]);
+  const { workers: states, wiring, held_replicas: held, left_replicas: left, identity, is_leading: leads } = overview;
+  const text = JSON.stringify([states, wiring, held, left, waits, identity, leads]);
   reconcile(
     byId("inside"),
     groups,
@@ -335,7 +329,7 @@ export function showCapacity(capacity) {
   ]);
   const lost = capacity.survival;
   const nodes = [
-    el("p", {}, "The largest plain new volume that finds its places now:"),
+    rows.length ? el("p", {}, "The largest plain new volume that finds its places now:") : null,
     el(
       "ul",
       { class: "fits" },

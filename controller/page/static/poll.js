@@ -3,6 +3,7 @@
 const EVERY_MS = 2000;
 const HIDDEN_MS = 30_000;
 const MOST_MS = 30_000;
+const SLOW_MS = 10_000; // at most, between answers that take long
 const PATIENCE_MS = 10_000;
 
 /** An answer that is none of ours; `status` 0: no answer at all. */
@@ -71,6 +72,6 @@ export class Poller {
   delay(tookMs) {
     if (document.hidden) return HIDDEN_MS;
     if (this.failures) return Math.min(MOST_MS, EVERY_MS * 2 ** Math.min(this.failures - 1, 10));
-    return Math.min(MOST_MS, Math.max(EVERY_MS, 5 * tookMs));
+    return Math.min(SLOW_MS, Math.max(EVERY_MS, 5 * tookMs));
   }
 }
