@@ -167,6 +167,8 @@ def parts(to: Console, found: Simulation, *, is_wide: bool) -> Iterator[Renderab
         yield cell(f"{len(found.findings)} find no place:", "bold red")
         for one in found.findings[: None if is_wide else MOST_ROWS]:
             yield Text.assemble(cell(f"  {one.kind} {one.about}: ", "bold"), cell(one.text))
+            if one.change:
+                yield Text.assemble(("    do: ", "bold"), cell(one.change))
     else:
         yield cell("Everything finds a place.", "bold green")
     yield from _growths(to, found)

@@ -7,17 +7,15 @@ makes Replica objects. Objects come and go through the same events by which a le
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from controller.allocator.allocator import Allocator
-from controller.allocator.choose.packing import Budget
 from controller.allocator.core import LOOK_SECONDS
 from controller.allocator.outcome import Mode, TurnStep, WaitReason
 from controller.allocator.plans.plan import Hold, Plan
-from controller.allocator.verbs.account import account_of, account_of_limit
 from controller.allocator.verbs.place import BESIDE_SECONDS
 from controller.allocator.world.world import World
 from controller.follow.kinds import KINDS
@@ -30,6 +28,8 @@ from controller.rules.eligibility import observed_scheduled, provisioning_limit
 from controller.rules.locality import locality_of, node_of_copy_to_come
 from controller.settings import LiveSettings
 from controller.simulation.documents import CopyPlace
+from controller.views.documents import Explanation
+from controller.views.explain.pod import explain_pod
 
 _START: Final = 1_000.0  # monotonic seconds, so that no interval reaches back before zero
 _TRIES: Final = 2  # for a copy: at once, and when it may take planned bytes
@@ -75,15 +75,6 @@ class SimulatedLeader(Allocator):
     def world(self) -> World:
         return self._world
 
-    def reasons_of(self, pod: Pod, names: Sequence[str]) -> str:
-        """Why the pod finds no room on any of these nodes, in a sentence, as its Event tells it."""
-        demands, _ = self._world.demands_of(pod)
-        limit = self._shared.limit_of(pod, demands)
-        if not any(map(limit.includes, names)):
-            return account_of_limit(limit)
-        fit = self._room.fit(pod, demands, Budget())
-        return account_of(fit, self._table, pod, list(names))
-
     def figures(self) -> list[DiskUse]:
         """Every disk of Longhorn, by node and name."""
         world, space, found = self._world, self._world.settings.space, list[DiskUse]()
@@ -126,6 +117,11 @@ class SimulatedCluster:
     @property
     def world(self) -> World:
         return self.leader.world
+
+    def explanation(self, pod: Pod) -> Explanation:
+        """Why the pod, which was refused, waits, as `explain` says it to somebody who may see all."""
+        self.clock.advance(LOOK_SECONDS)
+        return explain_pod(self.leader.look(), pod.namespace, pod.name, lambda _namespace: True)
 
     # Volumes
 

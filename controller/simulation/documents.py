@@ -34,8 +34,8 @@ class VolumeOutcome:
 @dataclass(frozen=True, slots=True)
 class PodOutcome:
     """A pod. `why`: "waits" (it did before), "moves" or "comes". `state`: "placed", "refused", "not-made" (its
-    controller waits for the pod before it) or "ends" (nothing makes it again). `reason` is a stable word, `text` a
-    sentence."""
+    controller waits for the pod before it) or "ends" (nothing makes it again). `reason`, `text` and `change` as in an
+    Explanation: a stable word, a sentence, the smallest change that would help."""
 
     namespace: str
     name: str
@@ -45,6 +45,7 @@ class PodOutcome:
     node: str
     reason: str
     text: str
+    change: str
     volumes: Sequence[VolumeOutcome]
 
 
@@ -99,6 +100,7 @@ class Placeless:
     about: str
     reason: str
     text: str
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Losses:
         else:
             namespace, _, name = key.partition("/")
             text = "nothing controls it, so that it is not made again"
-            self.ended.append(PodOutcome(namespace, name, "", MOVES, "ends", "", "", text, ()))
+            self.ended.append(PodOutcome(namespace, name, "", MOVES, "ends", "", "", text, "", ()))
 
     # Afterwards
 

@@ -47,7 +47,7 @@ def queued(raw: dict[str, Any], why: str, **more: Any) -> QueuedPod:
         meta = raw["metadata"]
         raise InputError(f"Pod {meta.get('namespace')}/{meta.get('name')}", error.field, error.problem) from error
     namespace = facts.namespace or "default"
-    facts = replace(facts, namespace=namespace, uid=facts.uid or f"{namespace}/{facts.name}")
+    facts = replace(facts, namespace=namespace, uid=facts.uid or f"{namespace}/{facts.name}", is_opted_in=True)
     return QueuedPod(raw, facts, rules, why, **more)
 
 

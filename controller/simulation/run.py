@@ -205,7 +205,7 @@ class _Run:
             return self._bind(one, self._choice(candidates, {}))
         outcome = self._ask(one, candidates)
         if not outcome.passed:
-            return self._refusal(one, outcome, candidates, why)
+            return self._refusal(one, outcome, why)
         scores = leader.score_nodes(one.facts.uid, list(outcome.passed))
         return self._bind(one, self._choice(outcome.passed, scores))
 
@@ -268,21 +268,17 @@ class _Run:
             text = f"{copies} no disk: {found.text}" if found.text else f"{copies} no disk"
             self._findings.append(Placeless("volume", found.claim or found.volume, "CopyMissing", text))
 
-    def _refusal(
-        self, one: QueuedPod, outcome: FilterOutcome, candidates: Sequence[str], why: Mapping[str, str]
-    ) -> PodOutcome:
+    def _refusal(self, one: QueuedPod, outcome: FilterOutcome, why: Mapping[str, str]) -> PodOutcome:
         counts = Counter(outcome.refused.values())
-        reason = counts.most_common(1)[0][0] if counts else outcome.decision
-        same, former = (one.owner, tuple(sorted(counts.items()))), one.key
-        if one.owner:
-            former = self._told.setdefault(same, one.key)
+        former = self._told.setdefault((one.owner, *sorted(counts.items())), one.key) if one.owner else one.key
+        reason = str(counts.most_common(1)[0][0] if counts else outcome.decision)
         if former != one.key:
-            return self._outcome(one, "refused", reason=str(reason), text=f"as {former}")
-        text = self._cluster.leader.reasons_of(one.facts, candidates)
-        others = [entry for name, entry in why.items() if entry]
+            return self._outcome(one, "refused", reason=reason, text=f"as {former}")
+        found = self._cluster.explanation(one.facts)
+        text, others = found.text, [entry for entry in why.values() if entry]
         if others:
-            text = f"{text}; kube-scheduler rules out {len(others)} more: {counted(others)}"
-        return self._outcome(one, "refused", reason=str(reason), text=text)
+            text = f"{text} kube-scheduler rules out {len(others)} more: {counted(others)}."
+        return self._outcome(one, "refused", reason=found.cause or reason, text=text, change=found.change)
 
     def _outcome(
         self,
@@ -291,12 +287,13 @@ class _Run:
         node: str = "",
         reason: str = "",
         text: str = "",
+        change: str = "",
         volumes: Sequence[VolumeOutcome] = (),
     ) -> PodOutcome:
         if state != "placed":
             self._cluster.leader.observe_pod(one.key, None)
         return PodOutcome(
-            one.facts.namespace, one.facts.name, one.owner, one.why, state, node, reason, text, tuple(volumes)
+            one.facts.namespace, one.facts.name, one.owner, one.why, state, node, reason, text, change, tuple(volumes)
         )
 
     # GrownClaim
@@ -348,7 +345,7 @@ class _Run:
         for pod in self._pods:
             if pod.state in ("refused", "not-made") and (pod.why != WAITS or counts_waiting):
                 about = f"{pod.namespace}/{pod.name}"
-                self._findings.append(Placeless("pod", about, pod.reason or "NotMade", pod.text))
+                self._findings.append(Placeless("pod", about, pod.reason or "NotMade", pod.text, pod.change))
         for one in rebuilds:
             if one.state in ("lost", "degraded"):
                 reason = "DataLost" if one.state == "lost" else "CopyMissing"

@@ -164,7 +164,7 @@ def test_the_command_writes_what_simulate_and_plan_read(tmp_path: Path, capsys: 
 
     Path(workloads).write_text(json.dumps(stateful_set("new", gib=90)))
     assert 1 == main(["simulate", "--objects", file, "-f", workloads])
-    assert "pod ns/new-0: No Longhorn room" in capsys.readouterr().out
+    assert "pod ns/new-0: Claim ns/data-new-0" in capsys.readouterr().out
     Path(question).write_text(json.dumps({"question": {"expand": {"volume": "db-0", "size": "80Gi"}}}))
     assert 0 == main(["plan", "--lenient", "--objects", file, question])
     assert json.loads(capsys.readouterr().out)["admitted"]

@@ -39,7 +39,7 @@ def test_what_finds_none_is_exit_code_1_and_comes_first(saved: Path, capsys: pyt
     assert 1 == run(saved, workloads=[stateful_set("new", gib=90)])
     said = capsys.readouterr().out.splitlines()
     assert "1 find no place:" == said[0].strip()
-    assert said[1].startswith("  pod ns/new-0: No Longhorn room for ns/data-new-0 90 GiB")
+    assert said[1].startswith("  pod ns/new-0: Claim ns/data-new-0 (90 GiB) lacks ")
 
 
 def test_the_whole_answer_is_a_document(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,8 @@ def test_pods_take_room_one_after_the_other_and_the_one_too_many_is_refused() ->
     assert {"db-0": "n1", "db-1": "n2", "db-2": "refused"} == pods(found)
     assert {"n1": 60, "n2": 60} == used(found)
     assert ["pod ns/db-2 InsufficientStorage"] == about(found)
-    assert "No Longhorn room for ns/data-db-2 60 GiB" in found.findings[0].text
+    assert "Claim ns/data-db-2 (60 GiB) lacks 20 GiB on disk d1" in found.findings[0].text
+    assert "request at most 40 GiB" in found.findings[0].change
 
 
 def test_an_ordered_set_makes_no_pod_behind_one_that_is_refused() -> None:
