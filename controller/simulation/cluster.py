@@ -7,8 +7,8 @@ makes Replica objects. Objects come and go through the same events by which a le
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -24,12 +24,12 @@ from controller.model.names import LONGHORN_DRIVER
 from controller.model.workload import Claim, PersistentVolume, Pod
 from controller.plan.objects import Objects
 from controller.rules.demand import VolumeDemand
-from controller.rules.eligibility import observed_scheduled, provisioning_limit
 from controller.rules.locality import locality_of, node_of_copy_to_come
 from controller.settings import LiveSettings
 from controller.simulation.documents import CopyPlace
-from controller.views.documents import Explanation
+from controller.views.documents import DiskView, Explanation
 from controller.views.explain.pod import explain_pod
+from controller.views.overview import disk_views
 
 _START: Final = 1_000.0  # monotonic seconds, so that no interval reaches back before zero
 _TRIES: Final = 2  # for a copy: at once, and when it may take planned bytes
@@ -55,38 +55,12 @@ class StandingClock:
         self._elapsed += seconds
 
 
-@dataclass(frozen=True, slots=True)
-class DiskUse:
-    """One disk. `used_bytes`: by Longhorn's count, with admitted growth; `taken_bytes`: plans and holds."""
-
-    node: str
-    disk: str
-    uuid: str
-    limit_bytes: int
-    used_bytes: int
-    taken_bytes: int
-    is_open: bool
-
-
 class SimulatedLeader(Allocator):
-    """The leader's allocator, with the questions that only this package asks. Threads: one."""
+    """The leader's allocator, which others may read. Threads: one."""
 
     @property
     def world(self) -> World:
         return self._world
-
-    def figures(self) -> list[DiskUse]:
-        """Every disk of Longhorn, by node and name."""
-        world, space, found = self._world, self._world.settings.space, list[DiskUse]()
-        for node in sorted(world.nodes.values(), key=lambda one: one.name):
-            for disk in sorted(node.disks, key=lambda one: one.name):
-                used = observed_scheduled(disk, world.counted_on(disk.uuid), world.images_on(disk.uuid))
-                taken = self._table.taken_bytes(node.name, disk.uuid)
-                room, is_open = world.room(node.name), world.disk_room(node.name, disk.uuid) is not None
-                is_open = is_open and room is not None and room.rejection is None
-                limit = max(0, provisioning_limit(disk, space))
-                found.append(DiskUse(node.name, disk.name, disk.uuid, limit, used, taken, is_open))
-        return found
 
 
 class SimulatedCluster:
@@ -122,6 +96,11 @@ class SimulatedCluster:
         """Why the pod, which was refused, waits, as `explain` says it to somebody who may see all."""
         self.clock.advance(LOOK_SECONDS)
         return explain_pod(self.leader.look(), pod.namespace, pod.name, lambda _namespace: True)
+
+    def disks(self) -> Sequence[DiskView]:
+        """Every disk of Longhorn, as `status` shows it."""
+        self.clock.advance(LOOK_SECONDS)
+        return disk_views(self.leader.look())
 
     # Volumes
 

@@ -17,7 +17,6 @@ from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, Growth
 from controller.model.quantity import bytes_text
 from controller.model.workload import Claim
 from controller.plan.complaints import InputError, Notes
-from controller.simulation.cluster import DiskUse
 from controller.simulation.documents import (
     CopyPlace,
     DiskChange,
@@ -32,6 +31,7 @@ from controller.simulation.losses import Losses
 from controller.simulation.queue import COMES, WAITS, QueuedPod, in_order, owner_text, queued, to_come, waits
 from controller.simulation.state import IMMEDIATE, SavedCluster, State, counted
 from controller.simulation.workloads import Workload, Workloads
+from controller.views.documents import DiskView
 
 POD_SECONDS: Final = 0.1  # between two pods, so that times differ
 _KINDS: Final = {"class": "StorageClass", "pv": "PersistentVolume", "volume": "Longhorn volume", "claim": "claim"}
@@ -91,7 +91,7 @@ class _Run:
 
     def answer(self, source: SavedCluster, now_utc: datetime, progress: Progress) -> Simulation:
         state, question = self._state, self._question
-        before = self._cluster.leader.figures()
+        before = self._cluster.disks()
         state.change_settings(question.settings)
         self._place_what_waits()
         waiting = [queued(raw, WAITS, owner=owner_text(raw)) for raw in state.pods.values() if waits(raw)]
@@ -121,7 +121,7 @@ class _Run:
             growths=growths,
             rebuilds=rebuilds,
             claims=claims,
-            disks=_changes(before, self._cluster.leader.figures()),
+            disks=_changes(before, self._cluster.disks()),
             remarks=[*source.remarks, *self._remarks(), *state.notes.lines()],
         )
 
@@ -369,13 +369,16 @@ def _no_node(why: Mapping[str, str], only: str) -> str:
     return f"0 of {len(why)} nodes: {counted(why.values())}" if why else "there are no nodes"
 
 
-def _changes(before: Iterable[DiskUse], after: Iterable[DiskUse]) -> list[DiskChange]:
+def _changes(before: Iterable[DiskView], after: Iterable[DiskView]) -> list[DiskChange]:
     now = {(one.node, one.disk): one for one in after}
     found = list[DiskChange]()
     for old in before:
         new = now.get((old.node, old.disk))
-        state = "lost" if new is None else "" if new.is_open else "closed"
-        figures = (0, 0, 0) if new is None else (new.limit_bytes, new.used_bytes, new.taken_bytes)
-        former = old.limit_bytes, old.used_bytes, old.taken_bytes
-        found.append(DiskChange(old.node, old.disk, old.uuid, *former, *figures, state))
+        state = "lost" if new is None else "closed" if new.closed else ""
+        figures = _figures(new) if new is not None else (0, 0, 0)
+        found.append(DiskChange(old.node, old.disk, old.uuid, *_figures(old), *figures, state))
     return found
+
+
+def _figures(disk: DiskView) -> tuple[int, int, int]:
+    return max(0, disk.limit_bytes), disk.used_bytes + disk.growth_bytes, disk.planned_bytes + disk.held_bytes
