@@ -27,6 +27,8 @@ LARGEST_TERM: Final = 2**31 - 1  # `leaseTransitions` is an int32
 LOOK_SECONDS: Final = 0.4  # between two reads of a follower: the Lease may be handed back at any moment
 STOP_SECONDS: Final = 10.0  # for the call that is under way, and letting go
 
+QUIET_PART: Final = 0.75  # of the time without a renewal after which a term ends
+
 _log = logging.getLogger(__name__)
 
 
@@ -116,7 +118,8 @@ class Elector(Part):
         self._has_led = False
         self._term = -1  # of this process, the last one; its first may have number 0
         self._renewed_at = 0.0
-        self._problem = Said(partial(_log.warning, "lease: %s"))
+        # In time to explain a term that ends for it; rights that an uninstallation takes are nothing to warn of.
+        self._problem = Said(partial(_log.warning, "lease: %s"), QUIET_PART * timing.renew_deadline, clock.now)
         # Whatever failed, an elector that pauses longer would leave the Lease without a holder. The deadline still
         # counts.
         pace = (timing.retry_period, timing.retry_period)

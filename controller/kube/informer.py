@@ -22,6 +22,7 @@ from controller.kube.store import Store
 from controller.log_line import say
 from controller.model.reader import version_number
 from controller.process.common_metrics import StoreState
+from controller.process.repeated import QUIET_SECONDS
 from controller.process.worker import Part, Worker, backoff_seconds
 
 WATCH_SECONDS: Final = 30  # the server ends the watch after this, with a bookmark that proves what was seen
@@ -139,8 +140,10 @@ class Informer(Part):
         except ClusterError as error:
             if self.worker.is_stopping:
                 return 0.0
+            # A moment without the API server, or without rights in an uninstallation, is nothing to warn of.
+            level = logging.WARNING if self.age() > QUIET_SECONDS else logging.INFO
             what = {"kind": self.resource.plural, "failures": self._failures + 1}
-            say(_log, "informer failed", logging.WARNING, **what, error=repr(error))
+            say(_log, "informer failed", level, **what, error=repr(error))
             return self._failed(is_too_old=isinstance(error, GoneError))
         except Exception:
             self._failed()

@@ -32,6 +32,7 @@ from controller.settings import AUDIT, LiveSettings, places_replicas
 from controller.views.decisions import NoteDecision, log_decision
 
 EVERY_SECONDS: Final = 2.0
+HEARD_SECONDS: Final = 6.0  # until a change by others is told: longer than the settings take to be heard
 LATE_SECONDS: Final = 10.0  # without a renewal, before that is reported
 PROOF_SECONDS: Final = 60.0
 AGAIN_SECONDS: Final = 10.0  # after a proof that failed or was not possible
@@ -111,6 +112,7 @@ class _Term:
     has_account: bool = True
     problems: dict[str, str] = field(default_factory=lambda: dict.fromkeys(STEPS, ""))
     told: tuple[GateState, str] | None = None
+    mended: dict[str, float] = field(default_factory=dict)  # what is to be told of others' changes, and since when
 
     @property
     def problem(self) -> str:
@@ -240,6 +242,7 @@ class PlacementGate(Part):
                 except ClusterError as error:  # it must not affect the other steps
                     term.problems[step] = str(error)
             self._tell_change(term, wanted)
+            self._tell_mended(term, wanted)
         return EVERY_SECONDS
 
     # The steps of a round: each returns its problem, or ""
@@ -283,7 +286,8 @@ class PlacementGate(Part):
             return False
         self._objects.write(stamps, term.name, term.since or now, now)
         if term.since:
-            self._tell_mended(f"ServiceAccount {GATE} was changed by somebody, and is as the leader needs it again")
+            text = f"ServiceAccount {GATE} was changed by somebody, and is as the leader needs it again"
+            term.mended.setdefault(text, self._clock.now())
         term.since = term.since or now
         return True
 
@@ -303,7 +307,8 @@ class PlacementGate(Part):
                 self._objects.bind(wanted)
             if wanted is not Enforcement.NONE and term.bound is wanted:
                 term.bound = None  # so that the new one is proven
-                self._tell_mended(f"The binding of {GATE} was deleted or changed by somebody, and is made again")
+                text = f"The binding of {GATE} was deleted or changed by somebody, and is made again"
+                term.mended.setdefault(text, self._clock.now())
         if term.bound is not wanted:
             now = self._clock.now()
             term.bound, term.bound_at, term.proof, term.prove_at = wanted, now, None, now + EVERY_SECONDS
@@ -370,10 +375,18 @@ class PlacementGate(Part):
         self._note("gate", "", state, text=text, level=logging.WARNING if is_warning else logging.INFO)
         self._tell(REASON, text, is_warning)
 
-    def _tell_mended(self, text: str) -> None:
-        self._mended += 1
-        _log.warning("placement gate: %s", text)
-        self._tell(MENDED_REASON, text, True)
+    def _tell_mended(self, term: _Term, wanted: Enforcement) -> None:
+        """Unless Longhorn is to place soon after: who prepares an uninstallation switches off, and takes the binding
+        away before the leader has heard of it."""
+        now = self._clock.now()
+        if wanted is Enforcement.NONE:
+            term.mended.clear()
+        for text, since in list(term.mended.items()):
+            if now >= since + HEARD_SECONDS:
+                del term.mended[text]
+                self._mended += 1
+                _log.warning("placement gate: %s", text)
+                self._tell(MENDED_REASON, text, True)
 
 
 def _age(now: float, at: float) -> float | None:

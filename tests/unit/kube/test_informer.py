@@ -391,6 +391,7 @@ def test_a_bookmark_alone_moves_the_position(server: FakeApiServer) -> None:
 
 
 def test_watches_that_end_at_once_are_a_failure(server: FakeApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     server.ends_watches = True
     with following(server) as follower:
         wait_until(lambda: "watch: ended at once" in caplog.text)

@@ -12,7 +12,7 @@ from controller.allocator.outcome import Mode
 from controller.errors import ForbiddenError, UnavailableError
 from controller.kube.resources import LONGHORN_REPLICAS, POLICIES, POLICY_BINDINGS, SERVICE_ACCOUNTS, Resource
 from controller.model.names import FENCE, GATE, GUARD
-from controller.placement.gate import EVERY_SECONDS, PROOF_SECONDS, gate_wanted
+from controller.placement.gate import EVERY_SECONDS, HEARD_SECONDS, PROOF_SECONDS, gate_wanted
 from controller.placement.gate_objects import Proof
 from controller.placement.gate_policy import SILENT_SECONDS, Enforcement
 from controller.placement.metrics import PlacementMetrics
@@ -204,6 +204,8 @@ def test_stamps_that_somebody_changes_are_as_they_were_after_a_round(
     leader.go_on(0)
     assert (before["term"], before["since"]) == (cell.stamps()["term"], cell.stamps()["since"])
     assert (True, "enforced") == (cell.is_closed(), leader.state)
+    assert [] == leader.told
+    leader.go_on(HEARD_SECONDS)
     told = [] if list(stamps) == ["renewed"] else [("PlacementGateMended", True)]
     assert told == [(reason, is_warning) for reason, _text, is_warning in leader.told]
 
@@ -243,11 +245,23 @@ def test_a_binding_that_is_deleted_or_changed_is_made_again(cell: GateCell, lead
     else:
         raw["spec"] = {**spec, "matchResources": {"excludeResourceRules": [{"resources": ["*"]}]}}
     leader.go_on(0)
-    assert (spec, 1) == (cell.raw(POLICY_BINDINGS)["spec"], leader.gate.figures().mended)
-    assert ["PlacementGateMended"] == [reason for reason, *_ in leader.told]
-    assert "unproven" == leader.state
+    assert (spec, "unproven") == (cell.raw(POLICY_BINDINGS)["spec"], leader.state)
     leader.go_on(EVERY_SECONDS)
-    assert "enforced" == leader.state
+    assert ("enforced", 0) == (leader.state, leader.gate.figures().mended)
+    leader.go_on(HEARD_SECONDS - EVERY_SECONDS)
+    assert 1 == leader.gate.figures().mended
+    assert ["PlacementGateMended"] == [reason for reason, *_ in leader.told]
+
+
+def test_a_binding_that_an_uninstallation_takes_away_before_the_leader_hears_of_it_is_told_of_to_nobody(
+    cell: GateCell, leader: GateLeader
+) -> None:
+    cell.drop(POLICY_BINDINGS)
+    leader.go_on(0)
+    assert cell.is_closed()
+    leader.wanted = Enforcement.NONE
+    leader.go_on(HEARD_SECONDS)
+    assert (0, []) == (leader.gate.figures().mended, [one for one in leader.told if one[2]])
 
 
 NEVER = {"matchConditions": [{"name": "never", "expression": "false"}]}
