@@ -189,7 +189,8 @@ class KubeApi:
         """The last lines that the container has written; `previous`: before its last restart."""
         end = {"tailLines": lines, "limitBytes": most_bytes, "timestamps": "true"}
         query = {"container": container, "previous": "true" if previous else None, **end}
-        return self._bytes(Call("GET", PODS.path(namespace, pod, "log"), query, timeout=LIST_SECONDS))
+        path = PODS.path(namespace, pod, "log")
+        return self._bytes(Call("GET", path, query, timeout=LIST_SECONDS, most_bytes=most_bytes))
 
     # The request itself
 
@@ -286,10 +287,10 @@ class ClientKubeApi(KubeApi):
         return decoded
 
     def _bytes(self, call: Call) -> bytes:
-        response = self._response(call, call.timeout, is_streamed=False)
+        response = self._response(call, call.timeout, is_streamed=True)
         if response.status >= 300:
-            raise error_of(response.status, response.data)
-        return response.data
+            raise error_of(response.status, _rest_of(response))
+        return _bounded(response, call, call.most_bytes or MOST_PAGE_BYTES)
 
     def _stream(self, call: Call) -> WatchStream:
         response = self._response(call, min(call.timeout, CALL_SECONDS), is_streamed=True)

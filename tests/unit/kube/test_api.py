@@ -231,6 +231,21 @@ def test_each_verb_asks_for_the_right_path_with_the_right_body(server: ScriptedS
     ]
 
 
+def test_the_end_of_a_log_is_read_as_it_is_and_no_more_than_asked_for(server: ScriptedServer) -> None:
+    server.answer = lambda handler: handler.reply(200, b"no json \xff\n")
+    assert b"no json \xff\n" == server.api.read_log("ns", "p", "main", previous=True, most_bytes=100)
+    (_, path, _) = server.asked[-1]
+    assert "/api/v1/namespaces/ns/pods/p/log" == urlsplit(path).path
+    wanted = {"container": "main", "previous": "true", "limitBytes": "100", "tailLines": "20000", "timestamps": "true"}
+    assert wanted == dict(parse_qsl(urlsplit(path).query))
+
+    with pytest.raises(UnavailableError, match="more than 5 bytes"):
+        server.api.read_log("ns", "p", "main", most_bytes=5)
+    server.answer = status(403)
+    with pytest.raises(ForbiddenError):
+        server.api.read_log("ns", "p", "main", most_bytes=5)
+
+
 def test_a_json_patch_that_does_not_fit_is_a_conflict(server: ScriptedServer) -> None:
     server.answer = status(422, MISFIT)
     with pytest.raises(ConflictError, match="422"):
