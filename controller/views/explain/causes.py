@@ -32,7 +32,7 @@ def cause_of(sight: Sight, nearest: Barrier, whose: tuple[str, str]) -> tuple[st
     )
     if nearest.has_twins:
         return SHARED_UUID, f"{text} {_of_twins(sight, nearest.node, disk.uuid)}"
-    if nearest.reason in (Reason.BACKING_IMAGE, Reason.KEPT):
+    if demand is None or nearest.reason in (Reason.BACKING_IMAGE, Reason.KEPT):
         text = f"{text} {why[0].upper()}{why[1:]}."
     return nearest.reason, text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from controller.allocator.choose.pod_fit import PodFit
 from controller.allocator.choose.shortfall import too_large
@@ -26,6 +27,7 @@ from controller.views.explain.nodes import Barrier, Sight, answers, barriers
 from controller.views.explain.places import volume_answer
 from controller.views.overview import GATED, QUARANTINED, UNWIRED, is_quarantined
 
+_PENDING = "If it stays pending, kube-scheduler has another reason, which its condition PodScheduled tells."
 WAITS, LET_THROUGH, RUNS, NOT_OURS, GONE = "waits", "let-through", "runs", "not-ours", "gone"
 
 
@@ -41,7 +43,9 @@ def explain_pod(look: Look, namespace: str, name: str, may_see: MaySee) -> Expla
         nodes = len(hold.nodes) if hold is not None and hold.nodes is not None and not hold.chosen else 0
         where = f"on {nodes} nodes" if nodes > 1 else "on one node" if nodes else "and kube-scheduler's choice is seen"
         text = f"It was let through {where}; its volumes' places are kept for it. If it stays pending, kube-scheduler"
-        known = LET_THROUGH, "let-through", f"{text} has another reason, which its condition PodScheduled tells."
+        known = _Known(
+            LET_THROUGH, "let-through", f"{text} has another reason, which its condition PodScheduled tells."
+        )
     if known is not None:
         volumes = tuple(volume_answer(look, demand, hold) for demand in demands)
         return _told(pod, *known, volumes=volumes)
@@ -71,62 +75,69 @@ def _told(
 
 # Pods of which no node is asked
 
-_Known = tuple[str, str, str]  # state, cause and text
+
+class _Known(NamedTuple):
+    state: str
+    cause: str
+    text: str
+    change: str = ""
 
 
 def _over(pod: Pod) -> _Known | None:
     if pod.is_finished:
-        return GONE, "finished", "The pod has finished, and needs its volumes no more."
-    if pod.is_deleting:
-        return GONE, "deleted", "The pod is being deleted."
-    return None
+        return _Known(GONE, "finished", "The pod has finished, and needs its volumes no more.")
+    return _Known(GONE, "deleted", "The pod is being deleted.") if pod.is_deleting else None
 
 
 def _bound(pod: Pod) -> _Known | None:
-    return (RUNS, "bound", f"The pod is bound to node {pod.node_name}.") if pod.node_name else None
+    return _Known(RUNS, "bound", f"The pod is bound to node {pod.node_name}.") if pod.node_name else None
 
 
 def _unasked(look: Look, pod: Pod) -> _Known | None:
     if look.mode is Mode.BYPASS:
-        return NOT_OURS, "bypass", "The extender is bypassed: it lets every pod pass, and holds no room."
+        return _Known(NOT_OURS, "bypass", "The extender is bypassed: it lets every pod pass, and holds no room.")
     if look.mode is not Mode.ACTIVE:
-        return NOT_OURS, str(look.mode), f"The extender answers nobody: its mode is {look.mode}."
+        return _Known(NOT_OURS, str(look.mode), f"The extender answers nobody: its mode is {look.mode}.")
     if not pod.is_opted_in:
-        text = (
-            "The pod does not ask for the extender (resource longhorn.io/scheduler-extender), so nobody asks about it"
-        )
-        mark = f"; its mark is {pod.opt_in_mark!r}" if pod.opt_in_mark else ""
-        return NOT_OURS, "not-opted-in", f"{text}{mark}."
-    if look.schedulers is not None and pod.scheduler_name not in look.schedulers:
-        text = f"Its scheduler {pod.scheduler_name!r} is not in --scheduler-names, so it gets no answer."
-        return NOT_OURS, "other-scheduler", text
+        return _not_opted_in(look, pod)
+    name = pod.scheduler_name
+    if look.schedulers is not None and name not in look.schedulers:
+        text = f"Its scheduler {name!r} is not in --scheduler-names, so it gets no answer."
+        return _Known(NOT_OURS, "other-scheduler", text, f"Add {name} to --scheduler-names of both programs.")
     if pod.is_gated:
-        return NOT_OURS, GATED, "Its schedulingGates keep every scheduler from it; remove them first."
+        return _Known(NOT_OURS, GATED, "Its schedulingGates keep every scheduler from it.", "Remove them.")
     if pod.lacks_extender:
         text = "kube-scheduler does not know the extender: it found no node that offers the extender's resource."
-        return NOT_OURS, UNWIRED, text
+        change = "Give the extender to kube-scheduler's configuration, on every control-plane node."
+        return _Known(NOT_OURS, UNWIRED, text, change)
     if len(pod.volumes) > MOST_CLAIMS:
-        return WAITS, "too-many-claims", f"It names {len(pod.volumes)} claims; more than {MOST_CLAIMS} get no answer."
+        text = f"It names {len(pod.volumes)} claims; more than {MOST_CLAIMS} get no answer."
+        return _Known(WAITS, "too-many-claims", text)
     return None
+
+
+def _not_opted_in(look: Look, pod: Pod) -> _Known:
+    if not look.world.uses_longhorn(pod):
+        return _Known(NOT_OURS, "no-longhorn-volume", "None of its volumes is Longhorn's, so nobody asks about it.")
+    text = "It does not ask for longhorn.io/scheduler-extender, so that nobody asks the extender about it"
+    mark = f"; its mark is {pod.opt_in_mark!r}" if pod.opt_in_mark else ""
+    return _Known(NOT_OURS, "not-opted-in", f"{text}{mark}.", "Make it anew: the webhook opts new pods in.")
 
 
 def _broken(look: Look, pod: Pod) -> _Known | None:
     if not is_quarantined(look, pod):
         return None
-    text = (
-        "The pod, or one of its claims, broke an internal rule of the extender, which is a fault of ours; it is tried"
-    )
-    return WAITS, QUARANTINED, f"{text} again within five minutes. The leader's log has the details."
+    text = "The pod, or one of its claims, broke an internal rule of the extender, a fault of ours; it is tried again"
+    return _Known(WAITS, QUARANTINED, f"{text} within five minutes. The leader's log has the details.")
 
 
 def _unknown(missing: Sequence[Missing]) -> _Known | None:
-    lacks = [one for one in missing if one.kind != "backup"]
-    if not lacks:
+    one = next((one for one in missing if one.kind != "backup"), None)
+    if one is None:
         return None
-    one = lacks[0]
-    what = f"{one.namespace}/{one.name}" if one.namespace else one.name
     kinds = {"claim": "claim", "class": "StorageClass", "pv": "PersistentVolume", "volume": "Longhorn volume"}
-    return WAITS, f"missing-{one.kind}", f"It needs {kinds.get(one.kind, one.kind)} {what}, which does not exist."
+    what = f"{kinds[one.kind]} {one.namespace + '/' if one.namespace else ''}{one.name}"
+    return _Known(WAITS, f"missing-{one.kind}", f"It needs {what}, which does not exist.", f"Make {what}.")
 
 
 def _is_planned(look: Look, pod: Pod, demands: Sequence[VolumeDemand]) -> bool:
@@ -185,9 +196,8 @@ def _has_room(case: PodCase, judgements: Mapping[str, Judgement]) -> Explanation
     if pod.uid in look.refused:
         text = f"There is room for its volumes now, on {where}; the leader wakes it, and kube-scheduler asks again."
         return _told(pod, WAITS, "room-now", text, volumes=volumes)
-    only = " except about nodes where its shared volumes are not served" if pod.follows_shares else ""
-    text = f"kube-scheduler has not asked about it yet{only}. Its volumes find room on {where}."
-    return _told(pod, WAITS, "not-asked", text, volumes=volumes)
+    text = f"The extender has not refused it: its volumes find room on {where}. {_PENDING}"
+    return _told(pod, WAITS, "has-room", text, volumes=volumes)
 
 
 def _cause(

@@ -305,7 +305,7 @@ def test_how_many_copies_find_a_disk_is_told_where_all_have_to() -> None:
         ({"is_gated": True}, "not-ours", "gated"),
         ({"lacks_extender": True}, "not-ours", "not-wired"),
         ({"volumes": pod("x", "no-such-claim").volumes}, "waits", "missing-claim"),
-        ({}, "waits", "not-asked"),
+        ({}, "waits", "has-room"),
     ],
 )
 def test_a_pod_that_nobody_asks_about_says_why(facts: dict[str, Any], state: str, cause: str) -> None:
@@ -336,6 +336,24 @@ def test_a_pod_of_another_scheduler_or_in_quarantine_gets_no_answer() -> None:
     assert [("not-ours", "other-scheduler"), ("waits", "quarantined")] == [
         ((found := explained(cluster, name)).state, found.cause) for name in ("other", "broken")
     ]
+
+
+def test_a_pod_without_longhorns_volumes_is_none_of_our_business() -> None:
+    cluster = TestCluster().add_nodes(n1=100)
+    cluster.add_claim("a", class_name="")
+    cluster.set_pod(pod("a", "a", is_opted_in=False))
+    assert ("not-ours", "no-longhorn-volume") == ((found := explained(cluster, "a")).state, found.cause)
+
+
+def test_what_makes_somebody_answer_is_told() -> None:
+    cluster = TestCluster().add_nodes(n1=100)
+    cluster.add_pod("a")
+    assert "not refused it: its volumes find room on 1 of 1 nodes, among them n1." in explained(cluster, "a").text
+    changes = list[str]()
+    for facts in ({"is_gated": True}, {"is_gated": False, "lacks_extender": True}, {"is_opted_in": False}):
+        cluster.change_pod("a", **facts)
+        changes.append(explained(cluster, "a").change.split()[0])
+    assert ["Remove", "Give", "Make"] == changes
 
 
 def test_a_pod_that_is_not_known_is_gone() -> None:
