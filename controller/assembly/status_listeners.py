@@ -97,12 +97,13 @@ class StatusListeners:
             raise ConfigError("there is no certificate yet")
         return found
 
-    def _authorities(self) -> bytes:
-        """With `--status-tls-cert-dir`, its `ca.crt`, if there is one; else those of the extender's certificate."""
+    def _authorities(self) -> bytes | None:
+        """With `--status-tls-cert-dir`, its `ca.crt`, if there is one; else those of the extender's certificate, once
+        they are known."""
         if self._directory is not None:
             has_any = (self._directory / CLIENT_CA_FILE).exists()
             return read_directory(self._directory).client_ca if has_any else b""
-        return self._certificates.bundle
+        return self._certificates.bundle or None
 
 
 def _context(material: Material) -> ssl.SSLContext:

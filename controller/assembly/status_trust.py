@@ -24,8 +24,8 @@ class StatusTrust(Part):
     """On the leader, keeps the ConfigMap as it should be. The manifest makes it, and it is never made here.
 
     `authorities`: PEM of those by which the certificate of the port can be checked, the present and the next one, so
-    that a caller who read it before a rotation is right after it; empty while unknown, or where the caller's own have
-    to do. Threads: `worker`'s; `problem` from any. Blocks: never. I/O: a read, and a patch if something differs.
+    that a caller who read it before a rotation is right after it; empty where the caller's own have to do, None while
+    unknown. Threads: `worker`'s; `problem` from any. Blocks: never. I/O: a read, and a patch if something differs.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class StatusTrust(Part):
         *,
         leader: str,
         address: str,
-        authorities: Callable[[], bytes],
+        authorities: Callable[[], bytes | None],
         is_leading: Callable[[], bool],
     ) -> None:
         """`leader`: this pod. `address`: "host:port" of its port."""
@@ -63,9 +63,11 @@ class StatusTrust(Part):
         self._looks.note(problems)
 
     def _publish(self) -> None:
+        authorities = self._authorities()
+        if authorities is None:
+            return
         found: Mapping[str, str] = self._api.get(CONFIG_MAPS, self._namespace, STATUS_CONFIG_MAP).get("data") or {}
-        authorities = self._authorities().decode("ascii")
-        wanted = {LEADER: self._leader, ADDRESS: self._address, AUTHORITIES: authorities}
+        wanted = {LEADER: self._leader, ADDRESS: self._address, AUTHORITIES: authorities.decode("ascii")}
         changed = {key: value for key, value in wanted.items() if found.get(key, "") != value}
         if changed and self._is_leading():
             self._api.patch(CONFIG_MAPS, self._namespace, STATUS_CONFIG_MAP, {"data": changed})
