@@ -63,6 +63,11 @@ class Guarded:
     def codes(self, token: str, *paths: str) -> list[int]:
         return [self.ask(path, token)[0] for path in paths]
 
+    def holders(self, seen: Any) -> set[tuple[str, int]]:
+        """Who has bytes on the cell's node, as one document says: names, "" for a sum, and GiB."""
+        (node,) = (one for one in seen["nodes"] if one["node"] in self.cell.nodes)
+        return {(one["name"], one["size_bytes"] // 2**30) for one in node["holders"]}
+
     def token(self, name: str) -> str:
         """Of a new account in the cell's namespace, which has no right but those of all accounts."""
         cluster, namespace = self.scene.cluster, self.cell.namespace
@@ -76,18 +81,24 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(shared_scene: Scene) -> Iterator[Guarded]:
-    """A copy of the product that logs JSON; and a pod that runs beside one that finds no room."""
+    """A copy of the product that logs JSON; and a pod that finds no room beside pods of its namespace and another."""
     shared_scene.longhorn.resume()
     shared_scene.stop_controllers()
     controller = shared_scene.start_controller(flags=("--log-format", "json"))
     cell = shared_scene.cell("ports", nodes=1, fillers=0)
+    cell.ask("other", gib=200)
+    cell.wait_bound(1)
+    other = [cell.path("pods"), cell.path("persistentvolumeclaims")]
+    cell.renew()
     cell.ask("small", gib=10)
     cell.wait_bound(1)
-    cell.ask("large", gib=1000)
+    cell.ask("large", gib=300)
     cell.wait_refused(1)
     yield Guarded(shared_scene, controller, cell)
-    shared_scene.stop_controllers()
+    for path in other:
+        shared_scene.api.delete(path, gracePeriodSeconds=0)
     cell.end()
+    shared_scene.stop_controllers()
 
 
 def test_the_port_for_the_network_tells_of_no_object(guarded: Guarded) -> None:
@@ -121,9 +132,13 @@ def test_over_the_network_the_api_server_decides_who_reads_what(guarded: Guarded
             *guarded.codes("made-up", "/overview"),
             *guarded.codes("", own),
         ]
-        assert ["Pod", namespace, "large", "waits"] == [
-            guarded.ask(own, developer)[1][key] for key in ("kind", "namespace", "name", "state")
-        ]
+        seen = guarded.ask(own, developer)[1]
+        assert ["Pod", namespace, "large", "waits"] == [seen[key] for key in ("kind", "namespace", "name", "state")]
+        assert {("", 210)} == guarded.holders(seen)  # he may get pods of his namespace, and list none
+        guarded.allow("role", "all-pods", "-n", namespace, "--verb=list", "--resource=pods")
+        guarded.allow("rolebinding", "all-pods", "-n", namespace, "--role=all-pods", f"{account}developer")
+        named = {("", 200), (f"{namespace}/small", 10)}
+        wait_until(lambda: named == guarded.holders(guarded.ask(own, developer)[1]), "names", WAIT_SECONDS)
     finally:
         guarded.scene.cluster.kubectl("delete", "clusterrolebinding/ports-reader")
 
