@@ -9,6 +9,7 @@ from typing import Final
 from controller.allocator.outcome import DiskOver, Mode, SharedDisk
 from controller.assembly.configuration import MODE_TEXTS
 from controller.canary.proof import Finding, Wiring
+from controller.kube.informer import STALE_SECONDS
 from controller.model.quantity import bytes_text
 from controller.placement.gate import TEXTS as GATE_TEXTS
 from controller.placement.gate import GateState
@@ -19,7 +20,6 @@ from controller.views.documents import Problem
 FAILURE, WARNING = "failure", "warning"
 NEAR_END_SECONDS: Final = 7 * 86_400.0  # of a certificate: whoever renews them does so long before
 FAILED_SECONDS: Final = 60.0  # for which a failed round of a worker is told
-STALE_SECONDS: Final = 60.0  # for a store
 NAMED: Final = 5  # in one sentence
 _FORMER: Final = "ca-previous"  # authorities that are trusted until the last one forgets them; their end is none
 _OPEN_GATES: Final = {GateState.MISSING: FAILURE, GateState.AUDIT: WARNING, GateState.OPENING: WARNING}

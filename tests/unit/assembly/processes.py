@@ -29,8 +29,8 @@ def settings_of(**chosen: Any) -> ProcessSettings:
 
 
 @contextmanager
-def running(server: FakeApiServer) -> Iterator[Controller]:
-    made = Controller(settings_of(), "identity", server)
+def running(server: FakeApiServer, identity: str = "identity") -> Iterator[Controller]:
+    made = Controller(settings_of(), identity, server)
     made.start()
     try:
         yield made

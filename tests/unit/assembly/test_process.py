@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -14,9 +15,11 @@ from werkzeug.test import Client
 
 from controller.assembly.assemble import Controller
 from controller.clock import SystemClock
+from controller.errors import ForbiddenError
 from controller.kube import resources
 from controller.kube.resources import Resource
 from controller.model.versions import NEWEST, VERSION_SETTING, behaviour_of
+from controller.process.status_app import StatusApp
 from controller.process.worker import Part, Worker, health_problem
 from controller.serving.connection import RequestDeadlines
 from controller.settings import ENABLED
@@ -92,6 +95,42 @@ def server() -> FakeApiServer:
 def controller(server: FakeApiServer) -> Iterator[Controller]:
     with running(server) as made:
         yield made
+
+
+def document(of: Controller, path: str) -> tuple[int, Any]:
+    """The HTTP status, and the document or the text."""
+    answer = Client(StatusApp(of.documents.answers())).get(path)
+    return answer.status_code, answer.json if answer.is_json else answer.text
+
+
+def overview(of: Controller) -> Any:
+    return document(of, "/overview")[1]
+
+
+def test_a_follower_tells_what_it_knows_and_who_leads(server: FakeApiServer) -> None:
+    fill(server)
+    with running(server) as leader, running(server, "follower") as follower:
+        wait_until(lambda: overview(leader)["is_leading"], "a leader")
+        wait_until(lambda: overview(follower)["holder"] == "identity", "word of the leader")
+        seen = overview(follower)
+        assert (False, None, "", "follower") == (seen["is_leading"], seen["term"], seen["since"], seen["identity"])
+        assert [] == [one for one in seen["problems"] if one["what"] == "leader"]
+        assert NODES == [one["node"] for one in seen["disks"]]
+        for path in ("/capacity", "/explain/pods/ns/vm", "/explain/claims/ns/new", "/explain/volumes/v"):
+            assert (503, "this copy does not lead; the leader is identity\n") == document(follower, path)
+            assert 200 == document(leader, path)[0]
+        assert 404 == document(follower, "/explain/nodes/n1")[0]
+        assert overview(leader)["since"].startswith(str(datetime.now(UTC).year))
+
+
+def test_where_nobody_leads_that_is_the_first_problem(server: FakeApiServer) -> None:
+    fill(server)
+    server.fail_with(ForbiddenError("403: no"), "create", about=resources.LEASES)
+    with running(server) as made:
+        wait_until(made.stores.is_synced, "stores")
+        told = overview(made)["problems"][0]
+        assert ("failure", "leader") == (told["severity"], told["what"])
+        assert (503, "this copy does not lead; nobody leads at the moment\n") == document(made, "/capacity")
 
 
 def set_live(server: FakeApiServer, **data: str) -> None:
