@@ -159,6 +159,7 @@ def ask_lists(on: On) -> None:
     on.timed.backups_to_read()
     on.timed.shared_disks()
     on.timed.snapshot()
+    on.timed.look()
 
 
 # Loops of the leader

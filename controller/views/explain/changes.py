@@ -223,7 +223,7 @@ def _requests(case: Case, found: Sequence[Barrier]) -> Iterator[_Tried]:
     near = [one.node for one in found[:MOST_TRIED] if one.node in case.names] or case.names[:MOST_TRIED]
     size = _largest_that_fits(case, demand, near)
     if size:
-        text = f"request at most {exact_bytes_text(size)} for claim {demand.claim}"
+        text = f"make claim {demand.claim} anew, and request at most {exact_bytes_text(size)}"
         yield _Tried(Remedy("request", text, what=demand.claim, value=str(size)), lambda: True)
 
 
@@ -300,7 +300,10 @@ def _fewer_copies(case: Case, nearest: Sequence[Barrier]) -> Iterator[_Tried]:
     total = demand.facts.replica_count - (demand.copies - count)
     fewer = replace(demand, copies=count, facts=replace(demand.facts, replica_count=total))
     demands = [fewer if one.volume == demand.volume else one for one in case.demands]
-    text = f"let the volume of claim {demand.claim} have {total} {'copy' if total == 1 else 'copies'}"
+    copies = f"{total} {'copy' if total == 1 else 'copies'}"
+    text = f"let volume {demand.volume} have {copies}"
+    if not demand.exists:
+        text = f"make claim {demand.claim} anew, with a StorageClass of {copies}"
     change = Remedy("copies", text, what=demand.claim, value=str(total))
     yield _Tried(change, lambda: case.with_demands(demands).fits())
 

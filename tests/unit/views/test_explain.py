@@ -407,7 +407,7 @@ def test_a_sentence_names_node_and_disk_once(reason: Reason, text: str) -> None:
     ("reason", "change"),
     [
         (Reason.DISK_NOT_FOUND, "Give disk d1 of node n1 a UUID of its own"),
-        (Reason.INCOMPATIBLE_SIZE, "Request at most 16 TiB"),
+        (Reason.INCOMPATIBLE_SIZE, "Make claim ns/a anew, and request at most 16 TiB"),
         (Reason.IN_USE_ELSEWHERE, "End or delete user."),
         (Reason.NODE_UNSCHEDULABLE, "Uncordon node n1."),
     ],
