@@ -47,6 +47,7 @@ class StatusListeners:
         self._directory = Path(settings.status_tls_cert_dir) if settings.status_tls_cert_dir else None
         self._callers = StatusCallers(api, clock, settings.namespace)
         self._trust: StatusTrust | None = None
+        self._made: tuple[Material, ssl.SSLContext] | None = None
         if self._directory is not None:
             _context(self._material())
         if settings.status_tls_port and (tls is not None or self._directory is not None):
@@ -83,11 +84,14 @@ class StatusListeners:
         return self._trust.problem if self._trust is not None else ""
 
     def _present_context(self) -> ssl.SSLContext:
-        """Made for each connection, of which there are few, so that a renewed certificate is used without a restart."""
+        """Asked for with each connection, so that a renewed certificate is used without a restart. Threads: one."""
         try:
-            return _context(self._material())
+            material = self._material()
+            if self._made is None or self._made[0] != material:
+                self._made = material, _context(material)
         except ConfigError as error:
             raise OSError(str(error)) from error  # which ends this connection alone
+        return self._made[1]
 
     def _material(self) -> Material:
         if self._directory is not None:
