@@ -11,10 +11,14 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from werkzeug.test import Client
 
 from bench.lock_held import Book, is_stalled, timed
 from bench.lock_world import LIVE, MadeUp, ShiftedClock, Size
@@ -22,10 +26,16 @@ from bench.stalls import watched
 from bench.verdicts import Verdict, add_report_only, conclude, lines_of, write
 from controller.allocator.allocator import Allocator
 from controller.allocator.core import LOOK_SECONDS
+from controller.assembly.gauges import Gauges
+from controller.assembly.metrics import LeaderMetrics, of_snapshot
+from controller.process.status_port import create_metrics_app
+from controller.views.capacity import capacity_of
 from controller.views.views import Views
 
 ASKED_SECONDS: Final = 1.0
 ASKED_LOCK_MS: Final = 10.0
+ASKED_SCRAPE_SECONDS: Final = 0.1
+SCRAPE: Final = "scrape"
 PATIENT_MILLISECONDS: Final = 2_000  # that a filter call has while the world is built: nobody measures that
 
 
@@ -65,6 +75,22 @@ def questions(views: Views, made: MadeUp) -> dict[str, Callable[[], object]]:
     }
 
 
+def scrape(allocator: Allocator) -> Callable[[], object]:
+    """What Prometheus gets from a leader of these disks, packed as it asks for it; stores and threads aside."""
+    metrics = LeaderMetrics(CollectorRegistry(), "bench", allocator.drain_records)
+    gauges = Gauges(allocator, lambda: capacity_of(allocator.look()), lambda: True)
+    gauges.run_once()
+
+    def read() -> Iterator[Metric]:
+        yield from of_snapshot(allocator.snapshot(with_promises=False))
+        yield from gauges.collect()
+
+    metrics.show(read)
+    page = create_metrics_app(metrics.registry, problem=str, is_ready=bool, rendered=gauges.page)
+    client = Client(page)
+    return lambda: client.get("/metrics", headers={"Accept-Encoding": "gzip"})
+
+
 def measure(size: Size, turns: int) -> tuple[dict[str, Any], list[Verdict]]:
     clock, book = ShiftedClock(), Book()
     allocator = Allocator(clock)
@@ -75,7 +101,7 @@ def measure(size: Size, turns: int) -> tuple[dict[str, Any], list[Verdict]]:
     print(f"the world is built after {time.monotonic() - began:.1f} s", flush=True)
     found = list[ViewFigures]()
     with watched() as stalls:
-        for name, ask in questions(Views(timed_one), made).items():
+        for name, ask in {**questions(Views(timed_one), made), SCRAPE: scrape(timed_one)}.items():
             book.case = name
             fresh, again, own = list[float](), list[float](), list[float]()
             for _ in range(turns):
@@ -95,10 +121,11 @@ def measure(size: Size, turns: int) -> tuple[dict[str, Any], list[Verdict]]:
     holds = [1_000 * one.seconds for one in book.holds if not is_stalled(stalls, one.began, one.ended)]
     longest, worst = max(holds), statistics.median(sorted(holds)[-10:])
     print(f"the lock was held {len(holds)} times, {longest:.1f} ms at most, {worst:.1f} ms median of the ten longest")
-    verdicts = [
-        Verdict(f"{one.name}: {one.fresh_ms:.0f} ms", one.fresh_ms <= 1_000 * ASKED_SECONDS, "at most 1 s")
-        for one in found
-    ]
+    verdicts = []
+    for one in found:
+        asked = ASKED_SCRAPE_SECONDS if one.name == SCRAPE else ASKED_SECONDS
+        is_met = one.fresh_ms <= 1_000 * asked
+        verdicts.append(Verdict(f"{one.name}: {one.fresh_ms:.0f} ms", is_met, f"at most {asked:g} s"))
     verdicts.append(Verdict(f"the lock is held {worst:.1f} ms", worst <= ASKED_LOCK_MS, "at most 10 ms"))
     result = {
         "world": asdict(size),

@@ -31,7 +31,7 @@ from controller.allocator.verbs.filter import Filtering
 from controller.allocator.verbs.observe import MOVES_AT_ONCE
 from controller.allocator.verbs.place import has_placed
 from controller.allocator.verbs.prioritize import Strategy, score_nodes
-from controller.allocator.verbs.views import rows_of, snapshot_of
+from controller.allocator.verbs.views import rows_of, snapshot_of, sums_of
 from controller.allocator.waiting.wake_plan import WakePlan
 from controller.allocator.world.absences import known_demands
 from controller.errors import NotFoundError
@@ -284,17 +284,18 @@ class Allocator(AllocatorCore):
 
     # Views
 
-    def snapshot(self) -> TableView:
-        """The table as people and metrics see it; its rows are made after the lock. Costs: lists of plans, holds and
-        growths, and copies of the names of claims."""
+    def snapshot(self, *, with_promises: bool = True) -> TableView:
+        """The table as people and metrics see it, whose `promises` are for people; they are made after the lock. Costs:
+        lists of plans, holds and growths, and copies of the names of claims."""
         with self._changed:
             now, now_utc, names = self._clock.now(), self._clock.now_utc(), self._world.claim_names()
             plans, holds, growths = self._table.plans(), self._table.all_holds(), self._growths.all()
             mode, version, refused_count = self._mode, self._version, len(self._refusals)
             quarantined, counters = list(self._quarantine.keys()), dict(self._journal.counters)
             over, shared = self._world.overdrawn(), self._world.shared_disks()
-        rows = rows_of(plans, holds, growths, names.of, now, now_utc)
-        return snapshot_of(rows, mode, version, refused_count, quarantined, counters, over, shared)
+        rows = rows_of(plans, holds, growths, names.of, now, now_utc) if with_promises else ()
+        sums = sums_of(plans, holds, growths, now)
+        return snapshot_of(rows, sums, mode, version, refused_count, quarantined, counters, over, shared)
 
     def shared_disks(self) -> tuple[SharedDisk, ...]:
         """UUIDs that several disks have. Costs: a look at the nodes of each."""

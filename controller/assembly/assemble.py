@@ -274,7 +274,10 @@ class Controller:
     def _make_parts(self, api: KubeApi) -> Parts:
         settings = self.settings
         page = create_metrics_app(
-            self.metrics.registry, problem=lambda: health_problem(self.workers), is_ready=self.stores.is_synced
+            self.metrics.registry,
+            problem=lambda: health_problem(self.workers),
+            is_ready=self.stores.is_synced,
+            rendered=self.gauges.page,
         )
         slices = EndpointSlices(api, settings.namespace, is_leading=self.is_leading)
         ports = {"http": settings.endpoint_port or settings.extender_port}  # the Service's, by its name
@@ -332,7 +335,7 @@ class Controller:
         problems = len(configured.problems) if configured is not None else 0
         dropped = self.recorder.dropped + self.teller.dropped
         yield from metrics.of_process(self.settings.node_name, self.is_leading(), wakeups, problems, dropped)
-        yield from metrics.of_snapshot(self.allocator.snapshot())
+        yield from metrics.of_snapshot(self.allocator.snapshot(with_promises=False))
         yield from self.gauges.collect()
         yield from store_metrics(PREFIX, self.stores.states())
         yield from worker_metrics(PREFIX, self.workers)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.samples import Sample
 
 from controller.allocator.allocator import Allocator
 from controller.process.common_metrics import PREFIX
@@ -31,14 +30,15 @@ _DISKS: Final[Mapping[str, tuple[str, Callable[[DiskView], int]]]] = {  # metric
 
 
 class Gauges(Part):
-    """What the leader's disks have, some seconds ago, and what fits, a minute ago. Nothing on followers.
+    """What the leader's disks have, some seconds ago, and what fits, a minute ago. Nothing on followers. The disks are
+    written as a page here: the library takes a tenth of a second for 16,000 lines.
 
     Threads: `worker`'s; `collect` from any. Blocks: never. I/O: none.
     """
 
     def __init__(self, allocator: Allocator, capacity: Callable[[], Capacity], is_leading: Callable[[], bool]) -> None:
         self._allocator, self._capacity, self._is_leading = allocator, capacity, is_leading
-        self._disks: Sequence[DiskView] = ()
+        self._disks = b""
         self._found: Capacity | None = None
         self._capacity_at = 0.0  # when it is due
         self.worker = Worker("gauges", self.run_once)
@@ -46,9 +46,9 @@ class Gauges(Part):
     def run_once(self) -> float:
         """Works out what is due; returns the seconds until the next time."""
         if not self._is_leading():
-            self._disks, self._found, self._capacity_at = (), None, 0.0
+            self._disks, self._found, self._capacity_at = b"", None, 0.0
             return EVERY_SECONDS
-        self._disks = disk_views(self._allocator.look())
+        self._disks = page_of(disk_views(self._allocator.look()))
         began = time.monotonic()
         if began >= self._capacity_at:
             self._found = self._capacity()
@@ -56,18 +56,27 @@ class Gauges(Part):
             self._capacity_at = ended + max(CAPACITY_SECONDS, PART * (ended - began))
         return EVERY_SECONDS
 
+    def page(self) -> bytes:
+        """The disks, as a part of a page in Prometheus' text format."""
+        return self._disks if self._is_leading() else b""
+
     def collect(self) -> Iterator[Metric]:
-        is_leading = self._is_leading()
-        yield from of_disks(self._disks if is_leading else ())
-        yield from of_capacity(self._found if is_leading else None)
+        """The rest."""
+        yield from of_capacity(self._found if self._is_leading() else None)
 
 
-def of_disks(disks: Iterable[DiskView]) -> Iterator[Metric]:
-    found = [({"node": one.node, "disk": one.disk}, one) for one in disks]
+def page_of(disks: Iterable[DiskView]) -> bytes:
+    found = [(f'{{node="{_escaped(one.node)}",disk="{_escaped(one.disk)}"}}', one) for one in disks]
+    lines = list[str]()
     for name, (text, bytes_of) in _DISKS.items():
-        family = GaugeMetricFamily(f"{PREFIX}_disk_{name}_bytes", text, labels=("node", "disk"))
-        family.samples = [Sample(family.name, labels, float(bytes_of(one))) for labels, one in found]
-        yield family
+        metric = f"{PREFIX}_disk_{name}_bytes"
+        lines += (f"# HELP {metric} {text}\n", f"# TYPE {metric} gauge\n")
+        lines += (f"{metric}{labels} {bytes_of(one)}\n" for labels, one in found)
+    return "".join(lines).encode()
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def of_capacity(found: Capacity | None) -> Iterator[Metric]:

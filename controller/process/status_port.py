@@ -3,6 +3,7 @@ inside the cluster, so they name no object. The documents of the status port, wh
 
 from __future__ import annotations
 
+import gzip
 import logging
 import socket
 import socketserver
@@ -13,8 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, ThreadingWSGIServer
 
 from controller.errors import ConfigError
 from controller.process.worker import Part, Worker
@@ -92,16 +93,20 @@ class _ServerV6(_Server):
 
 
 def create_metrics_app(
-    registry: CollectorRegistry, *, problem: Callable[[], str], is_ready: Callable[[], bool]
+    registry: CollectorRegistry,
+    *,
+    problem: Callable[[], str],
+    is_ready: Callable[[], bool],
+    rendered: Callable[[], bytes] = bytes,
 ) -> WSGIApplication:
-    """`/metrics`, `/healthz` (503 with the `problem` for which the process has to be started anew; never one of the
-    network), `/readyz` (stores synced, followers too)."""
-    metrics: WSGIApplication = make_wsgi_app(registry)
+    """`/metrics` (in Prometheus' text format, which costs half of OpenMetrics'), `/healthz` (503 with the `problem` for
+    which the process has to be started anew; never one of the network), `/readyz` (stores synced, followers too).
+    `rendered`: what the page of metrics has besides those of the registry, in that format."""
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         match environ.get("PATH_INFO"):
             case "/metrics":
-                return metrics(environ, start_response)
+                return _metrics(generate_latest(registry) + rendered(), environ, start_response)
             case "/healthz":
                 wrong = problem()
             case "/readyz":
@@ -111,6 +116,15 @@ def create_metrics_app(
         return _answer(start_response, _UNAVAILABLE if wrong else "200 OK", f"{wrong or 'ok'}\n".encode())
 
     return app
+
+
+def _metrics(body: bytes, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    headers = [("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)]
+    if "gzip" in str(environ.get("HTTP_ACCEPT_ENCODING", "")):
+        headers.append(("Content-Encoding", "gzip"))
+        body = gzip.compress(body, 1)  # a large cluster's page is 2 MB, and shrinks to a tenth
+    start_response("200 OK", [*headers, ("Content-Length", str(len(body)))])
+    return (body,)
 
 
 def _answer(start_response: StartResponse, status: str, body: bytes) -> Iterable[bytes]:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -81,9 +81,10 @@ def busy_leader() -> Page:
 def asked(prometheus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """A Prometheus that has scraped both programs twice, and has the alerts."""
     folder = tmp_path_factory.mktemp("prometheus")
-    registries = (busy_leader().registry, WebhookStage().webhook.metrics.registry)
+    leader = busy_leader()
+    pages = ((leader.registry, leader.controller.gauges.page), (WebhookStage().webhook.metrics.registry, bytes))
     with ExitStack() as stack:
-        ports = [served(stack, registry) for registry in registries]
+        ports = [served(stack, registry, rendered) for registry, rendered in pages]
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(ALERTS)],
@@ -106,8 +107,9 @@ def asked(prometheus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield found
 
 
-def served(stack: ExitStack, registry: CollectorRegistry) -> int:
-    server = StatusServer("metrics", create_metrics_app(registry, problem=str, is_ready=bool), HOST, 0)
+def served(stack: ExitStack, registry: CollectorRegistry, rendered: Callable[[], bytes]) -> int:
+    app = create_metrics_app(registry, problem=str, is_ready=bool, rendered=rendered)
+    server = StatusServer("metrics", app, HOST, 0)
     server.start()
     stack.callback(server.stop)
     return server.port

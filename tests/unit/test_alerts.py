@@ -7,6 +7,7 @@ import re
 from prometheus_client import CollectorRegistry
 
 from controller.assembly.assemble import Controller
+from controller.assembly.gauges import page_of
 from tests.fakes.apiserver import FakeApiServer
 from tests.helm.alerts import OTHERS, RUNBOOK, Alert, alerts, family_of, metrics_in
 from tests.unit.assembly.processes import settings_of
@@ -23,7 +24,8 @@ def names_of(registry: CollectorRegistry) -> set[str]:
 def shown() -> set[str]:
     """What both programs show, and the API server."""
     controller = Controller(settings_of(), "identity", FakeApiServer())
-    return names_of(controller.metrics.registry) | names_of(WebhookStage().webhook.metrics.registry) | OTHERS
+    disks = set(re.findall(r"^# TYPE (\w+) gauge$", page_of(()).decode(), re.MULTILINE))
+    return disks | names_of(controller.metrics.registry) | names_of(WebhookStage().webhook.metrics.registry) | OTHERS
 
 
 def test_every_alert_reads_metrics_that_there_are() -> None:

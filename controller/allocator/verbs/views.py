@@ -111,8 +111,46 @@ def _sums(sizes: Iterable[tuple[_T, int]]) -> dict[_T, int]:
     return found
 
 
+@dataclass(slots=True)
+class Sums:
+    """Of all rows, without them. `oldest_seconds`: of an answer without a choice."""
+
+    held_count: int
+    held_bytes: int
+    planned_count: int
+    planned_bytes: int
+    oldest_seconds: float
+
+
+def sums_of(plans: Iterable[Plan], holds: Iterable[Hold], growths: Iterable[Growth], now: float) -> Sums:
+    """The sums over `rows_of`, at a tenth of the cost: a scrape of metrics asks for nothing else."""
+    held, planned, oldest = dict[tuple[str, str, str], int](), dict[tuple[str, str, str], int](), 0.0
+    for plan in plans:
+        for node, size in _sums((place.node, place.size_bytes) for place in plan.places).items():
+            planned[plan.volume, node, "plan"] = size
+    for hold in holds:
+        kind = _KINDS.get(hold.source, str(hold.source))
+        for node, here in (hold.nodes or {}).items():
+            for volume, place in here.items():
+                key = volume, node, kind
+                if place.size_bytes > held.get(key, -1):
+                    held[key] = place.size_bytes
+        for volume, places in hold.anywhere.items():
+            for node, size in _sums((place.node, place.size_bytes) for place in places).items():
+                held[volume, node, kind] = max(size, held.get((volume, node, kind), 0))
+        # What is held for longer on purpose (growth, nominations, kept room) is nothing that anybody has to look into.
+        if kind == ANSWER and next(hold.places(), None) is not None:
+            oldest = max(oldest, now - hold.since)
+    for growth in growths:
+        found = held if growth.is_held else planned
+        for node, size in _sums((node, more) for node, _, more in growth.on_disks).items():
+            found[growth.volume, node, "growth"] = size
+    return Sums(len(held), sum(held.values()), len(planned), sum(planned.values()), oldest)
+
+
 def snapshot_of(
     rows: tuple[PromiseView, ...],
+    sums: Sums,
     mode: Mode,
     version: int,
     refused_count: int,
@@ -121,19 +159,16 @@ def snapshot_of(
     over: Iterable[tuple[str, str, int]],
     shared_disks: tuple[SharedDisk, ...] = (),
 ) -> TableView:
-    """The view with its sums. `over`: node, disk and bytes of disks that hold more than their limit."""
-    held = [row for row in rows if row.state == HELD]
-    planned = [row for row in rows if row.state == PLANNED]
+    """The view. `over`: node, disk and bytes of disks that hold more than their limit."""
     return TableView(
         mode=mode,
         version=version,
         promises=rows,
-        held_count=len(held),
-        held_bytes=sum(row.size_bytes for row in held),
-        planned_count=len(planned),
-        planned_bytes=sum(row.size_bytes for row in planned),
-        # What is held for longer on purpose (growth, nominations, kept room) is nothing that anybody has to look into.
-        oldest_hold_seconds=max((row.age_seconds for row in held if row.kind == ANSWER), default=0.0),
+        held_count=sums.held_count,
+        held_bytes=sums.held_bytes,
+        planned_count=sums.planned_count,
+        planned_bytes=sums.planned_bytes,
+        oldest_hold_seconds=sums.oldest_seconds,
         refused_count=refused_count,
         quarantined=tuple(sorted(quarantined)),
         counters=dict(counters),

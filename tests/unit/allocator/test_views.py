@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from controller.allocator.outcome import DiskOver, Mode, PromiseView, TableView
 from controller.allocator.plans.growths import Growth
 from controller.allocator.plans.plan import Hold, Plan, Source
-from controller.allocator.verbs.views import rows_of, snapshot_of
+from controller.allocator.verbs.views import Sums, rows_of, snapshot_of, sums_of
 from controller.model.places import Place
 
 NOW, NOW_UTC = 100.0, datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,20 +36,46 @@ def hold(pod: str = "p", *nodes: Place, age: float = 2, source: Source = Source.
 
 
 def rows(*entries: Plan | Hold | Growth, **claims: str) -> tuple[PromiseView, ...]:
-    return rows_of(
-        [one for one in entries if isinstance(one, Plan)],
-        [one for one in entries if isinstance(one, Hold)],
-        [one for one in entries if isinstance(one, Growth)],
-        lambda volume: claims.get(volume, ""),
-        NOW,
-        NOW_UTC,
+    return rows_of(*by_kind(entries), lambda volume: claims.get(volume, ""), NOW, NOW_UTC)
+
+
+def by_kind(entries: Iterable[Plan | Hold | Growth]) -> tuple[list[Plan], list[Hold], list[Growth]]:
+    found = list(entries)
+    return (
+        [one for one in found if isinstance(one, Plan)],
+        [one for one in found if isinstance(one, Hold)],
+        [one for one in found if isinstance(one, Growth)],
     )
 
 
 def sums(*entries: Plan | Hold | Growth) -> TableView:
+    found = sums_of(*by_kind(entries), NOW)
+    assert found == sums_over(rows(*entries))
     return snapshot_of(
-        rows(*entries), Mode.ACTIVE, version=7, refused_count=2, quarantined=["b", "a"], counters={}, over=OVER
+        (), found, Mode.ACTIVE, version=7, refused_count=2, quarantined=["b", "a"], counters={}, over=OVER
     )
+
+
+def sums_over(rows: Iterable[PromiseView]) -> Sums:
+    held, planned = ([row for row in rows if row.state == state] for state in ("HELD", "PLANNED"))
+    ages = (row.age_seconds for row in held if row.kind == "answer")
+    sizes = [sum(row.size_bytes for row in found) for found in (held, planned)]
+    return Sums(len(held), sizes[0], len(planned), sizes[1], max(ages, default=0.0))
+
+
+def test_the_sums_are_those_of_the_rows() -> None:
+    growth = Growth("v", 50, (("n1", "a", 20), ("n1", "b", 5)), is_held=True, since=NOW - 60)
+    entries = (
+        plan(at("n2/a"), at("n2/b", 5)),
+        hold("p", at("n1/a"), at("n2/a"), anywhere=[at("n3/a", 7), at("n3/b", 2)]),
+        hold("q", at("n1/b", 12), age=9, anywhere=[at("n3/a", 8)]),
+        hold("r", at("n1/a"), source=Source.KEPT_ROOM, age=500),
+        hold("s", at("n1/a"), age=90).narrowed("n1"),
+        growth,
+        replace(growth, volume="w", is_held=False),
+    )
+    found = sums(*entries)
+    assert (5, 2, 9.0) == (found.held_count, found.planned_count, found.oldest_hold_seconds)
 
 
 def test_a_plan_is_a_row_on_each_of_its_nodes_with_the_copies_there_together() -> None:

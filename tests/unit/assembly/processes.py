@@ -55,7 +55,7 @@ class Page:
         return self.controller.allocator
 
     def text(self) -> str:
-        return generate_latest(self.registry).decode()
+        return (generate_latest(self.registry) + self.controller.gauges.page()).decode()
 
     def families(self) -> dict[str, Metric]:
         """As Prometheus reads the page."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from werkzeug.test import Client
 
@@ -18,14 +19,16 @@ from controller.allocator.plans.journal import NODE_RESERVATION
 from controller.allocator.plans.nominations import APPROVAL_SECONDS
 from controller.allocator.verbs.grow import GrowthRequest
 from controller.allocator.waiting.kept_room import KEPT_SECONDS
-from controller.assembly.gauges import Gauges
+from controller.assembly.gauges import Gauges, page_of
 from controller.assembly.metrics import LeaderMetrics
 from controller.errors import ConfigError
 from controller.process.common_metrics import PREFIX
 from controller.process.status_port import StatusServer, create_metrics_app
 from controller.rules.reasons import Reason
 from controller.views.documents import Capacity, Survival, Totals
-from tests.fakes.builders import GIB, TestCluster
+from controller.views.overview import disk_views
+from tests.fakes.builders import GIB, TestCluster, disk
+from tests.fakes.builders import node as make_node
 from tests.unit.assembly.processes import Page
 
 PROPOSAL = {
@@ -180,16 +183,24 @@ def test_a_disks_free_bytes_are_its_limit_without_what_is_used_and_planned(page:
     page.cluster.add_pod("a", gib=50)
     page.cluster.filter("a", "n2")
     page.cluster.change_pod("a", node_name="n2")
-    assert [] == page.families()[f"{PREFIX}_disk_free_bytes"].samples
+    free = f"{PREFIX}_disk_free_bytes"
+    assert free not in page.families()
     page.controller.gauges.run_once()
-    (disk,) = page.controller.allocator.look().world.nodes["n2"].disks
-    found = [
-        page.value(f"disk_{name}_bytes", node="n2", disk=disk.name) for name in ("limit", "used", "planned", "free")
-    ]
+    found, families = list[float](), page.families()
+    for name in ("limit", "used", "planned", "free"):
+        samples = families[f"{PREFIX}_disk_{name}_bytes"].samples
+        found += [sample.value for sample in samples if sample.labels["node"] == "n2"]
     assert 50 * GIB == found[2]
     assert found[3] == found[0] - found[1] - found[2]
     page.gate.close()
-    assert [] == page.families()[f"{PREFIX}_disk_free_bytes"].samples
+    assert free not in page.families()
+
+
+def test_labels_of_disks_are_read_back_as_they_are() -> None:
+    cluster, name = TestCluster(), 'a"b\\c\nd'
+    cluster.put_node(make_node("n1", replace(disk("d", 1), name=name)))
+    (made, *_) = text_string_to_metric_families(page_of(disk_views(cluster.allocator.look())).decode())
+    assert [{"node": "n1", "disk": name}] == [sample.labels for sample in made.samples]
 
 
 def test_what_fits_and_whether_a_node_can_be_lost_is_told_by_the_leader() -> None:
