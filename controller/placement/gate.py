@@ -32,7 +32,7 @@ from controller.settings import AUDIT, LiveSettings, places_replicas
 from controller.views.decisions import NoteDecision, log_decision
 
 EVERY_SECONDS: Final = 2.0
-HEARD_SECONDS: Final = 6.0  # until a change by others is told: longer than the settings take to be heard
+HEARD_SECONDS: Final = 2.0  # until a change by others is told: the settings are heard within half a second
 LATE_SECONDS: Final = 10.0  # without a renewal, before that is reported
 PROOF_SECONDS: Final = 60.0
 AGAIN_SECONDS: Final = 10.0  # after a proof that failed or was not possible

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 ACCOUNT: Final = SERVICE_ACCOUNTS.path(NAMESPACE, GATE)
 BINDING: Final = POLICY_BINDINGS.path(None, GATE)
 POLICY: Final = POLICIES.path(None, GATE)
-MENDED_SECONDS: Final = 5.0
+MENDED_SECONDS: Final = 8.0
 WAIT_SECONDS: Final = 30.0
 PLACED: Final = {"metadata": {"labels": {"longhornnode": "n1"}}, "spec": {"nodeID": "n1", "diskID": "d"}}
 
