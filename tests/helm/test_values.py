@@ -13,7 +13,7 @@ import yaml
 
 from controller.settings import GONE, LIVE_FIELDS, PREFIX
 from tests.helm import alerts
-from tests.helm.chart import CHART, IMAGE, NAME, Helm, made, merged, readme, with_image
+from tests.helm.chart import CHART, IMAGE, NAME, NAMESPACE, Helm, made, merged, readme, with_image
 from tests.helm.combinations import COMBINATIONS, SITES, Values
 from tests.helm.schema import schema_of, values_of
 
@@ -162,6 +162,9 @@ TYPOS: list[tuple[Values, str]] = [
     ({"networkPolicy": {"controlPlaneCIDRs": ["10.0.0.1"]}}, "controlPlaneCIDRs"),
     ({"networkPolicy": {"controlPlaneCIDR": "10.0.0.0/28"}}, "controlPlaneCIDR"),
     ({"monitoring": {"serviceMonitor": True}}, "serviceMonitor"),
+    ({"monitoring": {"scrapeTimeout": "5"}}, "scrapeTimeout"),
+    ({"monitoring": {"prometheusRule": {"overrides": {"LonghornSchedulerNoRoom": {"fore": "2h"}}}}}, "fore"),
+    ({"controller": {"updateStrategy": {"type": "Rolling"}}}, "type"),
     ({"service": {"type": "clusterIP"}}, "type"),
     ({"service": {"nodePort": 70000}}, "nodePort"),
     ({"flowSchema": {"matchingPrecedence": 20000}}, "matchingPrecedence"),
@@ -217,6 +220,8 @@ CONTRADICTIONS: list[tuple[Values, str]] = [
         {"monitoring": {name: {"enabled": True} for name in ("podMonitor", "serviceMonitor")}},
         "monitoring: podMonitor and",
     ),
+    ({"monitoring": {"prometheusRule": {"enabled": True, "disabled": ["Odd"]}}}, "there is no alert Odd"),
+    ({"monitoring": {"prometheusRule": {"enabled": True, "overrides": {"Odd": {}}}}}, "there is no alert Odd"),
     (merged(SITES["eks"], {"networkPolicy": {"nodeCIDRs": []}}), "networkPolicy.nodeCIDRs"),
     ({"webhook": {"ports": {"https": 9506}}}, "webhook.ports"),
     ({"tls": {"certDir": "/etc/server"}}, "tls.certDir"),
@@ -237,6 +242,30 @@ def test_a_port_that_is_set_by_flag_is_compared_with_those_of_the_file(helm: Hel
     done = helm.template(with_image({}), "--set", "webhook.ports.https=9506")
     assert 1 == done.returncode
     assert "webhook.ports: two of them are the same" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+def test_monitors_look_at_longhorns_namespace_from_wherever_they_are(helm: Helm, kind: str) -> None:
+    enabled: Values = {f"{kind[0].lower()}{kind[1:]}": {"enabled": True}}
+    for namespace, selector in (("", None), ("monitoring", {"matchNames": [NAMESPACE]})):
+        monitors = helm.objects({"monitoring": {**enabled, "namespace": namespace, "scrapeTimeout": "9s"}}, kind)
+        assert 2 == len(monitors)
+        for one in monitors:
+            assert (namespace or NAMESPACE) == one["metadata"]["namespace"]
+            assert selector == one["spec"].get("namespaceSelector")
+            (endpoint,) = one["spec"].get("endpoints") or one["spec"]["podMetricsEndpoints"]
+            assert {"port": "metrics", "interval": "30s", "scrapeTimeout": "9s"} == endpoint
+
+
+def test_without_the_operators_kinds_only_the_dashboard_is_rendered(helm: Helm) -> None:
+    parts = ("podMonitor", "prometheusRule", "dashboard")
+    values = with_image({"monitoring": {name: {"enabled": True} for name in parts}})
+    done = helm.run("template", "x", str(CHART), "--kube-version", "1.36.3", values=values)
+    assert (0, False, True) == (
+        done.returncode,
+        "monitoring.coreos.com" in done.stdout,
+        'grafana_dashboard: "1"' in done.stdout,
+    )
 
 
 @pytest.mark.long
