@@ -59,8 +59,8 @@ def command(
 ) -> int:
     """Say what would find a place, and where, before it happens.
 
-    Settings change first, then nodes go, then claims grow, then pods come: those that wait already, those of the nodes
-    that go, and those of FILE. Nothing is written. Exit code 1 if anything finds no place.
+    Settings change first, then nodes go and their pods and copies find other places, then claims grow, then FILE comes.
+    Nothing is written. Exit code 1 if anything finds no place.
     """
     from controller.plan.complaints import InputError
     from controller.simulation.picture import FORMS, write_picture

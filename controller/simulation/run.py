@@ -1,4 +1,4 @@
-"""The simulation itself: settings, losses, growth, then pods one after the other, as kube-scheduler takes them.
+"""The simulation itself: settings, losses with what follows, growth, then workloads, as kube-scheduler takes them.
 
 Each pod is filtered as the extender does it, beside all that was decided before; among the nodes that pass, the one
 with the best score of `prioritize` is taken, of equal ones the one with the fewest pods, then the first by name.
@@ -99,18 +99,12 @@ class _Run:
             self._losses.fail(state, node)
         for node in question.drain:
             self._losses.drain(state, node)
+        self._schedule_all([*waiting, *self._losses.moved], progress)
+        rebuilds = list(self._rebuilds())
         growths = [self._grow(one) for one in question.grow]
         standing = self._bring_objects()
-        comes = [one for of in question.wanted.workloads for one in self._to_come(of)]
-        queue = in_order([*waiting, *self._losses.moved, *comes])
-        for number, one in enumerate(queue):
-            progress(number, len(queue))
-            outcome = self._schedule(one)
-            self._pods.append(outcome)
-            self._cluster.clock.advance(POD_SECONDS)
-        progress(len(queue), len(queue))
+        self._schedule_all([one for of in question.wanted.workloads for one in self._to_come(of)], progress)
         claims = [found for claim in standing if claim.key not in self._used for found in self._standing_claim(claim)]
-        rebuilds = list(self._rebuilds())
         self._find(rebuilds)
         return Simulation(
             time=now_utc.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -124,6 +118,14 @@ class _Run:
             disks=_changes(before, self._cluster.disks()),
             remarks=[*source.remarks, *self._remarks(), *state.notes.lines()],
         )
+
+    def _schedule_all(self, pods: Iterable[QueuedPod], progress: Progress) -> None:
+        """One after the other, in kube-scheduler's order."""
+        queue = in_order(pods)
+        for number, one in enumerate(queue):
+            progress(number, len(queue))
+            self._pods.append(self._schedule(one))
+            self._cluster.clock.advance(POD_SECONDS)
 
     def _place_what_waits(self) -> None:
         """Replicas that stand there without a disk are the leader's to place, before anything else comes."""
@@ -150,7 +152,8 @@ class _Run:
         return found
 
     def _to_come(self, workload: Workload) -> Iterator[QueuedPod]:
-        return to_come(workload, self._state.pods, list(self._state.places.nodes), self._standing)
+        there = {**{one.key: one.raw for one in self._losses.moved}, **self._state.pods}
+        return to_come(workload, there, list(self._state.places.nodes), self._standing)
 
     def _provision_early(self, claim: Claim) -> None:
         """A class that does not wait for a pod gives the claim its volume at once."""

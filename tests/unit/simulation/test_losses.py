@@ -112,3 +112,16 @@ def test_an_ephemeral_volume_is_made_anew_where_its_pod_goes() -> None:
 
     assert {"web": "n2"} == pods(found)
     assert {"n1": 0, "n2": 30} == used(found)
+
+
+def test_what_was_lost_is_made_again_before_anything_new_comes() -> None:
+    objects = [*cluster(n1=100, n2=100, n3=100), *running("db-0", "n2", "n1", "n2")]
+    found = ask(objects, stateful_set("new", gib=60), fail=["n1"])
+
+    assert {"db-0": "rebuilt"} == states(found)
+    assert ["pod ns/new-0 InsufficientStorage"] == about(found)
+
+
+def test_a_set_whose_pods_move_is_there_already() -> None:
+    objects = [*cluster(n1=100, n2=100), *running("db-0", "n1", "n1", "n2", gib=20)]
+    assert {"db-0": "n2", "db-1": "n2"} == pods(ask(objects, stateful_set("db", 2, gib=20), drain=["n1"]))
