@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from controller.errors import ClusterError, ConfigError, SchedulerError
+from controller.errors import ClusterError, ConfigError, NotFoundError, SchedulerError
 from controller.follow.kinds import KINDS
 from controller.kube import resources
 from controller.kube.api import KubeApi, listed
@@ -118,6 +118,8 @@ def _objects(
         tell(resource.plural)
         try:
             found = [_typed(resource, raw) for raw in listed(api, resource, where)]
+        except NotFoundError:
+            continue  # without its CRD there are no objects of a kind
         except ClusterError as error:
             bundle.lack(f"objects/{resource.plural}", error)
             continue

@@ -59,6 +59,7 @@ def test_it_has_objects_answers_logs_and_a_manifest_of_what_is_missing() -> None
                  core("ConfigMap", "somebody-elses", HERE))  # fmt: skip
     api.logs["longhorn-scheduler-extender-1", "main"] = b"2026 hello\n"
     api.fail_with(ForbiddenError("403: denied"), about=resources.EVENTS)
+    api.absent.add(resources.NODE_DISK_ALLOCATIONS.plural)  # its CRD is not installed
 
     found = collected(api)
 
