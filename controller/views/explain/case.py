@@ -11,7 +11,7 @@ from controller.allocator.choose.choose import Chooser
 from controller.allocator.choose.packing import Budget
 from controller.allocator.choose.pod_fit import PodFit, suffice
 from controller.allocator.choose.verdict import Judgement, Lack
-from controller.allocator.choose.wanted import NothingTaken, Plus, Taken, Wanted
+from controller.allocator.choose.wanted import NothingTaken, Plus, Taken, Wanted, replica_to_come
 from controller.allocator.plans.beside import Beside
 from controller.allocator.plans.shared_claims import NodeLimit, SharedClaims
 from controller.allocator.plans.table import Table
@@ -123,7 +123,8 @@ class PodCase:
         return replace(self, table=table)
 
     def _in(self, world: World) -> Self:
-        return replace(self, world=world, demands=world.demands_of(self.pod)[0])
+        table = settled(self.look, world, self.table)
+        return replace(self, world=world, table=table, demands=world.demands_of(self.pod)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +170,13 @@ class CopyCase:
     def with_node(self, node: LonghornNode) -> Self:
         world = self.world.copy(self.look.growths)
         world.put_node(node.name, node)
-        return replace(self, world=world)
+        return self._in(world)
 
     def with_settings(self, settings: LonghornSettings) -> Self:
-        return replace(self, world=self.world.copy(self.look.growths, settings))
+        return self._in(self.world.copy(self.look.growths, settings))
+
+    def _in(self, world: World) -> Self:
+        return replace(self, world=world, table=settled(self.look, world, self.table))
 
     def with_demands(self, demands: Sequence[VolumeDemand]) -> Self:
         return replace(self, demand=demands[0])
@@ -182,6 +186,27 @@ class CopyCase:
 
     def without_growth(self, volumes: Iterable[str]) -> Self:
         return replace(self, world=ungrown(self.look, self.world, volumes))
+
+
+def settled(look: Look, world: World, table: Table) -> Table:
+    """Return the table once plans that lack copies have found places which a change has opened: that happens before
+    anybody is asked again. Costs: a look at each plan, and a copy of the table and some placements if any lacks one."""
+    found, chooser = table, Chooser(world)
+    for plan in sorted(table.plans(), key=lambda one: one.volume):
+        claim = world.claim_of_volume(plan.volume)
+        demand = world.demand_of(claim.uid) if claim is not None else None
+        if demand is None or demand.is_local or len(plan.places) >= demand.copies:
+            continue
+        found = Table.of(table.plans(), table.all_holds()) if found is table else found
+        places = plan.places
+        while len(places) < demand.copies:
+            wanted = Wanted(demand.facts, replica_to_come(demand.facts), places)
+            place = chooser.choose(wanted, Plus(Beside(found, (plan.volume,)), places), look.now_utc).place
+            if place is None:
+                break
+            places = (*places, place)
+        found.put(replace(plan, places=places))
+    return found
 
 
 def ungrown(look: Look, world: World, volumes: Iterable[str]) -> World:

@@ -14,7 +14,7 @@ from controller.allocator.choose.shortfall import nearest_miss
 from controller.allocator.choose.verdict import Judgement, Lack, Verdict
 from controller.allocator.choose.wanted import Plus, Taken, Wanted
 from controller.allocator.plans.table import Table
-from controller.allocator.verbs.account import refusals_of
+from controller.allocator.verbs.account import account_of_limit, refusals_of
 from controller.allocator.verbs.views import Look
 from controller.allocator.world.world import World
 from controller.model.longhorn import Disk
@@ -92,7 +92,14 @@ def barriers(case: PodCase, fit: PodFit, judgements: Mapping[str, Judgement]) ->
             return found
     rough = sorted((_rough(fit, name, judgement) for name, judgement in judgements.items()), key=lambda one: one.rank)
     exact = [_exact(case, fit, one, judgements[one.node]) for one in rough[:MOST_NODES]]
-    return [*sorted(exact, key=lambda one: one.rank), *rough[MOST_NODES:]]
+    return [*sorted(exact, key=lambda one: one.rank), *rough[MOST_NODES:], *_in_use(case)]
+
+
+def _in_use(case: PodCase) -> Iterable[Barrier]:
+    """The nodes that other users of the pod's claims do not leave to it."""
+    closed = [name for name in case.names if not case.limit.includes(name)]
+    text = account_of_limit(case.limit) if closed else ""
+    return (Barrier(name, Verdict.UNSUITABLE, Reason.IN_USE_ELSEWHERE, text) for name in closed)
 
 
 def answers(sight: Sight, found: Sequence[Barrier], may_see: MaySee) -> tuple[tuple[NodeAnswer, ...], int]:

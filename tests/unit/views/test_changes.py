@@ -135,3 +135,16 @@ def test_what_is_held_and_ends_by_itself_is_worth_waiting_for(class_name: str) -
     assert [("answer", "ns/held", 80, "2026-01-01T00:02:00Z")] == [
         (one.kind, one.name, one.size_bytes // GIB, one.until) for one in row.holders
     ]
+
+
+def test_what_a_change_opens_is_taken_by_plans_that_lack_copies_first() -> None:
+    """The setting would open a disk, which then is another volume's."""
+    values = {"allow-empty-disk-selector-volume": "false"}
+    cluster = TestCluster(settings=longhorn_settings(values)[0])
+    cluster.add_node("n1", disk("d1", 100, node="n1"))
+    cluster.add_node("n2", disk("d1", 60, node="n2", tags=("ssd",)))
+    cluster.add_class("two", dataLocality="disabled", numberOfReplicas="2")
+    cluster.ask("other", 50, "n1", "n2", class_name="two")
+    cluster.select_node("other", "n1")
+    cluster.ask("asks", 60, "n1", "n2", class_name="two")
+    assert "setting" not in {one.kind for one in changes_for(cluster, "asks") if "empty" in one.what}

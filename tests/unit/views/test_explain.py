@@ -244,6 +244,18 @@ def test_bytes_that_are_held_for_growth_are_contended_and_end() -> None:
     assert ("growth", "ns/stored", 40 * GIB) in [(one.kind, one.name, one.size_bytes) for one in found.nodes[0].holders]
 
 
+def test_nodes_that_other_users_of_a_claim_bar_are_told_beside_the_one_that_is_left() -> None:
+    cluster = TestCluster().add_nodes(n1=40, n2=100)
+    cluster.add_volume("a", 50, on="n2")
+    cluster.add_pod("user", "a")
+    cluster.bind("user", "n1")
+    found = explained(asks(cluster), "a")
+    assert [("n1", "InsufficientStorage"), ("n2", "VolumeInUseElsewhere")] == [
+        (one.node, one.reason) for one in found.nodes
+    ]
+    assert Reason.INSUFFICIENT_STORAGE == found.cause
+
+
 def test_a_disk_that_its_twin_fills_says_so() -> None:
     cluster = TestCluster().add_nodes(n1=100, n2=100)
     facts = node("n2", free_gib=100)
