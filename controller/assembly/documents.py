@@ -80,7 +80,7 @@ class StatusDocuments:
         }
 
     def decisions(self, asked: Asked) -> Sequence[DecisionEntry]:
-        return self._process.decisions.after(asked.number("after"))
+        return self._process.decisions.after(asked.number("after"), asked.number("last"))
 
     def capacity(self) -> Capacity:
         """NotLeaderError on a follower."""

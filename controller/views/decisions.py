@@ -120,12 +120,12 @@ class DecisionLog:
             noted = _Noted(self._last, now_utc, kind, about, decision, reasons, text, milliseconds or 0.0)
             self._entries.append(noted)
 
-    def after(self, serial: int = 0) -> Sequence[DecisionEntry]:
-        """What came after that serial, oldest first, as far as it is kept. All of it, if the process has not come so
-        far: then the serial is another process's."""
+    def after(self, serial: int = 0, last: int = 0) -> Sequence[DecisionEntry]:
+        """What came after that serial, oldest first, as far as it is kept; of these the newest `last`, or 0: all. If
+        the process has not come so far, the serial is another process's, and counts as 0."""
         with self._lock:
             known = serial if 0 <= serial <= self._last else 0
-            new = min(self._last - known, len(self._entries))
+            new = min(self._last - known, len(self._entries), last or KEPT)
             entries = list(islice(self._entries, len(self._entries) - new, None))
         return [_entry(one) for one in entries]
 

@@ -48,6 +48,14 @@ def test_what_is_kept_is_bounded_and_read_from_a_serial_on(after: int, serials: 
     assert serials == [entry.serial for entry in log.after(after)]
 
 
+@pytest.mark.parametrize(("after", "last", "serials"), [(0, 2, [4, 5]), (4, 2, [5]), (5, 2, []), (0, 9, [3, 4, 5])])
+def test_a_reader_of_the_newest_gets_no_more(after: int, last: int, serials: list[int]) -> None:
+    log = DecisionLog(VirtualClock(), kept=3)
+    for number in range(5):
+        log.note("filter", f"Pod a/{number}", "offered")
+    assert serials == [entry.serial for entry in log.after(after, last)]
+
+
 def test_any_thread_may_note_and_read() -> None:
     log, threads, each = DecisionLog(VirtualClock(), kept=4_000), 4, 500
     seen: list[int] = []
