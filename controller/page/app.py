@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from flask import Flask, Response
+from flask import Flask, Response, request
 from flask.typing import ResponseReturnValue
 from werkzeug.exceptions import HTTPException
 
@@ -48,6 +49,16 @@ def create_page(version: str) -> WSGIApplication:
         response.headers.update(HEADERS)
         # Files are asked for again each time and answered by a 304: another version may soon be behind this address.
         response.headers.setdefault("Cache-Control", "no-cache")
-        return response
+        return _compressed(response)
 
     return app
+
+
+def _compressed(response: Response) -> Response:
+    """The answer as the browser prefers it: the files are a third of their size then."""
+    response.vary.add("Accept-Encoding")
+    if response.status_code == 200 and request.accept_encodings["gzip"] > 0:
+        response.direct_passthrough = False  # files would be streamed as they are
+        response.set_data(gzip.compress(response.get_data(), mtime=0))
+        response.content_encoding = "gzip"
+    return response

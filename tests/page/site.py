@@ -60,7 +60,7 @@ class PageSite:
 
     def document(self, path: str) -> Any:
         with self._lock:
-            return self._decisions if path == "/decisions" else self._documents[path]
+            return self._documents[path]
 
     def refuse(self, status: str) -> None:
         """Answer all documents with that status, as in "503 Service Unavailable"; "": no longer."""
@@ -86,7 +86,7 @@ class PageSite:
 
     def _decided(self, asked: Asked) -> Sequence[DecisionEntry]:
         with self._lock:
-            return [entry for entry in self._decisions if entry.serial > asked.number("after")]
+            return [entry for entry in self._decisions if entry.serial > asked.number("after")][-asked.number("last") :]
 
     def _measured(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = str(environ["PATH_INFO"])

@@ -108,6 +108,21 @@ def crowded(nodes: int = 500, disks: int = 4) -> Overview:
     return documents.overview(made, waiting=large.waiting, more_waiting=large.more_waiting, plans=plans, more_plans=120)
 
 
+def busy_day(count: int = 2_000) -> list[DecisionEntry]:
+    """As many decisions as the leader keeps, of many pods."""
+    chance = random.Random(2)
+    return [
+        replace(
+            entry,
+            about=f"Pod team-{chance.randrange(20)}/app-{chance.getrandbits(32):08x}-{chance.randrange(9)}",
+            text=f"{chance.randrange(500)} of 500 nodes passed",
+            reasons={"InsufficientStorage": chance.randrange(1, 300), "DiskTagsNotFulfilled": chance.randrange(1, 300)},
+            milliseconds=chance.uniform(1, 40),
+        )
+        for entry in story(count)
+    ]
+
+
 def story(count: int = 200) -> list[DecisionEntry]:
     """Decisions of an ordinary day; the newest last."""
     entries = [
@@ -119,7 +134,7 @@ def story(count: int = 200) -> list[DecisionEntry]:
         ("preempt", "Pod bank/batch-7", "none", {}, "no node has room without its victims", 1.9),
     ]
     return [
-        DecisionEntry(n + 1, f"2026-11-28T13:{n // 60 + 56:02}:{n % 60:02}Z", *entries[n % len(entries)])
+        DecisionEntry(n + 1, f"2026-11-28T13:{(n // 60 + 56) % 60:02}:{n % 60:02}Z", *entries[n % len(entries)])
         for n in range(count)
     ]
 

@@ -221,17 +221,21 @@ export class Decisions {
     byId("decisions-kind").addEventListener("input", () => this.draw());
   }
 
-  /** The serial after which the next ones are asked for. */
-  after(identity) {
+  /** Where those that are not here yet are found; another leader counts anew. */
+  path(identity) {
     if (identity !== this.leader) {
       this.entries = [];
       this.leader = identity;
     }
+    return `decisions?after=${this.last()}&last=${MOST_DECISIONS}`;
+  }
+
+  last() {
     return this.entries[0]?.serial ?? 0;
   }
 
   add(news) {
-    const known = this.after(this.leader);
+    const known = this.last();
     const fresh = news.filter((entry) => entry.serial > known).sort((a, b) => b.serial - a.serial);
     this.entries = [...fresh, ...this.entries].slice(0, MOST_DECISIONS);
     this.draw();

@@ -33,7 +33,7 @@ let reason = "";
 async function round() {
   const overview = await get("overview");
   draw(overview);
-  decisions.add(await get(`decisions?after=${decisions.after(overview.identity)}`));
+  decisions.add(await get(decisions.path(overview.identity)));
   await askCapacity();
   byId("stale").hidden = true;
   reason = "";

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import tomllib
 from pathlib import Path
@@ -49,7 +50,8 @@ def test_the_page_is_html_and_its_version_is_text() -> None:
 def test_a_file_that_has_not_changed_is_not_sent_again() -> None:
     first = get("/page/page.css")
     assert 200 == first.status_code
-    assert 304 == get("/page/page.css", headers={"If-None-Match": first.headers["ETag"]}).status_code
+    again = get("/page/page.css", headers={"If-None-Match": first.headers["ETag"], "Accept-Encoding": "gzip"})
+    assert (304, b"") == (again.status_code, again.data)
 
 
 @pytest.mark.parametrize("path", ["/page/", "/page/../app.py", "/page/%2e%2e/app.py", "/page/page.html", "/overview"])
@@ -93,9 +95,20 @@ def test_the_policy_blocks_nothing_of_the_page() -> None:
     assert [] == [script for script in re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL) if script]
 
 
+@pytest.mark.parametrize("path", ["/", "/page/main.js"])
+def test_who_can_unpack_it_gets_it_compressed(path: str) -> None:
+    plain, packed = get(path), get(path, headers={"Accept-Encoding": "br, gzip;q=0.5"})
+    assert (None, "gzip") == (plain.headers.get("Content-Encoding"), packed.headers["Content-Encoding"])
+    assert plain.data == gzip.decompress(packed.data)
+    assert {"Accept-Encoding"} == set(plain.vary) == set(packed.vary)
+    assert str(len(packed.data)) == packed.headers["Content-Length"]
+    assert "Content-Encoding" not in get(path, headers={"Accept-Encoding": "gzip;q=0"}).headers
+
+
 def test_the_page_is_small() -> None:
     """So that it and the first documents of 500 nodes stay below 300 KB (tests/page)."""
-    assert len(get("/").data) + sum((STATIC / name).stat().st_size for name in FILES) < 80_000
+    paths = ["/", *(f"/page/{name}" for name in FILES)]
+    assert sum(len(get(path, headers={"Accept-Encoding": "gzip"}).data) for path in paths) < 30_000
 
 
 def test_all_files_are_installed() -> None:
