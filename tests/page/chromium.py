@@ -48,7 +48,9 @@ def install() -> None:
     for path in LOCK.iterdir():
         shutil.copy(path, HOME)
     tell("fetching Chromium (63 MB) and axe-core by npm")
-    subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=HOME, check=True)
+    done = subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], cwd=HOME)
+    if done.returncode:
+        raise SystemExit("page-test: npm could not fetch them (above); without its registry there is no page-test")
     if not own_chromium():
         (HOME / "chromium").write_bytes(_unpacked("chromium.br"))
         (HOME / "chromium").chmod(0o755)
