@@ -307,14 +307,11 @@ lock: ## resolve the dependencies again; UPGRADE=1 takes the newest versions
 		<<<$$'atheris<3.1; python_version < "3.12"\natheris>=3.1; python_version >= "3.12"'
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) -c requirements/dev.lock -o requirements/sbom.lock - \
 		<<<$$'cyclonedx-python-lib[json-validation]\npackaging'
-<<<<<<< HEAD
 	@# The driver that belongs to the Chromium of requirements/page/package.json; a new one of both changes both files,
 	@# and there: npm install --package-lock-only --omit-lockfile-registry-resolved
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) -c requirements/dev.lock -o requirements/page.lock - <<<$$'brotli\nplaywright==1.57.*'
-=======
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) -c requirements/dev.lock -o requirements/docs.lock - \
 		<<<$$'mkdocs-material\nmike'
->>>>>>> 498043ca (release: the documentation as a site)
 	@! grep -nE '://|@ ' requirements/*.lock || { echo 'make lock: an address in a lock' >&2; exit 1; }
 
 .PHONY: clean
