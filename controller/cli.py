@@ -5,7 +5,6 @@ docs/command.md describes them, and the exit codes.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -92,8 +91,7 @@ def _takes(command: click.Command, flag: str) -> bool:
 
 
 def _program(left_out: str = "") -> click.Group:
-    places = {name: about for name, about in COMMANDS.items() if name != left_out and _is_there(about[0])}
-    listed = [LaterCommand(name, *about) for name, about in places.items()]
+    listed = [LaterCommand(name, *about) for name, about in COMMANDS.items() if name != left_out]
     hidden = [LaterCommand(old, *COMMANDS[new], hidden=True) for old, new in OLD_NAMES.items()]
     return click.Group(
         PROGRAM,
@@ -102,10 +100,6 @@ def _program(left_out: str = "") -> click.Group:
         callback=_check_flags,
         help="Keeps kube-scheduler from choosing nodes without room for a pod's Longhorn volumes.",
     )
-
-
-def _is_there(place: str) -> bool:
-    return importlib.util.find_spec(place.partition(":")[0]) is not None
 
 
 program = _program()

@@ -284,7 +284,7 @@ def test_a_command_imports_what_it_needs_and_no_server() -> None:
     assert "" == done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", sorted({*controller.cli.program.commands} - {*controller.cli.OLD_NAMES}))
+@pytest.mark.parametrize("name", sorted(controller.cli.COMMANDS))
 def test_the_list_says_of_each_command_what_it_says_itself(name: str) -> None:
     """And its module is there, which otherwise only whoever calls it would find."""
     listed = controller.cli.program.commands[name]
