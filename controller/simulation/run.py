@@ -7,7 +7,7 @@ with the best score of `prioritize` is taken, of equal ones the one with the few
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -88,6 +88,7 @@ class _Run:
         self._told = dict[object, str]()  # by owner and reasons, the refused pod whose sentence stands for the others
         self._unmodelled = defaultdict[str, int](int)
         self._used = set[str]()  # claims of pods
+        self._open = 0  # pods for which several nodes would do
 
     def answer(self, source: SavedCluster, now_utc: datetime, progress: Progress) -> Simulation:
         state, question = self._state, self._question
@@ -233,8 +234,9 @@ class _Run:
         """The extender's answer to the filter call."""
         return self._cluster.leader.hold_pod(one.facts.uid, list(candidates))
 
-    def _choice(self, names: Iterable[str], scores: Mapping[str, int]) -> str:
+    def _choice(self, names: Collection[str], scores: Mapping[str, int]) -> str:
         places = self._state.places
+        self._open += len(names) > 1
         return min(names, key=lambda name: (-scores.get(name, 0), places.count(name), name))
 
     def _bind(self, one: QueuedPod, node: str) -> PodOutcome:
@@ -359,6 +361,8 @@ class _Run:
         for owner, count in sorted(self._standing.items()):
             is_one = "is there already" if count == 1 else f"has {count} pods already"
             yield f"{owner} {is_one}: only what is added comes"
+        if self._open:
+            yield f"for {self._open} of the pods several nodes would do: kube-scheduler may choose another one"
         for what, count in sorted(self._unmodelled.items()):
             yield f"{what} are not modelled; {count} pods have them"
         ignored = self._question.wanted.ignored

@@ -26,6 +26,7 @@ def test_pods_take_room_one_after_the_other_and_the_one_too_many_is_refused() ->
 
     assert {"db-0": "n1", "db-1": "n2", "db-2": "refused"} == pods(found)
     assert {"n1": 60, "n2": 60} == used(found)
+    assert "for 1 of the pods several nodes would do: kube-scheduler may choose another one" in found.remarks
     assert ["pod ns/db-2 InsufficientStorage"] == about(found)
     assert "Claim ns/data-db-2 (60 GiB) lacks 20 GiB on disk d1" in found.findings[0].text
     assert "request at most 40 GiB" in found.findings[0].change
