@@ -124,6 +124,36 @@ def in_a_config_map(name: str, *profiles: str, **tls: str) -> str:
     return f"kubectl apply -f - <<'END'\n{json.dumps({**data, 'data': {'config.yaml': json.dumps(document)}})}\nEND\n"
 
 
+# The leader's pod is deleted, and another copy leads.
+CHANGE_OF_LEADER = """
+lease=longhorn-manager-disk-scheduler-lock
+holder() { kubectl -n longhorn-system get lease $lease -o jsonpath='{.spec.holderIdentity}'; }
+former=$(holder)
+kubectl -n longhorn-system delete pod "${former%_*}"
+until [ -n "$(holder)" ] && [ "$(holder)" != "$former" ]; do sleep 0.5; done
+kubectl -n longhorn-system rollout status deployment longhorn-scheduler-extender --timeout 60s
+"""
+LEADING, STOPPED = " decisions: term decision=leading ", " controller.assembly.lifecycle: stopped"
+COMPLAINT = re.compile(r"(\S+Z) (?:WARNING|ERROR|CRITICAL) ")
+
+
+def logs_of(folder: Path) -> dict[str, str]:
+    """Of all copies of the product that there have been."""
+    texts = {log.name: log.read_text() for log in folder.glob("longhorn-scheduler-*.log")}
+    return {name: text for name, text in texts.items() if " INFO " in text}
+
+
+def complaints_of(folder: Path, since: datetime) -> list[str]:
+    """What they have logged since then that asks for a person's attention."""
+    found = []
+    for name, text in sorted(logs_of(folder).items()):
+        for line in text.splitlines():
+            said = COMPLAINT.match(line)
+            if said is not None and datetime.fromisoformat(said[1]) >= since:
+                found.append(f"{name}: {line}")
+    return found
+
+
 PLACEMENT, GATE = "longhorn-scheduler-extender-placement", "longhorn-scheduler-extender-gate"
 RIGHTS = f"rolebinding/{PLACEMENT} clusterrolebinding/{PLACEMENT}"
 # The leader makes the binding again at once, unless it has lost the right to.
@@ -155,7 +185,7 @@ FINDINGS = (
 
 
 def test_the_page_leads_through_a_whole_installation_whose_faults_are_found(trial: dict[str, str]) -> None:
-    shell = TrialShell(trial)
+    shell, folder, began = TrialShell(trial), Path(trial["TRIAL"]), datetime.now(UTC)
     *blocks, uninstall = blocks_of("## Install the chart there")
     said = shell.follow(blocks)
     for what in ("leader", "endpoints", "wiring", "extender", "webhook", "growth", "gate", "rights"):
@@ -168,6 +198,10 @@ def test_the_page_leads_through_a_whole_installation_whose_faults_are_found(tria
     assert "data-example-0 patched" in said, said
     assert re.search(r"to 500 GiB .* lacks .* The largest size that fits now is \d+ GiB", said), said
 
+    shell.follow([CHANGE_OF_LEADER])
+    wait_until(lambda: sum(text.count(LEADING) for text in logs_of(folder).values()) == 2, "a second leader", 30)
+    assert [] == complaints_of(folder, began)
+
     batch, old = in_a_config_map("batch", "batch"), in_a_config_map("old", "default-scheduler", **ended_keys())
     asks = workloads.pod("asks", opted_in=True)  # which a kube-scheduler that asks nobody cannot place
     Path(trial["TRIAL"], "asks.json").write_text(json.dumps(asks))
@@ -175,7 +209,11 @@ def test_the_page_leads_through_a_whole_installation_whose_faults_are_found(tria
     wait_equal([], lambda: missing(shell), FOUND_SECONDS)
     shell.follow([MEND])
     assert [] == shell.findings(60)
+    since = datetime.now(UTC)
     assert "no pending pod requests longhorn.io/scheduler-extender" in shell.follow([uninstall])
+    leaders = [name for name in logs_of(folder) if "webhook" not in name]
+    wait_until(lambda: all(STOPPED in logs_of(folder)[name] for name in leaders), "the end of all copies", 60)
+    assert [] == complaints_of(folder, since)
 
 
 def missing(shell: TrialShell) -> list[tuple[str, str, str, str]]:
