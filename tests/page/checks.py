@@ -125,7 +125,9 @@ def test_answers_and_banners_are_without_a_finding(
     console.clear()
 
 
-def test_what_it_needs_is_small_and_how_fast_it_is_drawn(site: PageSite, open_page: Open) -> None:
+def test_what_it_needs_is_small_and_how_fast_it_is_drawn(
+    site: PageSite, open_page: Open, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The bytes are judged. The time is told: from the last byte of the overview to the frame that shows the disks."""
     site.show(worlds.crowded(), worlds.busy_day())
     times = []
@@ -144,7 +146,8 @@ def test_what_it_needs_is_small_and_how_fast_it_is_drawn(site: PageSite, open_pa
         },
         "overview_bytes": len(documents.encoded(site.document("/overview"))),
     }
-    print(json.dumps(figures, indent=2))
+    with capsys.disabled():
+        print(f"\n{json.dumps(figures, indent=2)}")
     assert total < MOST_BYTES
 
 
