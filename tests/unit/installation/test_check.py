@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from controller.commands.check import service_by_table
 from controller.errors import ConfigError, ForbiddenError, UnavailableError
 from controller.installation.check import check_installation
 from controller.installation.rights import needed_rights
@@ -538,3 +540,18 @@ def test_the_rights_that_are_asked_for_are_those_of_the_manifest() -> None:
     settings = ProcessSettings(tls_mode="self")
     needed = {(one.account, one.verb, one.group, one.resource, one.name) for one in needed_rights(settings)}
     assert given == needed | AT_TIMES
+
+
+def test_where_no_dns_knows_the_service_a_table_of_addresses_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "" == service_by_table("extender", "https")
+    table = tmp_path / "table.json"
+    monkeypatch.setenv("LONGHORN_SCHEDULER_ADDRESSES", str(table))
+    with pytest.raises(ConfigError, match=r"LONGHORN_SCHEDULER_ADDRESSES: .*: No such file"):
+        service_by_table("extender", "https")
+    table.write_text('{"extender": {"https": "127.0.0.1:1"}}')
+    assert ("127.0.0.1:1", "") == (service_by_table("extender", "https"), service_by_table("other", "https"))
+    table.write_text("[1]")
+    with pytest.raises(ConfigError, match="is no table of addresses"):
+        service_by_table("extender", "https")
