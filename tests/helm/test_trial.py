@@ -188,7 +188,7 @@ def test_the_page_leads_through_a_whole_installation_whose_faults_are_found(tria
     shell, folder, began = TrialShell(trial), Path(trial["TRIAL"]), datetime.now(UTC)
     *blocks, uninstall = blocks_of("## Install the chart there")
     said = shell.follow(blocks)
-    for what in ("leader", "endpoints", "wiring", "extender", "webhook", "growth", "gate", "rights"):
+    for what in ("leader", "endpoints", "wiring", "extender", "webhook", "growth", "gate", "rights", "status"):
         assert len(re.findall(rf"^ok +{what} ", said, re.MULTILINE)) >= 2, said  # by a person, and by `helm test`
     assert not re.findall(r"^(?:warning|failure) .*", said, re.MULTILINE), said
     assert 3 == len(re.findall(r"filter pod=default/example-\d .*decision=offered", said)), said
