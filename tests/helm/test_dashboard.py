@@ -21,7 +21,7 @@ from tests.helm.alerts import ALERTS, family_of, metrics_in
 from tests.helm.chart import CHART, Helm
 from tests.ports import HOST, free_port
 from tests.unit.assembly.processes import Page
-from tests.unit.test_alerts import shown
+from tests.unit.shown_metrics import shown_metrics
 from tests.unit.webhook.stage import WebhookStage
 from tests.waiting import wait_until
 
@@ -139,7 +139,7 @@ def test_prometheus_evaluates_every_alert(asked: Prometheus) -> None:
 def test_the_dashboard_reads_metrics_that_there_are_and_the_chart_brings_it(helm: Helm) -> None:
     read = {family_of(name) for query in queries() for name in metrics_in(query.values[0])}
     assert len(read) > 30
-    assert set() == read - shown()
+    assert set() == read - shown_metrics()
     values = {"monitoring": {"dashboard": {"enabled": True}}}
     (made,) = [one for one in helm.objects(values, "ConfigMap") if "grafana_dashboard" in one["metadata"]["labels"]]
     assert json.loads(DASHBOARD.read_text()) == json.loads(made["data"]["longhorn-scheduler-extender.json"])

@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import re
 
-from prometheus_client import CollectorRegistry
-
-from controller.assembly.assemble import Controller
-from controller.assembly.gauges import page_of
-from tests.fakes.apiserver import FakeApiServer
-from tests.helm.alerts import OTHERS, RUNBOOK, Alert, alerts, family_of, metrics_in
-from tests.unit.assembly.processes import settings_of
+from tests.helm.alerts import RUNBOOK, Alert, alerts, family_of, metrics_in
 from tests.unit.pages import anchors_of
-from tests.unit.webhook.stage import WebhookStage
+from tests.unit.shown_metrics import shown_metrics
 
 SEVERITIES = {"critical", "warning", "info"}
 
 
-def names_of(registry: CollectorRegistry) -> set[str]:
-    return {one.name + ("_total" if one.type == "counter" else "") for one in registry.collect()}
-
-
-def shown() -> set[str]:
-    """What both programs show, and the API server."""
-    controller = Controller(settings_of(), "identity", FakeApiServer())
-    disks = set(re.findall(r"^# TYPE (\w+) gauge$", page_of(()).decode(), re.MULTILINE))
-    return disks | names_of(controller.metrics.registry) | names_of(WebhookStage().webhook.metrics.registry) | OTHERS
-
-
 def test_every_alert_reads_metrics_that_there_are() -> None:
-    known = shown()
+    known = shown_metrics()
     assert len(alerts()) > 30
     for alert in alerts():
         read = set(map(family_of, metrics_in(alert.expression)))
