@@ -35,7 +35,7 @@ COPY --from=build /app /app
 ENV PATH=/app/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 # Leader and webhook; a manifest's command takes the place of the first.
-EXPOSE 9443 9504 9505 9506
+EXPOSE 9443 9504 9505 9506 9508
 ENTRYPOINT ["longhorn-scheduler-extender"]
 CMD ["run"]
 
