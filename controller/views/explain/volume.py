@@ -61,10 +61,13 @@ def _claim(
 
 
 def _told_of_claim(look: Look, claim: Claim) -> Explanation | None:
-    """What is said of a bound claim whose volume is no volume of Longhorn's; None for others."""
+    """What is said of a claim that names a volume which is not Longhorn's, or not its own; None for others."""
     pv = look.world.pv(claim.volume_name)
     if pv is None:
         return _claim(claim, WAITS, "missing-pv", f"Its PersistentVolume {claim.volume_name} does not exist.")
+    if pv.claim_uid not in ("", claim.uid) or pv.claim_key not in ("", claim.key):
+        text = f"Its PersistentVolume {claim.volume_name} belongs to another claim."  # of which it may know nothing
+        return _claim(claim, WAITS, "pv-of-another", text)
     if pv.driver not in LONGHORN_DRIVERS:
         text = f"Its volume is not Longhorn's, but of {pv.driver or 'no CSI driver'}."
         return _claim(claim, NOT_OURS, NOT_LONGHORNS, text)

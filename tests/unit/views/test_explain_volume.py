@@ -86,6 +86,19 @@ def test_a_bound_claim_whose_volume_is_missing_or_another_drivers_says_so() -> N
     assert ("not-ours", "not-longhorn") == said(of_claim(cluster, "b"))
 
 
+def test_a_claim_that_names_the_volume_of_another_is_told_nothing_of_it() -> None:
+    cluster = stored()
+    thief = replace(cluster.claims["a"], namespace="evil", name="thief", uid="uid-thief")
+    for key in ("evil/thief", "ns/a"):  # under its own name, and under that of the other once it is deleted
+        namespace, name = key.split("/")
+        cluster.allocator.observe_claim(key, replace(thief, namespace=namespace, name=name))
+        cluster.clock.advance(2)
+        found = explain_claim(cluster.allocator.look(), namespace, name, everything)
+        assert ("waits", "pv-of-another") == said(found)
+        assert ((), ()) == (found.volumes, found.nodes)
+        assert "n1" not in found.text
+
+
 def test_a_volume_tells_where_its_copies_lie() -> None:
     cluster = stored()
     found = of_claim(cluster, "a")
