@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import stat
 import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -153,7 +155,10 @@ def _add_answers(
             if path == PATHS[0]:
                 return  # it was not reached
             continue
-        bundle.add(file, _json(answer if names is None else names.hashed(answer)))
+        if names is not None:
+            names.learn_references(answer)
+            answer = names.hashed(answer)
+        bundle.add(file, _json(answer))
 
 
 def _add_logs(
@@ -177,21 +182,31 @@ def _add_logs(
                 bundle.lack(file, error)
                 continue
             text = secrets_out_of(data.decode("utf-8", "replace"))
-            bundle.add(file, (text if names is None else names.text(text)).encode())
+            if names is not None:
+                names.learn_log(text)
+                text = names.text(text)
+            bundle.add(file, text.encode())
 
 
 def write_bundle(bundle: Bundle, path: str, folder: str, seconds: float) -> int:
     """Writes the archive there; its size in bytes. ConfigError where that is not possible. `seconds`: since 1970."""
     try:
-        with tarfile.open(path, "w:gz") as archive:
+        with open(path, "wb", opener=_for_owner) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
             for name, data in bundle.files.items():
                 entry = tarfile.TarInfo(f"{folder}/{name}")
                 entry.size, entry.mtime, entry.mode = len(data), int(seconds), 0o600
                 archive.addfile(entry, io.BytesIO(data))
-        Path(path).chmod(0o600)
         return Path(path).stat().st_size
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
+
+
+def _for_owner(path: str, flags: int) -> int:
+    """Nobody else reads it, from its first byte on."""
+    found = os.open(path, flags, 0o600)
+    if stat.S_ISREG(os.fstat(found).st_mode):
+        os.fchmod(found, 0o600)
+    return found
 
 
 def names_of(missing: Sequence[Mapping[str, str]]) -> list[str]:

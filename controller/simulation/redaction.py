@@ -17,10 +17,10 @@ _KEPT_DOMAINS: Final = ("kubernetes.io", "k8s.io", "longhorn.io", "kubevirt.io")
 _OF_CONTAINERS: Final = ("name", "image", "resources", "ports", "restartPolicy")
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 _SECRET_KEY: Final = re.compile(
-    r"token|password|passwd|passphrase|credential|api[-_]?key|private[-_]?key", re.IGNORECASE
+    r"token|password|passwd|passphrase|credential|secret|(?:api|private|access|account)[-_]?key", re.IGNORECASE
 )
 # A name of a Secret, or how long a token lives, is none.
-_NO_SECRET: Final = re.compile(r"name$|ref$|namespace$|seconds$|automount|secret$", re.IGNORECASE)
+_NO_SECRET: Final = re.compile(r"name$|ref$|namespace$|seconds$|automount|^credentialSecret$", re.IGNORECASE)
 _IN_TEXT: Final = (
     (re.compile(r"(://)[^/@\s]+@"), rf"\1{REDACTED}@"),
     (re.compile(r"\bBearer\s+\S+", re.IGNORECASE), f"Bearer {REDACTED}"),
@@ -34,8 +34,10 @@ def without_secrets(raw: Any) -> Any:
     if isinstance(raw, Mapping):
         found = {key: without_secrets(value) for key, value in raw.items() if key not in ("managedFields", "env")}
         for key, value in found.items():
-            if isinstance(value, str) and _SECRET_KEY.search(key) and not _NO_SECRET.search(key):
+            if isinstance(value, str | list) and _SECRET_KEY.search(key) and not _NO_SECRET.search(key):
                 found[key] = REDACTED
+        if "exitCode" in found:
+            found.pop("message", None)  # of a container that ended: the end of its log, or what it wrote for others
         if isinstance(found.get("annotations"), Mapping):
             found["annotations"] = {
                 key: value for key, value in found["annotations"].items() if _is_kept_annotation(key)
@@ -141,6 +143,23 @@ _RESERVED: Final = frozenset(
 _MAPS: Final = frozenset(
     {"scheduledReplica", "scheduledBackingImage", "nodeDeploymentMap", "reasons", "replicaModeMap"}
 )
+# Keys below which an object names others: by their name, or by an object or objects that have it.
+_REFERENCES: Final = frozenset(
+    {"namespace", "generateName", "ownerReferences", "serviceAccountName", "serviceAccount", "subdomain", "hostname"}
+    | {"claimName", "claimRef", "volumeName", "storageClassName", "dataSource", "dataSourceRef", "involvedObject"}
+    | {"pvcName", "pvName", "podName", "workloadName", "lastPodRefName", "containers", "initContainers", "waiting"}
+    | {"containerStatuses", "initContainerStatuses", "imagePullSecrets", "volumes"}
+)
+_LABELS_THAT_STAY: Final = (
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/component",
+    "app.kubernetes.io/version",
+    "longhorn.io/",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+)
+_FACT: Final = re.compile(r'\b(?:pod|claim|volume|replica|namespace)"?(?:=|: )"?([\w./-]+)')
+_IMAGES: Final = frozenset({"image", "imageID", "images"})
 _OWN: Final = ("longhorn", "kube-", "driver.longhorn.io", "instance-manager", "share-manager", "csi-", "engine-image-")
 
 
@@ -152,28 +171,48 @@ class Names:
         self._known: dict[str, str] = {}
 
     def learn(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Names, namespaces and values of labels of these objects, but for those that mean something by themselves:
-        Longhorn's own and Kubernetes'."""
+        """Names, namespaces and values of labels of these objects, and of those that they refer to, but for those that
+        mean something by themselves: Longhorn's own and Kubernetes'."""
         for raw in objects:
             meta = raw.get("metadata")
             if not isinstance(meta, Mapping):
                 continue
             if raw.get("kind") != "Setting":
                 self._add(meta.get("name"))
-            self._add(meta.get("namespace"))
             for key, value in (meta.get("labels") or {}).items():
-                if not key.startswith(("app.kubernetes.io/", "longhorn.io/", "kubernetes.io/os", "kubernetes.io/arch")):
+                if not key.startswith(_LABELS_THAT_STAY):
                     self._add(value)
-            self._learn_volumes(raw)
+            self.learn_references(raw)
 
-    def _learn_volumes(self, raw: Mapping[str, Any]) -> None:
-        spec = raw.get("spec")
-        for volume in spec.get("volumes") or () if isinstance(spec, Mapping) else ():
-            if isinstance(volume, Mapping) and volume.get("ephemeral") is not None:
-                self._add(volume.get("name"))
+    def learn_references(self, raw: Any) -> None:
+        """The names of others in an object or an answer: they may be gone, or of a kind that is not read."""
+        if isinstance(raw, list):
+            for one in raw:
+                self.learn_references(one)
+        elif isinstance(raw, Mapping):
+            for key, value in raw.items():
+                if key in _REFERENCES:
+                    for one in value if isinstance(value, list) else (value,):
+                        self._add(one.get("name") if isinstance(one, Mapping) else one)
+                elif key == "about" and isinstance(value, str):
+                    self._add_keys(value.rpartition(" ")[2])
+                if isinstance(value, Mapping | list):
+                    self.learn_references(value)
+            if raw.get("ephemeral") is not None:
+                self._add(raw.get("name"))
+
+    def learn_log(self, text: str) -> None:
+        """The names in the facts of a log's lines."""
+        for match in _FACT.finditer(text):
+            self._add_keys(match[1])
+
+    def _add_keys(self, text: str) -> None:
+        for one in text.split("/"):
+            self._add(one)
 
     def _add(self, name: object) -> None:
-        if not isinstance(name, str) or not name or name in _RESERVED or name.startswith(_OWN):
+        name = name.strip("-._") if isinstance(name, str) else ""
+        if not name or name in _RESERVED or name.startswith(_OWN):
             return
         if not _PROVISIONED.fullmatch(name) and not name.isdigit():
             self._known.setdefault(name, _PIECE.sub(self._piece, name))
@@ -185,13 +224,24 @@ class Names:
         return "x" + hashlib.sha256(self._salt + piece.encode()).hexdigest()[:7]
 
     def text(self, text: str) -> str:
-        return _TOKEN.sub(lambda match: self._known.get(match[0], match[0]), text)
+        return _TOKEN.sub(self._hashed_token, text)
+
+    def _hashed_token(self, match: re.Match[str]) -> str:
+        """The token hashed, if it or its parts between dots are known, as in the names of services and Events."""
+        token = match[0]
+        if token in self._known or "." not in token:
+            return self._known.get(token, token)
+        return ".".join(self._known.get(part, part) for part in token.split("."))
 
     def hashed(self, raw: Any, key: str = "") -> Any:
         """The object with every known name hashed, also where it is a key of a map of names."""
         if isinstance(raw, Mapping):
             is_map = key in _MAPS
-            return {self.text(one) if is_map else one: self.hashed(value, one) for one, value in raw.items()}
+            return {
+                self.text(one) if is_map else one: self.hashed(value, one)
+                for one, value in raw.items()
+                if one not in _IMAGES or "longhorn" in str(value)
+            }
         if isinstance(raw, list):
             return [self.hashed(one, key) for one in raw]
         return self.text(raw) if isinstance(raw, str) else raw

@@ -18,7 +18,7 @@ from controller.errors import ForbiddenError, NotReadyError
 from controller.kube import resources
 from controller.kube.resources import Resource
 from controller.process.command_line import run_command
-from controller.simulation.bundle import Bundle, collect
+from controller.simulation.bundle import Bundle, collect, write_bundle
 from controller.simulation.redaction import Names, secrets_out_of, without_secrets
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.saved import Raw, core
@@ -112,6 +112,17 @@ def test_secrets_are_left_out() -> None:
     assert {"claimName": "c"} == found["spec"]["volumes"][1]["persistentVolumeClaim"]
 
 
+def test_what_a_container_left_and_keys_of_other_drivers_are_left_out() -> None:
+    ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "geheim is no password"}}
+    pod = core("Pod", "p", status={"containerStatuses": [{"name": "c", "state": ended, "lastState": ended}]})
+    keys = {"secretKey": "geheim", "accountKey": "geheim", "clientSecret": "geheim", "tokens": ["geheim"]}
+    pv = core("PersistentVolume", "v", spec={"csi": {"volumeAttributes": {**keys, "size": "1", "secretName": "s"}}})
+    assert "geheim" not in json.dumps([without_secrets(pod), without_secrets(pv)])
+    assert "Error" == without_secrets(pod)["status"]["containerStatuses"][0]["state"]["terminated"]["reason"]
+    left = dict.fromkeys(keys, "REDACTED")
+    assert {**left, "size": "1", "secretName": "s"} == without_secrets(pv)["spec"]["csi"]["volumeAttributes"]
+
+
 @pytest.mark.parametrize(
     ("text", "left"),
     [
@@ -137,6 +148,34 @@ def test_hashed_names_hide_and_simulate_the_same() -> None:
     before, after = (ask(given, fail=[node]) for given, node in ((objects, "worker1"), (hidden, names.text("worker1"))))
     assert sorted(one.used_after for one in before.disks) == sorted(one.used_after for one in after.disks)
     assert [one.split()[-1] for one in about(before)] == [one.split()[-1] for one in about(after)] == ["CopyMissing"]
+
+
+def test_hashed_names_hide_in_references_to_others_in_what_copies_answer_and_in_logs() -> None:
+    """One name that stays would tell what its hash stands for."""
+    owner = {"kind": "ReplicaSet", "name": "payroll-7d9f"}
+    labels = {"app.kubernetes.io/name": "payroll", "app.kubernetes.io/instance": "acme", "tier": "payroll"}
+    image = {"name": "payroll", "image": "registry.example/acme/payroll:1"}
+    pod = core(
+        "Pod", "payroll-7d9f-x", "acme",
+        metadata={"uid": "u1", "generateName": "payroll-7d9f-", "labels": labels, "ownerReferences": [owner]},
+        spec={"serviceAccountName": "payroll-account", "subdomain": "payroll", "containers": [image],
+              "volumes": [{"name": "payroll-v", "persistentVolumeClaim": {"claimName": "payroll-gone"}}]},
+    )  # fmt: skip
+    ref = {"namespace": "acme-old", "name": "payroll-gone"}
+    pv = core("PersistentVolume", "v", spec={"claimRef": ref, "csi": {"driver": "driver.longhorn.io"}})
+    api = filled(*cluster(n1=100), pod, pv, copy_of_ours())
+    log = b"filter pod=acme-gone/payroll-ended-0 decision=no-room\n"
+    log += b'{"namespace": "acme-late", "pod": "payroll-late"} payroll-7d9f-x.acme.svc\n'
+    api.logs["longhorn-scheduler-extender-1", "main"] = log
+
+    def decided(path: str, _: Mapping[str, Any]) -> bytes:
+        return json.dumps([{"about": "Pod acme-went/payroll-went-0", "text": path}]).encode()
+
+    found = collect(api, HERE, decided, Names(b"salt"), TIME, lambda _: None)
+    for name, data in found.files.items():
+        assert not re.search(rb"payroll|acme", data), (name, data)
+    assert b"driver.longhorn.io" in found.files["objects/persistentvolumes.json"]
+    assert b"longhorn-scheduler-extender-1" in found.files["objects/pods.json"]
 
 
 def test_hashed_names_fit_together_and_differ_from_bundle_to_bundle() -> None:
@@ -169,6 +208,24 @@ def test_the_command_writes_what_simulate_and_plan_read(tmp_path: Path, capsys: 
     Path(question).write_text(json.dumps({"question": {"expand": {"volume": "db-0", "size": "80Gi"}}}))
     assert 0 == main(["plan", "--lenient", "--objects", file, question])
     assert json.loads(capsys.readouterr().out)["admitted"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_nobody_else_can_read_the_file_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+) -> None:
+    file, modes = tmp_path / "b.tar.gz", list[int]()
+    if is_there:
+        file.touch(0o644)
+    add = tarfile.TarFile.addfile
+
+    def looking(archive: tarfile.TarFile, *given: Any) -> None:
+        modes.append(file.stat().st_mode & 0o777)
+        add(archive, *given)
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", looking)
+    write_bundle(collected(filled(*cluster(n1=100))), str(file), "b", 0.0)
+    assert {0o600} == {*modes, file.stat().st_mode & 0o777}
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
