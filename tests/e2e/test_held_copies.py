@@ -11,6 +11,10 @@ from typing import Final
 import pytest
 
 from controller.allocator.verbs import place
+from controller.clock import SystemClock
+from controller.installation.gate import try_placement
+from controller.installation.site import CheckTarget, Site
+from controller.kube.api import ClientKubeApi
 from tests.cluster.client import ApiError
 from tests.e2e import hurried
 from tests.e2e.conftest import DELAYS
@@ -124,6 +128,13 @@ def test_a_held_copy_that_longhorn_marks_failed_is_let_go_and_the_next_one_is_ta
     assert places(shared_scene, one.volume)
 
 
+def placement_checks(scene: Scene) -> list[str]:
+    """What `check` says of a placement by its caller, an administrator."""
+    api = ClientKubeApi.load(str(scene.cluster.layout.kubeconfig("admin")))
+    site = Site(api, SystemClock(), CheckTarget(NAMESPACE), lambda _: {})
+    return [found.text for found in try_placement(site) if found.outcome == "ok"]
+
+
 def others(scene: Scene, one: Contest) -> list[str]:
     """Replicas of the volume, but for the first one."""
     return [name for name in (copy["metadata"]["name"] for copy in copies(scene, one.volume)) if name != one.copy]
@@ -135,6 +146,7 @@ def test_a_copy_is_held_for_a_time_and_then_left_to_longhorn_which_places_it_whe
     leader = start_leader(HOLD_SECONDS=HELD_SECONDS)
     one = contest()
     wait_held(shared_scene, one.copy)
+    assert [f"a dry run that places {one.copy} is refused"] == placement_checks(shared_scene)
     wait_told(one.cell, "second", "LonghornNoPlace")
 
     wait_until(lambda: not unplaced(shared_scene, one.volume), "Longhorn's place", HELD_SECONDS + WAIT_SECONDS)
