@@ -238,7 +238,7 @@ class ClientKubeApi(KubeApi):
             try:
                 config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
             except config.ConfigException as error:
-                problem = "no --kubeconfig is given, and there is no service account of a pod"
+                problem = "no --kubeconfig, $KUBECONFIG or ~/.kube/config, and no service account of a pod"
                 raise ConfigError(f"{problem}: {error}") from error
             return cls(configuration)
         try:

@@ -113,7 +113,8 @@ def test_without_a_kubeconfig_and_a_service_account_both_are_told_to_be_missing(
     main: Main, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert 2 == main(command.split())
-    assert "no --kubeconfig is given, and there is no service account of a pod: " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "no --kubeconfig, $KUBECONFIG or ~/.kube/config, and no service account of a pod: " in told
 
 
 def with_cluster(**fields: Any) -> str:
