@@ -82,7 +82,7 @@ def run_command(
         context_of = getattr(error, "ctx", None)
         if context_of is not None:
             click.echo(f"{context_of.get_usage()}\nTry '{context_of.command_path} --help' for help.\n", err=True)
-        return failed(error.format_message(), EXIT_MISUSE)
+        return failed(error.format_message().replace("\n\t", " "), EXIT_MISUSE)  # click's lists of choices
     except (ConfigError, MalformedRequestError) as error:
         return failed(str(error), EXIT_MISUSE)
     except (ClusterError, NotReadyError) as error:

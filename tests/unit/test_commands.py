@@ -203,6 +203,12 @@ def test_each_failure_has_its_code_and_its_line(
     assert code == 70 or told == said
 
 
+def test_the_choices_of_a_missing_flag_are_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == controller.cli.main(["render-scheduler-config"])
+    problem = "error: Missing option '--for'. Choose from: kubeadm, k3s, "
+    assert capsys.readouterr().err.splitlines()[-1].startswith(problem)
+
+
 @pytest.mark.parametrize("main", PROGRAMS)
 @pytest.mark.parametrize("words", [["runn"], ["run", "--thread", "4"], ["run", "--kubecnofig=x"]])
 def test_what_is_misspelt_gets_a_hint(main: Main, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
