@@ -170,7 +170,9 @@ def parts(to: Console, found: Simulation, *, is_wide: bool) -> Iterator[Renderab
             if one.change:
                 yield Text.assemble(("    do: ", "bold"), cell(one.change))
     else:
-        yield cell("Everything finds a place.", "bold green")
+        waiting = sum(one.why == "waits" and one.state in ("refused", "not-made") for one in found.pods)
+        said = f"Everything that was asked about finds a place. Pods that wait as before: {waiting}."
+        yield cell(said if waiting else "Everything finds a place.", "bold green")
     yield from _growths(to, found)
     yield from _pods(to, found.pods, is_wide=is_wide)
     yield from _rebuilds(to, found)

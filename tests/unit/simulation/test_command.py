@@ -10,6 +10,7 @@ import yaml
 
 from controller.cli import main
 from tests.fakes.saved import Raw
+from tests.unit.plan import asking as saved_pods
 from tests.unit.simulation.asking import cluster, running, stateful_set
 
 
@@ -33,6 +34,17 @@ def test_what_finds_a_place_is_shown_with_where(saved: Path, capsys: pytest.Capt
     said = capsys.readouterr().out
     assert "Everything finds a place." in said
     assert "data-new-0 30 GiB: n2/d1" in said
+
+
+def test_pods_that_wait_as_before_are_not_said_to_find_a_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = [saved_pods.pod("old", name="old"), saved_pods.claim("old", 600)]
+    objects = [*cluster(n1=100, n2=100), *waiting]
+    (tmp_path / "objects.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    assert 0 == run(tmp_path, workloads=[stateful_set("new", gib=30)])
+    first = capsys.readouterr().out.splitlines()[0].strip()
+    assert "Everything that was asked about finds a place. Pods that wait as before: 1." == first
 
 
 def test_what_finds_none_is_exit_code_1_and_comes_first(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
