@@ -49,13 +49,17 @@ def capacity_parts(to: Console, found: Capacity, *, is_all: bool) -> list[Render
 
 def _largest(sizes: Mapping[str, int]) -> str:
     copies = sorted(sizes.items())
-    return ", ".join(f"{size(number)} with {count} cop{'y' if count == '1' else 'ies'}" for count, number in copies)
+    return ", ".join(f"{size(number)} with {_copies(count)}" for count, number in copies)
+
+
+def _copies(count: int | str) -> str:
+    return f"{count} cop{'y' if int(count) == 1 else 'ies'}"
 
 
 def _survival(survival: Survival | None) -> Iterator[RenderableType]:
     if survival is None:
         return
-    what = f"{survival.copies} copies, {size(survival.size_bytes)}"
+    what = f"{_copies(survival.copies)}, {size(survival.size_bytes)}"
     if survival.is_survived:
         yield cell(f"The loss of {survival.node}, which has most ({what}), is survived: all find other disks.", "green")
         return

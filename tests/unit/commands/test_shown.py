@@ -17,7 +17,7 @@ from controller.commands.capacity import capacity_parts
 from controller.commands.explain import explanation_parts
 from controller.commands.status import overview_parts
 from controller.commands.terminal import ago, bar, console, duration, size
-from controller.views.documents import Overview
+from controller.views.documents import Overview, Survival
 from tests.fakes import view_documents
 from tests.fakes.view_documents import GIB
 from tests.unit.commands.stage import LedCluster, staged
@@ -197,8 +197,13 @@ def test_whether_the_loss_of_a_node_is_survived_is_the_code_of_capacity(
     stage.copies["a"].documents["/capacity"] = view_documents.unsurvived()
     assert 1 == stage.run("capacity")
     out = capsys.readouterr().out
+    assert "The loss of n1, which has most (9 copies, 430 GiB), is not survived." in out
     assert "  lost, as their only copy lies there: pvc-7d1e" in out.splitlines()
     assert "215 GiB with 1 copy, 75 GiB with 2 copies" in out
+    one = view_documents.capacity(view_documents.troubled().disks, survival=Survival("n1", True, 1, GIB, (), (), 0))
+    stage.copies["a"].documents["/capacity"] = one
+    assert 0 == stage.run("capacity")
+    assert "which has most (1 copy, 1 GiB)" in capsys.readouterr().out
 
 
 def test_watch_shows_the_next_look_and_goes_on_without_a_leader(
