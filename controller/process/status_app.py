@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import ipaddress
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ from controller.errors import ClusterError, MalformedRequestError, NotFoundError
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
+MOST_ANSWERS: Final = 16  # worked on at a time; who comes later is told to come again
 COMPRESSED_BYTES: Final = 4_096  # smaller answers are sent as they are
 _GZIP_LEVEL: Final = 1  # the network is never as slow as better ones would need it to be
 OK: Final = "200 OK"
@@ -93,8 +95,18 @@ class StatusApp:
         page: WSGIApplication | None = None,
     ) -> None:
         self._answers, self._admit, self._hosts, self._page = answers, admit, hosts, page
+        self._places = threading.BoundedSemaphore(MOST_ANSWERS)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """What is sent, whole: a slow reader has no place any more."""
+        if not self._places.acquire(blocking=False):
+            return _send(environ, start_response, UNAVAILABLE, b"too many callers at once\n", _TEXT)
+        try:
+            return self._answered(environ, start_response)
+        finally:
+            self._places.release()
+
+    def _answered(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
             return self._serve(environ, start_response)
         except StatusRefusedError as error:
@@ -163,6 +175,8 @@ def _send(
     if len(body) >= COMPRESSED_BYTES and _takes_gzip(str(environ.get("HTTP_ACCEPT_ENCODING", ""))):
         body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
         headers.append(("Content-Encoding", "gzip"))
+    if status == UNAVAILABLE:
+        headers.append(("Retry-After", "1"))
     if status.startswith("405"):
         headers.append(("Allow", "GET, HEAD"))
     if status.startswith("401"):

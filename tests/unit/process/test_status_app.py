@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import logging
+import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +18,7 @@ from controller.errors import (
     NotLeaderError,
     UnavailableError,
 )
-from controller.process.status_app import Asked, Sees, StatusApp, StatusRefusedError, admit_all
+from controller.process.status_app import MOST_ANSWERS, Asked, Sees, StatusApp, StatusRefusedError, admit_all
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -164,3 +166,24 @@ def test_who_is_not_admitted_learns_nothing_of_what_there_is() -> None:
         assert (503, "the API server could not check who may read this\n") == (answer.status_code, answer.text)
     assert 200 == Client(app).get("/status", headers={"Authorization": "Bearer known"}).status_code
     assert ("Bearer known", "/status") == asked[-1]
+
+
+def test_so_many_are_answered_at_a_time_and_others_are_sent_away_at_once() -> None:
+    """A thread that works on an answer does not hear that its caller is gone: without a limit they pile up."""
+    begun, ends = threading.Semaphore(0), threading.Event()
+
+    def slow(_asked: Asked) -> None:
+        begun.release()
+        assert ends.wait(30)
+
+    app = StatusApp({"/slow": slow, "/status": lambda _: 1})
+    with ThreadPoolExecutor(MOST_ANSWERS) as pool:
+        working = [pool.submit(Client(app).get, "/slow") for _ in range(MOST_ANSWERS)]
+        assert all(begun.acquire(timeout=30) for _ in working)
+        refused = Client(app).get("/status")
+        ends.set()
+        assert {200} == {one.result(30).status_code for one in working}
+    assert (503, "1") == (refused.status_code, refused.headers["Retry-After"])
+    assert 200 == Client(app).get("/status").status_code
+    for _ in range(2 * MOST_ANSWERS):  # a place that is not given back would show
+        assert 405 == Client(app).post("/status").status_code
