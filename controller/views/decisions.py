@@ -17,6 +17,7 @@ from controller.rules.reasons import Reason
 from controller.views.documents import DecisionEntry
 
 KEPT: Final = 2_000
+MOST_CHARACTERS: Final = 2_048  # of an object or a text: callers write them
 Reasons = Mapping[str, int] | Mapping[Reason, int]
 _NO_REASONS: Final[Mapping[str, int]] = {}
 
@@ -117,7 +118,10 @@ class DecisionLog:
         now_utc = self._clock.now_utc()
         with self._lock:
             self._last += 1
-            noted = _Noted(self._last, now_utc, kind, about, decision, reasons, text, milliseconds or 0.0)
+            said = text[:MOST_CHARACTERS]
+            noted = _Noted(
+                self._last, now_utc, kind, about[:MOST_CHARACTERS], decision, reasons, said, milliseconds or 0.0
+            )
             self._entries.append(noted)
 
     def after(self, serial: int = 0, last: int = 0) -> Sequence[DecisionEntry]:

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from controller.views.decisions import DecisionLog
+from controller.views.decisions import MOST_CHARACTERS, DecisionLog
 from tests.fakes.clock import VirtualClock
 
 
@@ -54,6 +54,14 @@ def test_a_reader_of_the_newest_gets_no_more(after: int, last: int, serials: lis
     for number in range(5):
         log.note("filter", f"Pod a/{number}", "offered")
     assert serials == [entry.serial for entry in log.after(after, last)]
+
+
+def test_long_names_of_callers_are_not_kept_whole() -> None:
+    log = DecisionLog(VirtualClock())
+    log.note("filter", f"Pod a/{'x' * 1024**2}", "nothing-needed", text="y" * 1024**2)
+    (entry,) = log.after()
+    assert entry.about.startswith("Pod a/x")
+    assert (MOST_CHARACTERS, MOST_CHARACTERS) == (len(entry.about), len(entry.text))
 
 
 def test_any_thread_may_note_and_read() -> None:
