@@ -8,11 +8,13 @@ import logging
 import socket
 import socketserver
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, ThreadingWSGIServer
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = "127.0.0.1"
 READ_SECONDS: Final = 10.0
+MOST_LINE: Final = 65_536  # bytes of the first one
 MOST_CONNECTIONS: Final = 16  # each has a thread; the oldest one makes room for the next
 POLL_SECONDS: Final = 0.2  # until `stop` is heard
 _UNAVAILABLE: Final = "503 Service Unavailable"
@@ -32,10 +35,30 @@ _UNAVAILABLE: Final = "503 Service Unavailable"
 log = logging.getLogger(__name__)
 
 
+class _Answering(ServerHandler):
+    """Tells of faults of ours; a caller who leaves is none."""
+
+    def log_exception(self, exc_info: Any) -> None:
+        if not isinstance(exc_info[1], OSError):
+            super().log_exception(exc_info)
+
+
 class _Handler(WSGIRequestHandler):
     """Silent, and gone after a while when a client sends nothing."""
 
     timeout = READ_SECONDS
+
+    def handle(self) -> None:
+        """As the base class does it."""
+        self.raw_requestline = self.rfile.readline(MOST_LINE + 1)
+        if len(self.raw_requestline) > MOST_LINE:
+            self.requestline = self.request_version = self.command = ""
+            self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
+        elif self.parse_request():
+            out: Any = self.wfile
+            answering = _Answering(self.rfile, out, self.get_stderr(), self.get_environ(), multithread=False)
+            answering.request_handler = self  # type: ignore[attr-defined]
+            answering.run(self.server.get_app())  # type: ignore[attr-defined]
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ARG002
         return
@@ -72,13 +95,19 @@ class _Server(ThreadingWSGIServer):
             oldest = self._open.pop(next(iter(self._open))) if len(self._open) > MOST_CONNECTIONS else None
         if oldest is not None:
             with suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)  # its thread ends then
+                # Its thread ends then. Of TLS, without taking the encryption off, in which it may be sending.
+                socket.socket.shutdown(oldest, socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
             self._open.pop(id(request), None)
         super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Of a connection alone: strangers who speak no TLS, or leave, could fill the log."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
     def server_bind(self) -> None:
         """As the base class does it, but without asking the name service for the host's full name."""
