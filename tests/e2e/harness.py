@@ -650,7 +650,7 @@ def _install(cluster: Cluster) -> None:
 
 def make_certificates(cluster: Cluster) -> None:
     """As the first leader does, so that kube-scheduler's file can be written before one leads."""
-    command = [*(sys.executable, "-m", "certs", "renew", "--chain", "extender", "--namespace", NAMESPACE)]
+    command = [*(sys.executable, "-m", "controller", "certs", "renew", "--chain", "extender", "--namespace", NAMESPACE)]
     command += ["--kubeconfig", str(cluster.kubeconfig)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode != 0:

@@ -96,10 +96,10 @@ def test_pods_are_placed_over_https_with_our_own_certificates(
     assert scene.controllers[-1].counted('handshakes_total{outcome="done"}') >= 1
 
     addresses = set(scene.api.get(f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}")["spec"]["clusterIPs"])
-    shown = scene.run("certs", "show", kubeconfig=scene.cluster.kubeconfig)
+    shown = scene.run("controller", "certs", "show", kubeconfig=scene.cluster.kubeconfig)
     assert 0 == shown.returncode
     assert all(name in shown.stdout for name in (SERVER_NAME, *addresses))
-    checked = scene.run("certs", "check", kubeconfig=scene.cluster.kubeconfig)
+    checked = scene.run("controller", "certs", "check", kubeconfig=scene.cluster.kubeconfig)
     assert (0, "all certificates are in order\n") == (checked.returncode, checked.stdout)
 
 

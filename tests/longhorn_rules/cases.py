@@ -1,4 +1,4 @@
-"""The cases of `cases.yaml` as questions in the format of `python -m controller.plan`, and what is said of answers.
+"""The cases of `cases.yaml` as questions in the format of `plan`, and what is said of answers.
 
 A case is a promise with a world, which each of its `rows` changes (maps are merged, all else is replaced) and says what
 is expected of:

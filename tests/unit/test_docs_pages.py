@@ -12,10 +12,7 @@ import click
 import pytest
 import yaml
 
-import certs.cli
 import controller.cli
-import controller.plan.command
-import controller.record.command
 import webhook.cli
 from controller.process.command_line import LaterCommand
 from tests.unit.pages import FENCE, PAGES, ROOT, links_of, page_id
@@ -28,9 +25,6 @@ PROGRAMS: dict[str, click.Command] = {
     "kubectl longhorn_scheduling": controller.cli.program,
     "longhorn-scheduler-webhook": webhook.cli.program,
     "python -m controller": controller.cli.program,
-    "python -m controller.plan": controller.plan.command.command,
-    "python -m controller.record": controller.record.command.command,
-    "python -m certs": certs.cli.command,
 }
 ALIASES = {"render": "longhorn-scheduler-extender render-scheduler-config"}  # of docs/kube-scheduler.md
 NAMES = "|".join(re.escape(name) for name in sorted([*PROGRAMS, *ALIASES], key=len, reverse=True))
@@ -166,10 +160,10 @@ def test_prose_has_no_idioms_that_english_lacks(page: Path) -> None:
 
 def test_the_checks_here_can_fail() -> None:
     text = "```console\nkubectl exec x -- longhorn-scheduler-extender \\\n  status --nothing 1\n```\n"
-    text += "`python -m certs shew`"
+    text += "`python -m controller certs shew`"
     assert [
         ("longhorn-scheduler-extender", ["status", "--nothing", "1"]),
-        ("python -m certs", ["shew"]),
+        ("python -m controller", ["certs", "shew"]),
     ] == list(commands(text))
     assert ["--nothing"] == misused(controller.cli.program, ["status", "--nothing", "1"])
     assert ["shew"] == misused(controller.cli.program, ["certs", "shew"])
