@@ -11,8 +11,8 @@ from typing import Final
 
 from controller.allocator.outcome import DiskOver, Mode, SharedDisk
 from controller.allocator.plans.growths import Growth
-from controller.allocator.plans.plan import Hold, Plan, Source
-from controller.allocator.verbs.views import ANSWER, Look
+from controller.allocator.plans.plan import Hold, Plan
+from controller.allocator.verbs.views import Look, kind_of
 from controller.model.longhorn import Disk, LonghornNode
 from controller.model.times import rfc3339
 from controller.model.workload import Pod
@@ -178,11 +178,6 @@ def _rows(look: Look, plans: Iterable[Plan], growths: Iterable[Growth], holds: I
 
 def _places_in(hold: Hold) -> int:
     return sum(map(len, hold.anywhere.values())) + sum(map(len, (hold.nodes or {}).values()))
-
-
-def kind_of(source: Source) -> str:
-    """Return what people call a hold of that source (docs/rules/plans.md)."""
-    return ANSWER if source is Source.FILTER else str(source)
 
 
 def _taken(look: Look, volume: str, node: str, kind: str, size: int, age: float) -> TakenView:

@@ -27,7 +27,6 @@ _NameOf: TypeAlias = Callable[[str], str]
 HELD: Final = "HELD"
 PLANNED: Final = "PLANNED"
 ANSWER: Final = "answer"
-_KINDS: Final = {Source.FILTER: ANSWER}  # other holds are called as their sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +51,11 @@ class Look:
         """Return what asks for room for a pod, in this world and table or in changed copies of them."""
         world = world or self.world
         return PodRoom(world, table or self.table, Chooser(world), self.clock, self.approvals)
+
+
+def kind_of(source: Source) -> str:
+    """Return what people call a hold of that source (docs/rules/plans.md)."""
+    return ANSWER if source is Source.FILTER else str(source)
 
 
 def rows_of(
@@ -91,7 +95,7 @@ def _of_plan(plan: Plan, name_of: _NameOf, now_utc: datetime) -> Iterator[Promis
 
 
 def _of_hold(hold: Hold, name_of: _NameOf, now: float) -> Iterator[PromiseView]:
-    kind, age, pods = _KINDS.get(hold.source, str(hold.source)), now - hold.since, (hold.pod,)
+    kind, age, pods = kind_of(hold.source), now - hold.since, (hold.pod,)
     sizes = _sums(((volume, place.node), place.size_bytes) for volume, place in hold.places())
     for (volume, node), size in sizes.items():
         yield PromiseView(volume, name_of(volume), node, kind, HELD, size, pods, age)
@@ -129,7 +133,7 @@ def sums_of(plans: Iterable[Plan], holds: Iterable[Hold], growths: Iterable[Grow
         for node, size in _sums((place.node, place.size_bytes) for place in plan.places).items():
             planned[plan.volume, node, "plan"] = size
     for hold in holds:
-        kind = _KINDS.get(hold.source, str(hold.source))
+        kind = kind_of(hold.source)
         for node, here in (hold.nodes or {}).items():
             for volume, place in here.items():
                 key = volume, node, kind

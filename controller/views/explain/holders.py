@@ -9,10 +9,10 @@ from typing import Final, TypeAlias
 
 from controller.allocator.plans.growths import HOLD_SECONDS
 from controller.allocator.plans.plan import Hold
-from controller.allocator.verbs.views import Look
+from controller.allocator.verbs.views import Look, kind_of
 from controller.model.workload import Pod
 from controller.views.documents import Holder
-from controller.views.overview import kind_of, moment
+from controller.views.overview import moment
 
 MaySee: TypeAlias = Callable[[str], bool]
 """Whether the caller may know of the pods of that namespace; "": of all namespaces."""
