@@ -253,7 +253,12 @@ def _disks(to: Console, found: Simulation, *, is_wide: bool) -> Iterator[Rendera
 @click.option("--file", "-f", metavar="FILE", help="where to write it (default: a name with the time, here)")
 @click.option("--hash-names", is_flag=True, help="hash names, namespaces and values of labels; simulations still work")
 @click.option(
-    "--most-mib", type=click.IntRange(1, 4096), default=MOST_MIB, show_default=True, help="size, before it is packed"
+    "--most-mib",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    default=MOST_MIB,
+    show_default=True,
+    help="size, before it is packed",
 )
 @access
 @namespace

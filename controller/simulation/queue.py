@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from controller.errors import MalformedRequestError
-from controller.model.reader import Raw, integer_at, list_at, mapping_at
+from controller.model.reader import Raw, list_at, mapping_at
 from controller.model.workload import Pod, pod_facts
 from controller.plan.complaints import InputError
 from controller.simulation.kube_rules import PodRules
@@ -149,7 +149,3 @@ def is_bound(raw: Raw) -> bool:
     """Whether the pod takes room on a node."""
     is_finished = mapping_at(raw, "", "status").get("phase") in ("Succeeded", "Failed")
     return bool(mapping_at(raw, "", "spec").get("nodeName")) and not is_finished
-
-
-def priority_of(raw: Raw) -> int:
-    return integer_at(mapping_at(raw, "", "spec"), "spec", "priority")
