@@ -28,7 +28,21 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 READY_SECONDS = 120.0
 FOUND_SECONDS = 60.0
-PROGRAM = ".venv/bin/longhorn-scheduler-extender"
+PROGRAM = "longhorn-scheduler-extender"
+PAGES = ("tasks", "operations", "command", "simulate", "bundle", "status")  # whose commands are run one by one
+# What the words of the pages stand for in the trial, the first that matches.
+STAND_FOR = {
+    r"pod NAMESPACE/NAME|pod NAME\b": "pod example-0 -n default",
+    r"claim NAMESPACE/NAME": "claim default/data-example-0",
+    r"volume NAME\b": "volume $(kubectl get pvc data-example-0 -o jsonpath='{.spec.volumeName}')",
+    r"\bNAMESPACE\b": "default",
+    r"\bCLAIM\b": "data-example-0",
+    r"shop/data\b": "default/data-example-0",
+    r"\bapp\.yaml": "app.yaml -n elsewhere",
+}
+# Without end, of another shell, of a program or an object that is not here.
+NOT_HERE = re.compile(r"--watch|completion (?:zsh|fish)|krew|port-forward|create configmap")
+WRITES = re.compile(r"kubectl .*\b(?:patch|label|create) (?!.*--dry-run)")
 # A leader that follows another one admits growth after a minute.
 HURRIED = "import controller.allocator.verbs.grow as grow\ngrow.UNKNOWN_SECONDS = 1.0"
 
@@ -78,7 +92,7 @@ class TrialShell:
         return done.stdout
 
     def _run(self, script: str) -> subprocess.CompletedProcess[str]:
-        script = script.replace(".venv/bin/python", sys.executable).replace(PROGRAM, f"{sys.executable} -m controller")
+        script = script.replace(".venv/bin/python", sys.executable)
         words, pipe = ["bash", "-c", script], subprocess.PIPE
         return subprocess.run(
             words,
@@ -102,6 +116,27 @@ def blocks_of(heading: str) -> list[str]:
     section = section_of((REPOSITORY / "docs" / "test-cluster.md").read_text(), heading)
     blocks = [re.sub(f"^{indent}", "", body, flags=re.MULTILINE) for indent, _, body in FENCE.findall(section)]
     return [block for block in blocks if "make trial" not in block]
+
+
+def commands_of(page: str) -> list[str]:
+    """Those in the blocks of a page of docs/ and those within its text, as they are run here; writes are dry runs."""
+    text = (REPOSITORY / "docs" / f"{page}.md").read_text()
+    lines = [line for _, kind, body in FENCE.findall(text) if kind == "console" for line in joined(body).splitlines()]
+    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", FENCE.sub("", text))]
+    found = [*lines, *(span for span in spans if re.match(f"{PROGRAM} [a-z]", span))]
+    commands = []
+    for line in found:
+        command = re.sub(r"\s+# .*|^# .*", "", line)
+        if not re.match(rf"(?:kubectl|{PROGRAM}|eval) ", command) or NOT_HERE.search(command):
+            continue
+        for pattern, here in STAND_FOR.items():
+            command = re.sub(pattern, here, command)
+        commands.append(f"{command} --dry-run=server" if WRITES.match(command) else command)
+    return list(dict.fromkeys(commands))
+
+
+def joined(block: str) -> str:
+    return re.sub(r"\\\n *", "", block)
 
 
 def ended_keys() -> dict[str, str]:
@@ -198,6 +233,9 @@ def test_the_page_leads_through_a_whole_installation_whose_faults_are_found(tria
     assert "data-example-0 patched" in said, said
     assert re.search(r"to 500 GiB .* lacks .* The largest size that fits now is \d+ GiB", said), said
 
+    assert re.search(r"default/too-large requests 900 GiB, .* 400 GiB", said), said
+    assert [] == failing_commands(shell, folder)
+
     shell.follow([CHANGE_OF_LEADER])
     wait_until(lambda: sum(text.count(LEADING) for text in logs_of(folder).values()) == 2, "a second leader", 30)
     assert [] == complaints_of(folder, began)
@@ -224,3 +262,18 @@ def missing(shell: TrialShell) -> list[tuple[str, str, str, str]]:
         for outcome, what, text, hint in FINDINGS
         if not any((outcome, what) == line[:2] and text in line[2] and hint in line[3] for line in lines)
     ]
+
+
+def failing_commands(shell: TrialShell, folder: Path) -> list[str]:
+    """Of the pages: those that are misuse, or end by a fault or without the leader, with what they say."""
+    workload = (REPOSITORY / "docs" / "examples" / "workload.yaml").read_text()
+    (folder / "app.yaml").write_text(workload.replace("  namespace: default\n", ""))
+    pages = {page: commands_of(page) for page in PAGES}
+    assert all(pages.values()), pages
+    failing = []
+    for command in dict.fromkeys(command for commands in pages.values() for command in commands):
+        said = shell.run(f"cd $TRIAL\n{command}\nprintf '\\nexit code %s\\n' $?")
+        good = "01" if command.startswith(PROGRAM) else "0"  # 1: a finding
+        if not re.search(f"^exit code [{good}]$", said, re.MULTILINE):
+            failing.append(f"{command}: {said}")
+    return failing

@@ -32,6 +32,9 @@ CLASS: Final = "longhorn-local"  # the class of docs/examples/workload.yaml
 LOOK_SECONDS: Final = 0.5
 FIRST: Final = "TRIAL_FIRST"  # in the environment: what Python does in each pod before its program
 ADDRESSES: Final = "LONGHORN_SCHEDULER_ADDRESSES"  # of the command, for where the pods really are
+COMMAND: Final = "longhorn-scheduler-extender"
+# The clone's code in any folder: that of the folder itself (-P) does not count.
+WRAPPER: Final = f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}" exec "{sys.executable}" -P -m controller "$@"\n'
 
 
 def prepare(cluster: Cluster) -> None:
@@ -47,6 +50,8 @@ def prepare(cluster: Cluster) -> None:
     (programs / "kubectl").symlink_to(cluster.state_dir / "kubectl")
     for name, tool in {"helm": HELM_3, "helm4": HELM_4}.items():
         (programs / name).symlink_to(tool.build())
+    (programs / COMMAND).write_text(WRAPPER)
+    (programs / COMMAND).chmod(0o755)
 
 
 def instructions(cluster: Cluster, addresses: Path) -> str:
