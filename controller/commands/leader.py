@@ -309,6 +309,8 @@ def _port_of(pod: dict[str, Any]) -> int | None:
 
 
 def _over_tls(address: str, port: int, name: str, trust: str) -> ssl.SSLSocket:
+    if not trust.isascii():
+        raise ssl.SSLError(f"ca.crt of ConfigMap {TRUST} is no PEM")
     context = ssl.create_default_context(cadata=trust or None)
     return context.wrap_socket(socket.create_connection((address, port), CONNECT_SECONDS), server_hostname=name)
 

@@ -42,7 +42,7 @@ def test_with_a_token_its_address_is_asked_over_tls(stage: LedCluster) -> None:
     assert reader.asked.startswith("a (127.0.0.1:")
 
 
-@pytest.mark.parametrize("trouble", ["token", "authority", "map", "name"])
+@pytest.mark.parametrize("trouble", ["token", "authority", "map", "name", "no-pem"])
 def test_where_that_is_refused_port_forward_is_tried(
     stage: LedCluster, trouble: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,6 +52,9 @@ def test_where_that_is_refused_port_forward_is_tried(
     stage.api.token = "another" if trouble == "token" else "mine"
     if trouble == "authority":
         stage.tls()  # published anew, and the leader still has the former
+    if trouble == "no-pem":
+        published = {"metadata": {"name": "longhorn-scheduler-extender-status"}, "data": {"ca.crt": "\u00e9"}}
+        stage.api.put(CONFIG_MAPS, NAMESPACE, published)
     if trouble == "map":
         stage.api.delete(CONFIG_MAPS, NAMESPACE, "longhorn-scheduler-extender-status")
     space = "other" if trouble == "name" else NAMESPACE
@@ -63,8 +66,8 @@ def test_where_that_is_refused_port_forward_is_tried(
     said = capsys.readouterr().err
     assert (["a"], 1) == (stage.forwarded, said.count("\n"))
     assert f"pod {space}/a was not reached: " in said and "port-forward: 500: the kubelet is away" in said
-    reason = {"token": "401", "authority": "CERTIFICATE_VERIFY_FAILED", "name": "Hostname mismatch", "map": ""}[trouble]
-    assert reason in said
+    reason = {"token": "401", "authority": "CERTIFICATE_VERIFY_FAILED", "name": "Hostname mismatch", "no-pem": "no PEM"}
+    assert reason.get(trouble, "") in said
     assert bool(copy.asked) == (trouble == "token")
 
 
