@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import lzma
 import tarfile
 from pathlib import Path
 
@@ -102,3 +104,28 @@ def test_plans_come_from_the_leaders_config_maps() -> None:
     api.put(CONFIG_MAPS, "longhorn-system", {"metadata": meta, "data": {"plans": ""}})
     found = read_cluster(api, "longhorn-system", "here", lambda _: None)
     assert "longhorn-scheduler-extender-plans-3" in names(found.objects)
+
+
+def test_an_archive_that_would_fill_the_memory_with_a_name_is_refused(tmp_path: Path) -> None:
+    """A thousandth of it, packed, and the library reads such a thing whole before anybody sees an entry."""
+    head = tarfile.TarInfo("x")
+    head.type, head.size = tarfile.XHDTYPE, 8 * 1024**2
+    file = tmp_path / "b.tar.gz"
+    with gzip.open(file, "wb", 1) as stream:
+        stream.write(head.tobuf(tarfile.USTAR_FORMAT) + bytes(head.size + 2 * tarfile.BLOCKSIZE))
+    with pytest.raises(InputError, match=r"b\.tar\.gz: is no archive: a name of 8388608 bytes"):
+        read_objects(str(file))
+
+
+def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as archive:
+        entry = tarfile.TarInfo("b/objects/nodes.json")
+        entry.size = 800_000
+        archive.addfile(entry, io.BytesIO(b"ab" * 400_000))
+    packed = bytearray(lzma.compress(whole.getvalue()))
+    packed[len(packed) // 2] ^= 0xFF
+    file = tmp_path / "b.tar.xz"
+    file.write_bytes(packed)
+    with pytest.raises(InputError, match=r"b\.tar\.xz: is no archive: Corrupt"):
+        read_objects(str(file))
