@@ -78,6 +78,8 @@ def bytes_text(count: int) -> str:
 
 
 def exact_bytes_text(count: int) -> str:
-    """The same with the exact number, for sizes that somebody may type: `10 GiB (10737418240 bytes)`."""
+    """The same, with the exact number where it is rounded, for sizes that somebody may type: `10 GiB`,
+    `1.33 GiB (1430257664 bytes)`."""
     text = bytes_text(count)
-    return text if abs(count) < _BINARY["Ki"] else f"{text} ({count} bytes)"
+    is_exact = abs(count) < _BINARY["Ki"] or quantity_bytes(text.replace(" ", "").removesuffix("B"), "size") == count
+    return text if is_exact else f"{text} ({count} bytes)"

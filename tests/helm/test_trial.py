@@ -231,7 +231,7 @@ def test_the_page_leads_through_a_whole_installation_whose_faults_are_found(tria
     assert re.search(r"^mode +active, gate (?:unproven|enforced)$", said, re.MULTILINE), said
     assert "allowed unchecked" not in said
     assert "data-example-0 patched" in said, said
-    assert re.search(r"to 500 GiB .* lacks .* The largest size that fits now is \d+ GiB", said), said
+    assert re.search(r"to 500 GiB: .* lacks .* The largest size that fits now is \d+ GiB", said), said
 
     assert re.search(r"default/too-large requests 900 GiB, .* 400 GiB", said), said
     assert [] == failing_commands(shell, folder)

@@ -62,7 +62,12 @@ def test_bytes_for_people(count: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(3 * 512 * 1024**2, "1.5 GiB (1610612736 bytes)"), (1024, "1 KiB (1024 bytes)"), (17, "17 bytes")],
+    [
+        (3 * 512 * 1024**2, "1.5 GiB"),
+        (4 * 1024**3 // 3, "1.33 GiB (1431655765 bytes)"),
+        (1024, "1 KiB"),
+        (17, "17 bytes"),
+    ],
 )
 def test_a_size_that_somebody_may_type_is_told_to_the_byte(count: int, text: str) -> None:
     assert text == exact_bytes_text(count)

@@ -251,8 +251,8 @@ def test_a_refusal_names_volume_node_disk_missing_bytes_and_the_largest_size_tha
     response = world.grow_claim("10Gi", "500Gi", allowed=False)
     assert (403, "Forbidden") == (response["status"]["code"], response["status"]["reason"])
     assert response["status"]["message"] == (
-        "Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500 GiB (536870912000 bytes): node n1, disk d1 lacks "
-        "200 GiB (214748364800 bytes): d1: too much. The largest size that fits now is 300 GiB (322124644352 bytes)."
+        "Longhorn cannot grow claim ns/data-0 (volume pvc-1) to 500 GiB: node n1, disk d1 lacks 200 GiB: d1: "
+        "too much. The largest size that fits now is 300 GiB (322124644352 bytes)."
     )
     assert [("claim", "refused")] == world.outcomes
 
@@ -261,7 +261,7 @@ def test_a_refusal_of_a_volume_that_cannot_grow_says_so_and_names_no_more_than_t
     world.refuse(2, 1, *[pb.ExpansionProblem(node=f"n{number}", message="no") for number in range(5)])
     message = world.grow_volume(str(GIB), str(2 * GIB), allowed=False)["status"]["message"]
     assert message == (
-        "Longhorn cannot grow volume pvc-1 to 2 GiB (2147483648 bytes): node n0: no; node n1: no; node n2: no; and 2 "
+        "Longhorn cannot grow volume pvc-1 to 2 GiB: node n0: no; node n1: no; node n2: no; and 2 "
         "more. It cannot grow at all now."
     )
 
@@ -274,7 +274,7 @@ def test_a_growth_that_the_leader_puts_off_is_refused_whatever_the_policy(world:
         verdict=verdict, volume_name="pvc-1", size_bytes=2 * GIB, largest_bytes=2 * GIB, problems=[problem]
     )
     answers = world.grow_claim("1Gi", "2Gi", allowed=False), world.grow_volume(str(GIB), str(2 * GIB), allowed=False)
-    told = "to 2 GiB (2147483648 bytes) yet: the leader has changed. Try again in a minute."
+    told = "to 2 GiB yet: the leader has changed. Try again in a minute."
     assert [
         f"Longhorn cannot grow claim ns/data-0 (volume pvc-1) {told}",
         f"Longhorn cannot grow volume pvc-1 {told}",
@@ -337,7 +337,7 @@ def test_a_number_that_no_text_can_hold_is_a_wrong_size_too(sign: int) -> None:
 
 
 PROMISED = "All room may be needed by pods that are being scheduled. Try again in a minute."
-FIFTY = "50 GiB (53687091200 bytes)"
+FIFTY = "50 GiB"
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_what_passes_soon_is_said_to_pass(
     world.refuse(500, largest, *problems, more_may_fit=more_may_fit)
     message = world.grow_claim("10Gi", "500Gi", allowed=False)["status"]["message"]
     told = "; ".join(["node n1: text"] * len(reasons))
-    grown = "claim ns/data-0 (volume pvc-1) to 500 GiB (536870912000 bytes)"
+    grown = "claim ns/data-0 (volume pvc-1) to 500 GiB"
     assert f"Longhorn cannot grow {grown}: {told}. {text}" == message
 
 
