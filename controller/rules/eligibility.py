@@ -319,7 +319,8 @@ def check_disk_space(
         return no_space(disk)
     minimum = minimal_available(disk, space)
     if wrapped(disk.available_bytes - required_bytes) <= minimum:
-        left = f"{bytes_text(disk.available_bytes)} available - {bytes_text(required_bytes)} to copy"
+        left = f"{bytes_text(disk.available_bytes)} available"
+        left += f" - {bytes_text(required_bytes)} to copy" if required_bytes else ""
         text = f"{disk.name}: {left} is not above {minimum_text(disk, minimum, space)}"
         return Rejection(Reason.TOO_FULL, text, minimum + 1 - (disk.available_bytes - required_bytes))
     return check_limit(disk, size_bytes, scheduled_bytes, wrapped(size_bytes + scheduled_bytes), space)
@@ -345,10 +346,13 @@ def no_space(disk: Disk) -> Rejection:
 
 def limit_text(disk: Disk, excess_bytes: int, limit_bytes: int, space: SpacePolicy) -> str:
     """Return by how much something exceeds the disk's limit, and how that is computed."""
+    text = f"exceeds the disk's limit of {bytes_text(limit_bytes)} by {bytes_text(excess_bytes)}"
+    if space.over_provisioning_pct == 100 and not disk.reserved_bytes:
+        return text
     size = f"{bytes_text(disk.maximum_bytes)} - {bytes_text(disk.reserved_bytes)} reserved"
     if space.over_provisioning_pct != 100:
         size = f"{space.over_provisioning_pct} % of ({size})"
-    return f"exceeds the disk's limit of {bytes_text(limit_bytes)} by {bytes_text(excess_bytes)} (limit: {size})"
+    return f"{text} (limit: {size})"
 
 
 def minimum_text(disk: Disk, minimum_bytes: int, space: SpacePolicy) -> str:

@@ -223,7 +223,7 @@ def test_the_example_is_the_nearest_miss_with_its_node() -> None:
     cluster.ask("a", 250, "n1", "n2", "n3")
     text = cluster.allocator.account_of("pod-a", ["n1", "n2", "n3"])
     assert "3 nodes InsufficientStorage (n2, pvc-uid-a: d1: 250 GiB + 0 bytes scheduled exceeds the disk's" in text
-    assert "by 50 GiB (" in text
+    assert "by 50 GiB)" in text
 
 
 def test_of_nodes_that_promises_fill_the_one_that_lacks_least_is_the_example() -> None:

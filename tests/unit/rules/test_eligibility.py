@@ -146,7 +146,7 @@ PRESSURE = "condition Schedulable is False: DiskPressure: the disk d1 has 60 ava
     ("figures", "because"),
     [
         ((1000, 240, 60), "240 bytes available - 20 bytes to copy is not above the required minimum of 250 bytes "),
-        ((1000, 900, 960), "50 bytes + 960 bytes scheduled exceeds the disk's limit of 1000 bytes by 10 bytes "),
+        ((1000, 900, 960), "50 bytes + 960 bytes scheduled exceeds the disk's limit of 1000 bytes by 10 bytes"),
         ((1000, 900, 60), ""),
     ],
     ids=["too little available", "too much scheduled", "not by these figures"],

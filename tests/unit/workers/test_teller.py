@@ -107,7 +107,7 @@ def test_reasons_are_counted_with_the_numbers_of_one_node_each_whichever_verb_re
     assert event["message"].startswith(
         "No Longhorn room for ns/b 50 GiB: 2 nodes InsufficientStorage (n2, pvc-uid-b: d1: "
     )
-    assert "50 GiB + 0 bytes scheduled exceeds the disk's limit of 40 GiB by 10 GiB " in event["message"]
+    assert "50 GiB + 0 bytes scheduled exceeds the disk's limit of 40 GiB by 10 GiB)" in event["message"]
     assert "1 node Contended (n1: " in event["message"]
     assert "1 node NoLonghornNode" in event["message"]
 
