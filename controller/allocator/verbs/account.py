@@ -225,7 +225,7 @@ def _refusals(fit: PodFit, table: Table, name: str, judgement: Judgement) -> Ite
     yield from found
     if not found or judgement.verdict is Verdict.FULL:
         together = [*demands, *(one for one in fit.needing_disks() if one.volume in fit.anywhere)]
-        sizes = ", ".join(f"{demand.volume} {bytes_text(demand.size_bytes)}" for demand in together)
+        sizes = ", ".join(f"{demand.claim} {bytes_text(demand.size_bytes)}" for demand in together)
         yield _of_node(name, reason, f"the node's disks cannot take these together: {sizes}")
 
 

@@ -57,7 +57,7 @@ def test_volumes_that_fit_one_by_one_but_not_together_are_full() -> None:
     assert {"a": "d1"} == fit(disks, local(70, "a"), roaming(60, "b")).placement
     found = fit(disks, local(70, "a"), roaming(61, "b"))
     assert Verdict.FULL is found.verdict
-    text = "n1: the node's disks cannot take these together: a 70 bytes, b 61 bytes"
+    text = "n1: the node's disks cannot take these together: ns/a 70 bytes, ns/b 61 bytes"
     assert text == found.refusals[0].rejection.message
 
 
