@@ -3,13 +3,13 @@ answer kube-scheduler, before it is proposed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.allocator.plans.growths import HOLD_SECONDS
 from controller.allocator.plans.table import Table
-from controller.model.longhorn import Disk, DiskNeeds, LonghornNode, LonghornSettings
+from controller.model.longhorn import Disk, LonghornNode, LonghornSettings
 from controller.model.quantity import bytes_text, exact_bytes_text
 from controller.rules.demand import Missing, VolumeDemand, demand_of_claim
 from controller.rules.eligibility import provisioning_limit
@@ -18,7 +18,7 @@ from controller.rules.provisioning import MIN_VOLUME_BYTES
 from controller.rules.reasons import Reason
 from controller.views.explain.case import Case
 from controller.views.explain.holders import end_of
-from controller.views.explain.nodes import Barrier
+from controller.views.explain.nodes import Barrier, apart_by, missing_tags
 from controller.views.overview import moment
 
 MOST_TRIED: Final = 5  # nodes whose changes are tried
@@ -31,6 +31,15 @@ _SETTINGS: Final = {
     Reason.DISK_ANTI_AFFINITY: "replica-disk-soft-anti-affinity",
 }
 _OVER: Final = "storage-over-provisioning-percentage"
+_COSTS: Final = {  # each holds for all volumes
+    _DEGRADED: "volumes may then lack copies from the start",
+    "replica-soft-anti-affinity": "copies may then share a node, and are lost with it",
+    "replica-zone-soft-anti-affinity": "copies may then share a zone, and are lost with it",
+    "replica-disk-soft-anti-affinity": "copies may then share a disk, and are lost with it",
+    "allow-empty-node-selector-volume": "volumes that ask for no tag may then use all nodes",
+    "allow-empty-disk-selector-volume": "volumes that ask for no tag may then use all disks",
+    _OVER: "disks may then run full",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +78,11 @@ def proven_changes(case: Case, found: Sequence[Barrier], most: int = MOST_TOLD) 
     return tuple(proven)
 
 
-def in_words(changes: Iterable[Remedy]) -> str:
-    """Return them as one sentence, "" without any."""
-    return sentence([change.text for change in changes])
+def in_words(case: Case, found: Sequence[Barrier]) -> str:
+    """Return the changes as one sentence, "" without any; before them a further node, where nothing else gives all
+    copies a place apart: that cannot be tried."""
+    new = {"": [], "node": ["add a node"], "zone": ["add a node in another zone (label topology.kubernetes.io/zone)"]}
+    return sentence([*new[apart_by(case.world, found)], *(change.text for change in proven_changes(case, found))])
 
 
 def sentence(clauses: Sequence[str]) -> str:
@@ -87,8 +98,8 @@ def _candidates(case: Case, found: Sequence[Barrier]) -> Iterator[_Tried]:
         for barrier in nearest:
             yield from group(case, barrier)
     yield from _requests(case, found)
-    yield from _settings(case, nearest)
     yield from _fewer_copies(case, nearest)
+    yield from _settings(case, nearest)
 
 
 def _at(case: Case, barrier: Barrier) -> Sequence[str] | None:
@@ -141,15 +152,17 @@ def _openings(case: Case, barrier: Barrier) -> Iterator[_Tried]:
 def _opened(node: LonghornNode, barrier: Barrier) -> Iterator[tuple[Remedy, LonghornNode]]:
     name, needs = node.name, barrier.demand.needs if barrier.demand is not None else None
     if barrier.reason is Reason.NODE_UNSCHEDULABLE:
-        word = "uncordon node" if node.is_cordoned else "let replicas come to Longhorn node"
-        yield Remedy("open-node", f"{word} {name}", name), replace(node, allow_scheduling=True, schedulable=True)
+        text = f"let replicas come to Longhorn node {name}"
+        if node.is_cordoned:
+            text = f"uncordon node {name}, unless it is being serviced"
+        yield Remedy("open-node", text, name), replace(node, allow_scheduling=True, schedulable=True)
     elif barrier.reason is Reason.NODE_NOT_READY:
         yield Remedy("open-node", f"bring Longhorn node {name} back to Ready", name), replace(node, ready=True)
     elif barrier.reason is Reason.NODE_TAGS and needs is not None:
-        tags = _missing_tags(node.tags, needs, of_node=True)
+        tags = missing_tags(node.tags, needs, of_node=True)
         if tags:
-            change = Remedy("tag-node", f"give node {name} the tag {', '.join(tags)}", name, value=",".join(tags))
-            yield change, replace(node, tags=node.tags.union(tags))
+            text = f"give node {name} the tag {', '.join(tags)}, if it is such a node"
+            yield Remedy("tag-node", text, name, value=",".join(tags)), replace(node, tags=node.tags.union(tags))
     disk = barrier.disk
     if disk is None:
         return
@@ -163,19 +176,11 @@ def _opened(node: LonghornNode, barrier: Barrier) -> Iterator[tuple[Remedy, Long
         fresh = replace(disk, uuid=f"{disk.uuid}-own", scheduled_bytes=0, scheduled_replicas={}, scheduled_images={})
         yield change, _with_disk(node, fresh)
     elif barrier.reason is Reason.DISK_TAGS and needs is not None:
-        tags = _missing_tags(disk.tags, needs, of_node=False)
+        tags = missing_tags(disk.tags, needs, of_node=False)
         if tags:
-            change = Remedy(
-                "tag-disk", f"give {where} the tag {', '.join(tags)}", name, disk.name, value=",".join(tags)
-            )
+            text = f"give {where} the tag {', '.join(tags)}, if it is such a disk"
+            change = Remedy("tag-disk", text, name, disk.name, value=",".join(tags))
             yield change, _with_disk(node, replace(disk, tags=disk.tags.union(tags)))
-
-
-def _missing_tags(tags: frozenset[str], needs: DiskNeeds, *, of_node: bool) -> list[str]:
-    image = needs.image
-    asked = needs.node_selector if of_node else needs.disk_selector
-    of_image = () if image is None else image.node_selector if of_node else image.disk_selector
-    return sorted({*asked, *of_image} - tags)
 
 
 def _with_disk(node: LonghornNode, disk: Disk) -> LonghornNode:
@@ -203,7 +208,7 @@ def _frees(case: Case, barrier: Barrier) -> Iterator[_Tried]:
     percent = case.world.settings.space.over_provisioning_pct
     size = -(-missing * 100 // percent) if percent else 0
     larger = replace(disk, maximum_bytes=disk.maximum_bytes + size, available_bytes=disk.available_bytes + size)
-    stored = sum(one.size_bytes for one in case.world.replicas_on(disk.uuid))
+    stored = sum(one.size_bytes for one in case.world.replicas_on(disk.uuid) if one.node == node.name)
     if missing <= stored:
         text = f"free {bytes_text(missing)} on {where}, by moving or deleting replicas, or enlarge it"
         less = replace(disk, scheduled_bytes=disk.scheduled_bytes - missing)
@@ -263,9 +268,6 @@ def _resized(case: Case, demand: VolumeDemand, size_bytes: int) -> VolumeDemand 
 def _settings(case: Case, nearest: Sequence[Barrier]) -> Iterator[_Tried]:
     now = case.world.settings
     reasons = {one.reason for one in nearest}
-    is_roaming = any(one.demand is not None and not one.demand.is_local for one in nearest)
-    if is_roaming and not now.degraded_availability:
-        yield _setting(case, _DEGRADED, "true", replace(now, degraded_availability=True))
     softer = (
         (Reason.NODE_ANTI_AFFINITY, now.soft_anti_affinity, replace(now, soft_anti_affinity=True)),
         (Reason.ZONE_ANTI_AFFINITY, now.zone_soft_anti_affinity, replace(now, zone_soft_anti_affinity=True)),
@@ -290,17 +292,18 @@ def _settings(case: Case, nearest: Sequence[Barrier]) -> Iterator[_Tried]:
 
 
 def _fewer_copies(case: Case, nearest: Sequence[Barrier]) -> Iterator[_Tried]:
-    """As many copies as find a disk, where more are wanted at once."""
-    demand = nearest[0].demand
-    if demand is None or demand.is_local or case.world.settings.degraded_availability:
+    """As many copies as find a disk, at first or for good, where more are wanted at once."""
+    demand, now = nearest[0].demand, case.world.settings
+    if demand is None or demand.is_local or now.degraded_availability:
         return
+    yield _setting(case, _DEGRADED, "true", replace(now, degraded_availability=True))
     count = case.found_copies(demand)
     if not count:
         return
     total = demand.facts.replica_count - (demand.copies - count)
     fewer = replace(demand, copies=count, facts=replace(demand.facts, replica_count=total))
     demands = [fewer if one.volume == demand.volume else one for one in case.demands]
-    copies = f"{total} {'copy' if total == 1 else 'copies'}"
+    copies = f"{total} copies" if total > 1 else "1 copy, which is lost with its disk"
     text = f"let volume {demand.volume} have {copies}"
     if not demand.exists:
         text = f"make claim {demand.claim} anew, with a StorageClass of {copies}"
@@ -321,5 +324,5 @@ def _percent_for(barrier: Barrier, settings: LonghornSettings) -> int | None:
 
 
 def _setting(case: Case, name: str, value: str, settings: LonghornSettings) -> _Tried:
-    text = f"set Longhorn's setting {name} to {value}"
+    text = f"set Longhorn's setting {name} to {value} ({_COSTS[name]})"
     return _Tried(Remedy("setting", text, what=name, value=value), lambda: case.with_settings(settings).fits())

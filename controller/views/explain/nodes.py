@@ -17,8 +17,9 @@ from controller.allocator.plans.table import Table
 from controller.allocator.verbs.account import account_of_limit, refusals_of
 from controller.allocator.verbs.views import Look
 from controller.allocator.world.world import World
-from controller.model.longhorn import Disk
+from controller.model.longhorn import Disk, DiskNeeds
 from controller.model.workload import Pod
+from controller.rules.affinity import Affinity
 from controller.rules.demand import VolumeDemand
 from controller.rules.eligibility import observed_scheduled, provisioning_limit
 from controller.rules.reasons import Reason, Refusal
@@ -33,6 +34,7 @@ _OF_ROOM: Final = frozenset(
 )
 # What tells least comes last: another disk of the node, or another node, might still do.
 _LEAST: Final = (Reason.DISK_TYPE, Reason.NODE_ANTI_AFFINITY, Reason.NO_LONGHORN_NODE)
+_APART: Final = (Reason.NODE_ANTI_AFFINITY, Reason.ZONE_ANTI_AFFINITY)
 _RANK_OF_NODE: Final = (False, False, 0.0, "")
 _VERDICTS: Final = (Verdict.CONTENDED, Verdict.FULL, Verdict.UNSUITABLE)
 
@@ -60,6 +62,14 @@ class Barrier:
         least = _LEAST.index(self.reason) + 1 if self.reason in _LEAST else 0
         is_unknown = self.reason is Reason.NOT_EVALUATED
         return not is_of_room, is_unknown, _VERDICTS.index(self.verdict), missing, least, self.node
+
+    @property
+    def why(self) -> str:
+        """Its text without the names of node, disk and volume, which stand beside it."""
+        volume, text = self.demand.volume if self.demand is not None else "", self.text
+        for name in (self.node, volume, self.node, self.disk.name if self.disk is not None else ""):
+            text = text.removeprefix(f"{name}: ") if name else text
+        return text.replace(f"replica of {volume}", "replica of it") if volume else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +123,13 @@ def answers(sight: Sight, found: Sequence[Barrier], may_see: MaySee) -> tuple[tu
 def _answer(sight: Sight, one: Barrier, holders: DiskHolders) -> NodeAnswer:
     claim, verdict = one.demand.claim if one.demand is not None else "", one.verdict.name.lower()
     if one.disk is None:
-        return NodeAnswer(one.node, verdict, one.reason, one.text, claim, "", 0, 0, 0, 0, one.missing_bytes, ())
+        return NodeAnswer(one.node, verdict, one.reason, one.why, claim, "", 0, 0, 0, 0, one.missing_bytes, ())
     figures = figures_of(sight, one.node, one.disk)
     return NodeAnswer(
         node=one.node,
         verdict=verdict,
         reason=one.reason,
-        text=one.text,
+        text=one.why,
         claim=claim,
         disk=one.disk.name,
         limit_bytes=figures.limit_bytes,
@@ -196,6 +206,22 @@ def twin_bytes(sight: Sight, node: str, uuid: str) -> int:
         return 0
     stored = sum(one.size_bytes for one in sight.world.replicas_on(uuid) if one.node != node)
     return stored + sight.table.taken_bytes(node, uuid) - sight.table.taken_on(node).get(uuid, 0)
+
+
+def apart_by(world: World, found: Sequence[Barrier]) -> str:
+    """Return "node" or "zone" where a volume's other copies bar all nodes, since each needs one of its own; else ""."""
+    demand = found[0].demand
+    if demand is None or len(found) < len(world.nodes) or any(one.reason not in _APART for one in found):
+        return ""
+    return "node" if Affinity.of(demand.facts, world.settings).zone_soft else "zone"
+
+
+def missing_tags(tags: frozenset[str], needs: DiskNeeds, *, of_node: bool) -> list[str]:
+    """Return which of the tags that a volume and its backing image ask for are not among these."""
+    image = needs.image
+    asked = needs.node_selector if of_node else needs.disk_selector
+    of_image = () if image is None else image.node_selector if of_node else image.disk_selector
+    return sorted({*asked, *of_image} - tags)
 
 
 def _text_of(found: Iterable[Refusal], disk: str) -> str:

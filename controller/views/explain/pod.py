@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from controller.rules.reasons import Reason
 from controller.views.documents import Explanation, NodeAnswer, VolumeAnswer
 from controller.views.explain.case import PodCase
 from controller.views.explain.causes import MOST_NAMES, cause_of
-from controller.views.explain.changes import in_words, proven_changes
+from controller.views.explain.changes import in_words
 from controller.views.explain.holders import MaySee
 from controller.views.explain.nodes import Barrier, Sight, answers, barriers
 from controller.views.explain.places import volume_answer
@@ -159,15 +158,16 @@ def _explain_waiting(look: Look, pod: Pod, may_see: MaySee) -> Explanation:
     found = barriers(case, fit, judgements)
     nearest = found[0]
     nodes, more = answers(Sight.of(case, fit), found, may_see)
-    change = in_words(proven_changes(case, found))
+    change = in_words(case, found)
     volumes = tuple(_volume(look, demand, nearest) for demand in case.demands)
     cause, text = _cause(case, fit, found, judgements)
     return _told(pod, WAITS, cause, text, change, volumes, nodes, more)
 
 
 def _volume(look: Look, demand: VolumeDemand, nearest: Barrier) -> VolumeAnswer:
-    is_it = nearest.demand is not None and nearest.demand.volume == demand.volume and not demand.is_local
-    return volume_answer(look, demand, None, nearest.reason if is_it else "", nearest.text if is_it else "")
+    if nearest.demand is None or nearest.demand.volume != demand.volume or demand.is_local:
+        return volume_answer(look, demand)
+    return volume_answer(look, demand, None, nearest.reason, f"{nearest.node}: {nearest.why}")
 
 
 def _in_use(case: PodCase) -> Explanation:
@@ -203,15 +203,20 @@ def _has_room(case: PodCase, judgements: Mapping[str, Judgement]) -> Explanation
 def _cause(
     case: PodCase, fit: PodFit, found: Sequence[Barrier], judgements: Mapping[str, Judgement]
 ) -> tuple[str, str]:
-    """The cause, and the sentence about it, with what is said of the other nodes."""
-    nearest = found[0]
-    cause, text = cause_of(Sight.of(case, fit), nearest, _what(fit, nearest.demand))
-    parts = [_never(case), _copies(case, fit, judgements), text]
-    counts = Counter(one.reason for one in found)
-    if len(counts) > 1:
-        rest = (f"{reason.text.removeprefix('Longhorn: ')} ({count})" for reason, count in counts.most_common())
-        parts.append(f"All {len(found)} nodes, by reason: {', '.join(rest)}.")
-    return cause, " ".join(filter(None, parts))
+    """The cause, and the sentence about it, with what else narrows the pod's choice."""
+    demand, count = found[0].demand, _copies(case, fit, judgements)
+    cause, text = cause_of(Sight.of(case, fit), found, _what(fit, demand, is_further=bool(count)))
+    return cause, " ".join(filter(None, (_never(case), count, text, _asked(case, demand))))
+
+
+def _asked(case: PodCase, demand: VolumeDemand | None) -> str:
+    """That kube-scheduler's other rules leave few nodes to a volume that follows its pod; "" if they leave all."""
+    count, left = len(case.world.nodes), len(case.world.nodes.keys() & set(case.names))
+    if left == count or (demand is not None and not demand.is_local):
+        return ""
+    return (
+        f"kube-scheduler asked about {left} of the {count} nodes: selectors, taints, cordons and the like decide that."
+    )
 
 
 def _never(case: PodCase) -> str:
@@ -230,12 +235,15 @@ def _copies(case: PodCase, fit: PodFit, judgements: Mapping[str, Judgement]) -> 
     lack = case.lack(fit, lack.demand) or lack
     count, copies = len(lack.places), lack.demand.copies
     setting = "allow-volume-creation-with-degraded-availability"
-    return f"Only {count} of {copies} copies find a disk, and all have to, since {setting} is false. For a further one:"
+    return f"Only {count} of {copies} copies find a disk, and all have to, since {setting} is false."
 
 
-def _what(fit: PodFit, demand: VolumeDemand | None) -> tuple[str, str]:
-    """What is placed, and the verb for it."""
+def _what(fit: PodFit, demand: VolumeDemand | None, *, is_further: bool) -> tuple[str, str]:
+    """What is placed, and the verb for it. `is_further`: a copy beside those that find a disk."""
     if demand is not None:
-        return f"Claim {demand.claim} ({bytes_text(demand.size_bytes)})", "lacks"
+        what = "A further copy of claim" if is_further else "Claim"
+        return f"{what} {demand.claim} ({bytes_text(demand.size_bytes)})", "lacks"
     together = bytes_text(sum(one.size_bytes for one in fit.local))
-    return (f"Its {len(fit.local)} volumes ({together} together)", "lack") if fit.local else ("The pod", "lacks")
+    return (
+        (f"Its {len(fit.local)} volumes ({together} on the pod's node)", "lack") if fit.local else ("The pod", "lacks")
+    )

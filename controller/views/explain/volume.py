@@ -21,7 +21,7 @@ from controller.rules.reasons import Reason, Rejection
 from controller.views.documents import Explanation
 from controller.views.explain.case import CopyCase
 from controller.views.explain.causes import cause_of
-from controller.views.explain.changes import in_words, proven_changes, sentence
+from controller.views.explain.changes import in_words, sentence
 from controller.views.explain.holders import MaySee
 from controller.views.explain.nodes import Sight, answers, barriers_of_copy
 from controller.views.explain.places import volume_answer
@@ -165,8 +165,8 @@ def _explain_copy(
     which = "first copy" if is_first else "missing copy"
     if not found:
         return replace(told, state=WAITS, cause=Reason.NO_ROOM_IN_CLUSTER, text=f"No disk takes its {which}.")
-    cause, text = cause_of(sight, found[0], (f"The {which} ({bytes_text(volume.size_bytes)})", "lacks"))
-    change = in_words(proven_changes(case, found))
+    cause, text = cause_of(sight, found, (f"The {which} ({bytes_text(volume.size_bytes)})", "lacks"))
+    change = in_words(case, found)
     return replace(told, state=WAITS, cause=cause, text=text, change=change, nodes=nodes, more_nodes=more)
 
 

@@ -408,7 +408,7 @@ def test_a_pod_for_which_there_is_room_by_now_is_told_so() -> None:
         (Reason.DISK_NOT_FOUND, "cannot use disk d1 of node n1: another disk of the node has the same UUID same."),
         (Reason.BACKING_IMAGE, "No room for backing image image besides the volumes."),
         (Reason.KEPT, "80 GiB are kept there for a pod that has waited a long time."),
-        (Reason.NODE_ANTI_AFFINITY, "For a further one: Claim ns/a (50 GiB) cannot use node n1: already has a"),
+        (Reason.NODE_ANTI_AFFINITY, "A further copy of claim ns/a (50 GiB) finds no place: the only node, n1, has one"),
     ],
 )
 def test_a_sentence_names_node_and_disk_once(reason: Reason, text: str) -> None:
@@ -421,8 +421,99 @@ def test_a_sentence_names_node_and_disk_once(reason: Reason, text: str) -> None:
         (Reason.DISK_NOT_FOUND, "Give disk d1 of node n1 a UUID of its own"),
         (Reason.INCOMPATIBLE_SIZE, "Make claim ns/a anew, and request at most 16 TiB"),
         (Reason.IN_USE_ELSEWHERE, "End or delete user."),
-        (Reason.NODE_UNSCHEDULABLE, "Uncordon node n1."),
+        (Reason.NODE_UNSCHEDULABLE, "Uncordon node n1, unless it is being serviced."),
     ],
 )
 def test_what_helps_is_told(reason: Reason, change: str) -> None:
     assert explained(CAUSES[reason](), "a").change.startswith(change)
+
+
+# All nodes at once
+
+
+def on_four(gib: float = 50, of_disk: dict[str, Any] | None = None, **parameters: str) -> TestCluster:
+    cluster = TestCluster()
+    for name in ("n1", "n2", "n3", "n4"):
+        facts = node(name)
+        cluster.add_node(name)
+        cluster.put_node(replace(facts, disks=(replace(facts.disks[0], **(of_disk or {})),)))
+    return with_class(cluster, gib, **parameters)
+
+
+ONE_ZONE: Final = LonghornSettings(zone_soft_anti_affinity=False)
+OF_ALL: Final[dict[str, Scene]] = {
+    "finds no place: no disk of the 4 nodes has the tag nvme that StorageClass other asks for.": lambda: on_four(
+        diskSelector="nvme"
+    ),
+    "finds no place: none of the 4 nodes has the tags a, b that StorageClass other asks for.": lambda: on_four(
+        nodeSelector="a,b"
+    ),
+    "can use none of the 4 nodes, all for one reason: 1 GiB available is not above the required minimum": lambda: (
+        on_four(of_disk={"available_bytes": GIB})
+    ),
+    "By Longhorn's count 400 GiB are free: snapshots or other data fill it.": lambda: on_four(
+        of_disk={"available_bytes": GIB}
+    ),
+    "lacks 20 GiB on disk d1 of node n1, as on all 4 nodes: all of its 400 GiB are free.": lambda: on_four(420),
+    "A further copy of claim ns/a (50 GiB) finds no place: each of the 2 nodes has one already, and copies may not "
+    "share a node.": lambda: copies(LonghornSettings(), "aa", numberOfReplicas="3"),
+    "the only zone, a, has one already, and copies may not share a zone.": lambda: copies(ONE_ZONE),
+    "each of the 2 zones has one already": lambda: copies(ONE_ZONE, "abb", numberOfReplicas="3"),
+}
+
+
+@pytest.mark.parametrize("text", OF_ALL)
+def test_what_holds_for_all_nodes_is_said_of_all(text: str) -> None:
+    assert text in explained(OF_ALL[text](), "a").text
+
+
+def test_a_tag_that_one_disk_has_is_not_said_to_be_nowhere() -> None:
+    cluster = TestCluster().add_nodes(n1=100)
+    cluster.add_node(
+        "n2", disk("d1", node="n2"), replace(disk("d2", node="n2", tags=("nvme",)), allow_scheduling=False)
+    )
+    assert "no disk of" not in explained(with_class(cluster, diskSelector="nvme"), "a").text
+
+
+def test_a_node_of_its_own_for_each_copy_is_told_to_be_added() -> None:
+    change = "Add a node; or set Longhorn's setting allow-volume-creation-with-degraded-availability to true (volumes "
+    assert explained(copies(LonghornSettings(), "aa", numberOfReplicas="3"), "a").change == (
+        f"{change}may then lack copies from the start); or make claim ns/a anew, with a StorageClass of 2 copies."
+    )
+    found = explained(copies(ONE_ZONE), "a").change
+    assert found.startswith("Add a node in another zone (label topology.kubernetes.io/zone); or set")
+    assert found.endswith("with a StorageClass of 1 copy, which is lost with its disk.")
+
+
+def test_names_that_stand_beside_it_are_not_repeated() -> None:
+    tags = explained(on_four(diskSelector="nvme"), "a").nodes
+    assert {"has no tags; the volume asks for nvme"} == {one.text for one in tags}
+    found = explained(copies(ONE_ZONE), "a")
+    assert ["its zone 'a' already has a replica of it", "already has a replica of it"] == [
+        one.text for one in found.nodes
+    ]
+    assert ["n2: its zone 'a' already has a replica of it"] == [one.text for one in found.volumes]
+
+
+def test_volumes_that_do_not_fit_together_are_told_by_their_claims() -> None:
+    cluster = TestCluster().add_nodes(n1=100)
+    cluster.add_pod("a", ("x", 60), ("y", 60))
+    assert not cluster.filter("a", "n1").passed
+    found = explained(cluster, "a")
+    assert "Its 2 volumes (120 GiB on the pod's node) lack 20 GiB" in found.text
+    (answer,) = found.nodes
+    assert "the node's disks cannot take these together: ns/x 60 GiB, ns/y 60 GiB" == answer.text
+
+
+def test_nodes_that_kube_scheduler_did_not_ask_about_are_told() -> None:
+    cluster = TestCluster().add_nodes(n1=10, n2=10, n3=10)
+    assert "kube-scheduler asked about 1 of the 3 nodes: " in explained(asks(cluster, on=("n2",)), "a").text
+    assert "kube-scheduler" not in explained(asks(TestCluster().add_nodes(n1=10, n2=10)), "a").text
+
+
+def test_what_a_twin_fills_is_not_told_to_be_freed_there() -> None:
+    cluster = TestCluster().add_nodes(n1=100, n2=100)
+    facts = node("n2", free_gib=100)
+    cluster.put_node(replace(facts, disks=(replace(facts.disks[0], uuid="n1-d1"),)))
+    cluster.add_volume("stored", 80, on="n1")
+    assert "moving or deleting" not in explained(asks(cluster, on=("n2",)), "a").change
