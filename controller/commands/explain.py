@@ -107,7 +107,7 @@ def _volumes(to: Console, volumes: Sequence[VolumeAnswer]) -> Iterator[Renderabl
         first = [cell(one.claim or one.volume), figure(one.size_bytes), cell(one.copies), cell(where)]
         places = [(f"{place.node}/{place.disk} ({place.kind})", place.why) for place in one.places]
         if one.reason or not places:
-            places.append((one.reason or "none yet", one.text))
+            places.append((one.reason or "none yet", ""))  # the sentence above has its text
         for place, why in places:
             made.add_row(*first, cell(place), cell(why))
             first = [Text("")] * len(first)

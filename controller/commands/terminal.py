@@ -46,7 +46,8 @@ def cell(value: object, style: str = "") -> Text:
 
 
 class Grid:
-    """A table: framed on a terminal, plain columns elsewhere, which take a fraction of the time."""
+    """A table: framed on a terminal, plain columns elsewhere, which take a fraction of the time. What no row fills is
+    left out."""
 
     def __init__(self, columns: Sequence[str], title: str, *, is_plain: bool, is_headed: bool) -> None:
         self._columns, self._title, self._is_plain, self._is_headed = columns, title, is_plain, is_headed
@@ -56,8 +57,11 @@ class Grid:
         self._rows.append(cells)
 
     def __rich__(self) -> RenderableType:
+        filled = [place for place in range(len(self._columns)) if any(str(row[place]) for row in self._rows)]
+        columns = [self._columns[place] for place in filled]
+        rows = [[row[place] for place in filled] for row in self._rows]
         if self._is_plain:
-            return Text("\n".join(self._lines()))
+            return Text("\n".join(self._lines(columns, rows)))
         made = Table(
             title=cell(self._title) if self._title else None,
             title_justify="left",
@@ -68,24 +72,24 @@ class Grid:
             show_header=self._is_headed,
             header_style="bold",
         )
-        for name in self._columns:
+        for name in columns:
             is_figure = name.startswith(">")
             justify: JustifyMethod = "right" if is_figure else "left"
             made.add_column(name.removeprefix(">"), justify=justify, overflow="fold", no_wrap=is_figure)
-        for row in self._rows:
+        for row in rows:
             made.add_row(*row)
         return made
 
-    def _lines(self) -> list[str]:
+    def _lines(self, columns: Sequence[str], cells: Iterable[Sequence[Text | str]]) -> list[str]:
         """Without spaces at their ends."""
-        rows = [[str(one) for one in row] for row in self._rows]
+        rows = [[str(one) for one in row] for row in cells]
         if self._is_headed:
-            rows.insert(0, [name.removeprefix(">") for name in self._columns])
+            rows.insert(0, [name.removeprefix(">") for name in columns])
         widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
         found = [self._title] if self._title else []
         for row in rows:
             line = []
-            for name, text, width in zip(self._columns, row, widths, strict=True):
+            for name, text, width in zip(columns, row, widths, strict=True):
                 spaces = " " * (width - cell_len(text))
                 line.append(spaces + text if name.startswith(">") else text + spaces)
             found.append("  ".join(line).rstrip())

@@ -164,6 +164,15 @@ def test_a_pod_s_cause_stands_first_then_what_would_help(stage: LedCluster, caps
     assert ["stored  4 of other namespaces  90 GiB"] == [line for line in out if "of other namespaces" in line]
 
 
+def test_columns_without_anything_are_left_out(stage: LedCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [view_documents.node_answer("n1", missing_gib=2, disk="", text="")]
+    stage.copies["a"].documents["/explain/pods/shop/full"] = view_documents.explanation(nodes=nodes)
+    stage.run("explain", "pod", "shop/full")
+    out = capsys.readouterr().out.splitlines()
+    assert ["NODE", "VERDICT", "REASON", "MISSING"] == out[out.index("Nodes, the nearest first") + 1].split()
+    assert ["WHAT", "WHOSE", "SIZE"] in [line.split() for line in out]
+
+
 def test_of_a_pod_that_was_let_through_the_places_are_told(
     stage: LedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
