@@ -290,12 +290,12 @@ class Allocator(AllocatorCore):
         with self._changed:
             now, now_utc, names = self._clock.now(), self._clock.now_utc(), self._world.claim_names()
             plans, holds, growths = self._table.plans(), self._table.all_holds(), self._growths.all()
-            mode, version, refused_count = self._mode, self._version, len(self._refusals)
+            mode, refused_count = self._mode, len(self._refusals)
             quarantined, counters = list(self._quarantine.keys()), dict(self._journal.counters)
             over, shared = self._world.overdrawn(), self._world.shared_disks()
         rows = rows_of(plans, holds, growths, names.of, now, now_utc) if with_promises else ()
         sums = sums_of(plans, holds, growths, now)
-        return snapshot_of(rows, sums, mode, version, refused_count, quarantined, counters, over, shared)
+        return snapshot_of(rows, sums, mode, refused_count, quarantined, counters, over, shared)
 
     def shared_disks(self) -> tuple[SharedDisk, ...]:
         """UUIDs that several disks have. Costs: a look at the nodes of each."""

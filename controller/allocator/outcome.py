@@ -132,7 +132,6 @@ class TableView:
     """The table at one moment. A volume counts once on a node for each kind, whatever the number of claimants."""
 
     mode: Mode
-    version: int
     promises: tuple[PromiseView, ...]
     held_count: int
     held_bytes: int

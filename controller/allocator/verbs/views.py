@@ -156,7 +156,6 @@ def snapshot_of(
     rows: tuple[PromiseView, ...],
     sums: Sums,
     mode: Mode,
-    version: int,
     refused_count: int,
     quarantined: Iterable[str],
     counters: Mapping[str, int],
@@ -166,7 +165,6 @@ def snapshot_of(
     """The view. `over`: node, disk and bytes of disks that hold more than their limit."""
     return TableView(
         mode=mode,
-        version=version,
         promises=rows,
         held_count=sums.held_count,
         held_bytes=sums.held_bytes,

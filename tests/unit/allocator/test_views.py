@@ -51,9 +51,7 @@ def by_kind(entries: Iterable[Plan | Hold | Growth]) -> tuple[list[Plan], list[H
 def sums(*entries: Plan | Hold | Growth) -> TableView:
     found = sums_of(*by_kind(entries), NOW)
     assert found == sums_over(rows(*entries))
-    return snapshot_of(
-        (), found, Mode.ACTIVE, version=7, refused_count=2, quarantined=["b", "a"], counters={}, over=OVER
-    )
+    return snapshot_of((), found, Mode.ACTIVE, refused_count=2, quarantined=["b", "a"], counters={}, over=OVER)
 
 
 def sums_over(rows: Iterable[PromiseView]) -> Sums:
