@@ -7,8 +7,10 @@ allocator's lock.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from controller.allocator.allocator import Allocator
+from controller.allocator.verbs.views import Look
 from controller.views.capacity import capacity_of
 from controller.views.documents import Capacity, Explanation
 from controller.views.explain.holders import MaySee
@@ -39,16 +41,37 @@ class Views:
 
     def explain_pod(self, namespace: str, name: str, may_see: MaySee) -> Explanation:
         """Return `/explain/pods/...`. `may_see`: whether the caller may know of the pods of that namespace; volumes of
-        others are summed up. For a pod that is not known the state is "gone"."""
-        with self._turn:
-            return explain_pod(self._allocator.look(), namespace, name, may_see)
+        others are summed up. It may block: nobody else waits for it. For a pod that is not known the state is
+        "gone"."""
+        return self._explained(lambda look, sees: explain_pod(look, namespace, name, sees), namespace, may_see)
 
     def explain_claim(self, namespace: str, name: str, may_see: MaySee) -> Explanation:
         """Return `/explain/claims/...`, as `explain_pod`."""
-        with self._turn:
-            return explain_claim(self._allocator.look(), namespace, name, may_see)
+        return self._explained(lambda look, sees: explain_claim(look, namespace, name, sees), namespace, may_see)
 
     def explain_volume(self, name: str, may_see: MaySee) -> Explanation:
         """Return `/explain/volumes/...`, of the Longhorn volume with that name, as `explain_pod`."""
+        return self._explained(lambda look, sees: explain_volume(look, name, sees), "", may_see)
+
+    def _explained(
+        self, explain: Callable[[Look, MaySee], Explanation], namespace: str, may_see: MaySee
+    ) -> Explanation:
+        """Explained a second time where it has turned out which other namespaces the caller has to be asked about."""
+        known = {"": may_see("")}
+        if not known[""]:
+            known.setdefault(namespace, may_see(namespace))
+        others = dict[str, None]()
+
+        def sees(wanted: str) -> bool:
+            if known[""] or wanted in known:
+                return known[""] or known[wanted]
+            others[wanted] = None
+            return False
+
         with self._turn:
-            return explain_volume(self._allocator.look(), name, may_see)
+            found = explain(self._allocator.look(), sees)
+        known.update({one: may_see(one) for one in (*others,)})
+        if not any(known[one] for one in others):
+            return found
+        with self._turn:
+            return explain(self._allocator.look(), sees)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
 
 from controller.views.views import Views
 from tests.fakes.builders import GIB, TestCluster
@@ -59,3 +62,28 @@ def test_questions_beside_changes_are_answered_from_one_moment() -> None:
     cluster.clock.advance(2)
     (first, second) = views.parts().disks
     assert (ROUNDS * 10, 0, 0) == (first.used_bytes // GIB, first.planned_bytes, second.used_bytes)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_nobody_waits_while_the_api_server_is_asked_what_a_caller_may_see(*, allowed: bool) -> None:
+    cluster = TestCluster().add_nodes(n1=100)
+    cluster.ask("waits", 900, "n1")
+    name = cluster.add_volume("c", 10)
+    cluster.attach(name, "n1", 10)
+    pv = cluster.allocator.look().world.pvs[name]
+    cluster.allocator.observe_claim("ns/c", None)
+    cluster.allocator.observe_claim("other/c", replace(cluster.claims["c"], namespace="other"))
+    cluster.allocator.observe_pv(name, replace(pv, claim_key="other/c"))
+    cluster.clock.advance(2)
+    views, asked, seen = Views(cluster.allocator), list[str](), list[int]()
+
+    def may_see(namespace: str) -> bool:
+        asked.append(namespace)
+        asker = threading.Thread(target=lambda: seen.append(views.parts().totals.disks), daemon=True)
+        asker.start()
+        asker.join(30)
+        return namespace == "ns" or (allowed and bool(namespace))
+
+    found = views.explain_pod("ns", "waits", may_see)
+    assert (["", "ns", "other"], [1, 1, 1]) == (asked, seen)
+    assert ["other/c" if allowed else ""] == [one.name for node in found.nodes for one in node.holders]
