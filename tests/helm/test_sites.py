@@ -133,7 +133,7 @@ def test_folders_with_certificates_are_mounted_and_named(helm: Helm) -> None:
 
 
 def test_the_documented_values_have_the_webhook_demand_the_api_servers_certificate(helm: Helm) -> None:
-    text = (CHART.parents[1] / "docs" / "security.md").read_text()
+    text = (CHART.parents[1] / "docs" / "reviews.md").read_text()
     (block,) = (one for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "clientCAFile" in one)
     pod = pods(helm, yaml.safe_load(block))[WEBHOOK]
     (container,) = pod["containers"]
