@@ -32,6 +32,7 @@ from controller.errors import (
     NotLeaderError,
     NotReadyError,
 )
+from controller.model.names import STATUS_CONFIG_MAP
 from controller.process.flags import PORT, access, namespace
 from controller.settings import ProcessSettings
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from controller.kube.api import KubeApi
 
 ADDRESSES: Final = "LONGHORN_SCHEDULER_ADDRESSES"
-TRUST: Final = "longhorn-scheduler-extender-status"
+AUTHORITIES, LEADER, ADDRESS = "ca.crt", "leader", "address"  # keys of the ConfigMap
 SELECTOR: Final = "app.kubernetes.io/name=longhorn-scheduler-extender"
 RIGHTS: Final = "docs/command.md says which rights are needed; or run the command in the leader's pod by kubectl exec"
 PORT_NAME: Final = "status"
@@ -223,20 +224,36 @@ class StatusReader:
 
     def _trust(self) -> str | None:
         """The authorities of the leader's certificate; "" where this machine's own have to do, None without access."""
+        published = self._published()
+        return str(published.get(AUTHORITIES, "")) if published is not None else None
+
+    def _published(self) -> Mapping[str, str] | None:
+        """What the leader tells callers of its status port; None without access."""
         from controller.kube.resources import CONFIG_MAPS
 
         try:
-            found = self.api.get(CONFIG_MAPS, self.namespace, TRUST)
+            return dict(self.api.get(CONFIG_MAPS, self.namespace, STATUS_CONFIG_MAP).get("data") or {})
         except ClusterError:
             return None
-        return str((found.get("data") or {}).get("ca.crt", ""))
 
     def _leader(self) -> tuple[str, dict[str, Any]]:
-        """The name and the object of the pod that the Lease names. NobodyLeadsError where none is at work."""
+        """The name and the object of the pod that the Lease names. NobodyLeadsError where none is at work. Whoever may
+        read neither Lease nor pod is told by the ConfigMap of the status port, which everybody may read."""
         try:
             return self._by_lease()
         except ForbiddenError as error:
+            if (told := self._published_leader()) is not None:
+                return told
             raise NotReadyError(f"this account may not look for the leader: {error}. {RIGHTS}") from error
+
+    def _published_leader(self) -> tuple[str, dict[str, Any]] | None:
+        """As much of a pod as is published; None where nothing is, or without a token to go there with."""
+        published = self._published() or {}
+        pod, (host, _, port) = published.get(LEADER, ""), published.get(ADDRESS, "").rpartition(":")
+        if not (pod and host and port.isdecimal() and self.api.bearer()):
+            return None
+        ports = [{"name": PORT_NAME, "containerPort": int(port)}]
+        return pod, {"spec": {"containers": [{"ports": ports}]}, "status": {"podIP": host.strip("[]")}}
 
     def _by_lease(self) -> tuple[str, dict[str, Any]]:
         from controller.kube.api import find
@@ -310,7 +327,7 @@ def _port_of(pod: dict[str, Any]) -> int | None:
 
 def _over_tls(address: str, port: int, name: str, trust: str) -> ssl.SSLSocket:
     if not trust.isascii():
-        raise ssl.SSLError(f"ca.crt of ConfigMap {TRUST} is no PEM")
+        raise ssl.SSLError(f"ca.crt of ConfigMap {STATUS_CONFIG_MAP} is no PEM")
     context = ssl.create_default_context(cadata=trust or None)
     return context.wrap_socket(socket.create_connection((address, port), CONNECT_SECONDS), server_hostname=name)
 

@@ -156,6 +156,24 @@ def test_missing_rights_are_named(stage: LedCluster, kind: object, capsys: pytes
     assert capsys.readouterr().err.startswith(said)
 
 
+def test_who_may_see_neither_lease_nor_pod_asks_the_address_that_is_published(stage: LedCluster) -> None:
+    """As a developer: with a token, whose rights the leader asks about."""
+    copy = stage.add("a", stage.tls(), token="mine")
+    stage.lead("a")
+    stage.api.token = "mine"
+    name, address = "longhorn-scheduler-extender-status", f"127.0.0.1:{copy.port}"
+    stage.api.patch(CONFIG_MAPS, NAMESPACE, name, {"data": {"leader": "a", "address": address}})
+    for kind in (LEASES, PODS):
+        stage.api.fail_with(ForbiddenError("403: is forbidden"), about=kind)
+        assert 0 == stage.run("explain", "pod", "shop/orders-0")
+    assert (["/explain/pods/shop/orders-0"] * 2, []) == (copy.asked, stage.forwarded)
+    stage.api.token = ""
+    assert 3 == stage.run("explain", "pod", "shop/orders-0")
+    stage.api.token = "mine"
+    stage.api.patch(CONFIG_MAPS, NAMESPACE, name, {"data": {"address": "nowhere"}})
+    assert 3 == stage.run("explain", "pod", "shop/orders-0")
+
+
 def test_a_leader_that_changes_meanwhile_is_found_again_once(
     stage: LedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
