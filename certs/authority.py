@@ -181,7 +181,8 @@ def check_client(files: Mapping[str, bytes], now_utc: datetime) -> Iterator[str]
     for what, facts in ((name, pair.facts), *((ca_name, one.facts) for one in authorities)):
         if not facts.is_valid(now_utc):
             span = f"{facts.not_before_utc:%Y-%m-%d %H:%M} to {facts.not_after_utc:%Y-%m-%d %H:%M} UTC"
-            raise CertificateError(f"{what}: {facts.subject} is valid from {span}, and not now")
+            when = "has ended" if now_utc >= facts.not_after_utc else "is not valid yet"
+            raise CertificateError(f"{what}: {facts.subject} {when}: it is valid from {span}")
         if facts.remaining(now_utc) < SOON:
             yield f"{what}: {facts.subject} ends at {facts.not_after_utc:%Y-%m-%d %H:%M} UTC"
     if not is_rooted_in(certificate, authorities):

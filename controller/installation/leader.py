@@ -77,8 +77,11 @@ def try_webhook_copies(site: Site) -> Iterator[CheckResult]:
 def _of_copies(site: Site, what: str, name: str, pods: Sequence[Raw], values: str, without: str) -> CheckResult:
     look = LOOK.format(site.namespace, name)
     ready = [pod for pod in pods if is_ready(pod)]
+    if not pods:
+        why = f"kubectl -n {site.namespace} describe deployment {name}: how many are wanted, and why there are none"
+        return failure(what, f"there is no pod of {name}", why)
     if not ready:
-        return failure(what, f"no pod of {name} is ready, of {len(pods)}", look)
+        return failure(what, f"none of the {len(pods)} pods of {name} is ready", look)
     deployment = find(site.api, DEPLOYMENTS, site.namespace, name)
     wanted = int(deployment["spec"].get("replicas", 1)) if deployment is not None else len(pods)
     if len(ready) < wanted:

@@ -22,6 +22,8 @@ from controller.admission.configurations import GROWTH_CHECK
 from controller.admission.configurations import PODS as PODS_ENTRIES
 from controller.admission.growth_path import reaches_leader
 from controller.canary.pod import dry_run_pod
+from controller.errors import ForbiddenError
+from controller.installation.leader import is_ready
 from controller.installation.site import CheckResult, Site, failure, ok, skipped
 from controller.kube.api import find, why_unreachable
 from controller.kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS, VALIDATING_WEBHOOKS, Resource
@@ -42,6 +44,7 @@ OPEN_9443: Final = (
     "let the API server in to port 9443 of the webhook's pods (NetworkPolicy, firewall), and see their log; "
     "docs/install.md, Platforms"
 )
+NO_WEBHOOK: Final = "none of the webhook's pods is ready: see the line about webhook copies"
 OPEN_9505: Final = (
     "let the webhook's pods in to port 9505 of the controller's pods (NetworkPolicy), and see the webhook's log; "
     "docs/admission.md, Expansions"
@@ -69,7 +72,8 @@ def try_pod(site: Site) -> Iterator[CheckResult]:
     amount = (made["spec"]["containers"][0].get("resources") or {}).get("requests", {}).get(EXTENDER_RESOURCE)
     if amount != "1":
         text = f"a pod with a claim in {where} does not get {EXTENDER_RESOURCE}: the webhook is not asked, or fails"
-        yield failure("webhook", text, f"is {where} marked to stay out (docs/admission.md)? Else {OPEN_9443}")
+        marked = f"is {where} marked to stay out (docs/admission.md)? Else {OPEN_9443}"
+        yield failure("webhook", text, marked if _has_ready_webhook(site) else NO_WEBHOOK)
     else:
         yield ok("webhook", f"a pod with a claim in {where} gets {EXTENDER_RESOURCE}")
 
@@ -84,11 +88,18 @@ def try_growth(site: Site) -> Iterator[CheckResult]:
     answers = reaches_leader(site.api, site.target.test_namespace)
     if answers is None:
         text = "the API server does not reach the webhook, so the growth of volumes is not checked"
-        yield failure("growth", text, OPEN_9443)
+        yield failure("growth", text, OPEN_9443 if _has_ready_webhook(site) else NO_WEBHOOK)
     elif answers:
         yield ok("growth", LEADER_ANSWERS)
     else:
         yield failure("growth", f"{LEADER_IS_SILENT}, so the growth of volumes is not checked", OPEN_9505)
+
+
+def _has_ready_webhook(site: Site) -> bool:
+    try:
+        return any(map(is_ready, site.webhooks))
+    except ForbiddenError:
+        return True  # as far as the caller may know
 
 
 def _lacks_entry(site: Site, kind: Resource, configuration: str, entry: str, *, is_on: bool) -> CheckResult | None:

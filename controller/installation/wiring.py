@@ -132,7 +132,7 @@ def _configurations(site: Site, namespace: str) -> Iterator[FoundConfiguration]:
         for key, text in (raw.get("data") or {}).items():
             if KIND in str(text)[:MOST_BYTES] and (one := _configuration(str(text)[:MOST_BYTES])):
                 profiles, entries = one
-                yield FoundConfiguration(f"{namespace}/{raw['metadata']['name']} ({key})", profiles, entries)
+                yield FoundConfiguration(f"ConfigMap {namespace}/{raw['metadata']['name']} ({key})", profiles, entries)
 
 
 def _configuration(text: str) -> tuple[tuple[str, ...], tuple[Mapping[str, Any], ...]] | None:

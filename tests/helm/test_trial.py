@@ -211,11 +211,11 @@ kubectl delete pod asks --now
 FINDINGS = (
     ("failure", "gate", f"there is no ValidatingAdmissionPolicyBinding {GATE}", "its rights"),
     ("failure", "rights", "the account longhorn-scheduler-extender may not", "docs/security.md"),
-    ("failure", "webhook copies", "no pod of longhorn-scheduler-webhook is ready", "kubectl"),
-    ("failure", "growth", "the API server does not reach the webhook", "port 9443"),
+    ("failure", "webhook copies", "there is no pod of longhorn-scheduler-webhook", "describe deployment"),
+    ("failure", "growth", "the API server does not reach the webhook", "webhook copies"),
     ("failure", "wiring", "default-scheduler does not ask the extender", "docs/kube-scheduler.md"),
     ("warning", "profiles", "has the profile batch, which --scheduler-names does not list", "schedulerNames"),
-    ("failure", "certificate", "and not now", "docs/kube-scheduler.md"),
+    ("failure", "certificate", "has ended: it is valid from", "docs/kube-scheduler.md"),
 )
 
 

@@ -120,6 +120,12 @@ def lose_webhooks(site: StagedSite) -> None:
         site.delete(PODS, f"{WEBHOOK}-{number}", SPACE)
 
 
+def wait_webhooks(site: StagedSite) -> None:
+    for number in (1, 2):
+        pod = site.server.get(PODS, SPACE, f"{WEBHOOK}-{number}")
+        site.server.put(PODS, SPACE, {**pod, "status": {"conditions": []}})
+
+
 def lose_second(site: StagedSite) -> None:
     site.delete(PODS, f"{NAME}-2", SPACE)
     site.server.put(DEPLOYMENTS, SPACE, {"metadata": {"name": NAME}, "spec": {"replicas": 1}})
@@ -269,7 +275,12 @@ FAULTS: list[tuple[Change, str, str, str, str]] = [
     (changed(image="it:2"), "copies", "warning", "several images: it:1, it:2", "rollout status"),
     (
         lose_webhooks,
-        *("webhook copies", "failure", f"no pod of {WEBHOOK} is ready", f"name={WEBHOOK}"),
+        *("webhook copies", "failure", f"there is no pod of {WEBHOOK}", f"describe deployment {WEBHOOK}"),
+    ),
+    (wait_webhooks, "webhook copies", "failure", f"none of the 2 pods of {WEBHOOK} is ready", f"name={WEBHOOK}"),
+    (
+        lambda site: (lose_webhooks(site), deny("")(site)),
+        *("growth", "failure", "the API server does not reach the webhook", "webhook copies"),
     ),
     # where the Services lead
     (without(ENDPOINT_SLICES, NAME), "endpoints", "failure", f"{NAME} leads to no pod", f"service-name={NAME}"),

@@ -334,10 +334,13 @@ def test_a_file_that_is_not_what_it_should_be_is_named(
     [
         (
             Brought(begins=timedelta(days=-801)),
-            "--cert-file: .*: CN=c,.* is valid from .* to 2025-12-31 00:00 UTC, and",
+            "--cert-file: .*: CN=c,.* has ended: .* to 2025-12-31 00:00 UTC",
         ),
-        (Brought(begins=timedelta(days=2)), "--cert-file: .*: CN=c,.* is valid from 2026-01-02 23:55 to "),
-        (Brought(begins=-timedelta(days=2), lasts=timedelta(days=3), ca_lasts=timedelta(days=1)), "--c.*, and not now"),
+        (
+            Brought(begins=timedelta(days=2)),
+            "--cert-file: .*: CN=c,.* is not valid yet: it is valid from 2026-01-02 23:55 to ",
+        ),
+        (Brought(begins=-timedelta(days=2), lasts=timedelta(days=3), ca_lasts=timedelta(days=1)), "--c.* has ended: "),
         (Brought(is_client=False), "--cert-file: .*: is not for clients: its extended key usage lacks clientAuth"),
         (Brought(leaf_as_ca=True), "--ca-file: .*: CN=c,.* is not an authority"),
         (Brought(ca_as_leaf=True), "--cert-file: .*: CN=ca,.* is an authority"),
