@@ -126,6 +126,11 @@ def wait_webhooks(site: StagedSite) -> None:
         site.server.put(PODS, SPACE, {**pod, "status": {"conditions": []}})
 
 
+def lose_webhooks_and_answers(site: StagedSite) -> None:
+    lose_webhooks(site)
+    deny("")(site)
+
+
 def lose_second(site: StagedSite) -> None:
     site.delete(PODS, f"{NAME}-2", SPACE)
     site.server.put(DEPLOYMENTS, SPACE, {"metadata": {"name": NAME}, "spec": {"replicas": 1}})
@@ -279,7 +284,7 @@ FAULTS: list[tuple[Change, str, str, str, str]] = [
     ),
     (wait_webhooks, "webhook copies", "failure", f"none of the 2 pods of {WEBHOOK} is ready", f"name={WEBHOOK}"),
     (
-        lambda site: (lose_webhooks(site), deny("")(site)),
+        lose_webhooks_and_answers,
         *("growth", "failure", "the API server does not reach the webhook", "webhook copies"),
     ),
     # where the Services lead
