@@ -18,6 +18,7 @@ from controller.clock import SystemClock
 from controller.errors import ForbiddenError
 from controller.kube import resources
 from controller.kube.resources import Resource
+from controller.model.times import rfc3339
 from controller.model.versions import NEWEST, VERSION_SETTING, behaviour_of
 from controller.process.status_app import StatusApp
 from controller.process.worker import Part, Worker, health_problem
@@ -25,6 +26,7 @@ from controller.serving.connection import RequestDeadlines
 from controller.settings import ENABLED
 from tests.fakes import saved
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import VirtualClock
 from tests.fakes.saved import GIB, Raw
 from tests.unit.assembly.processes import LOOPBACK, running, settings_of
 from tests.waiting import wait_until
@@ -121,6 +123,16 @@ def test_a_follower_tells_what_it_knows_and_who_leads(server: FakeApiServer) -> 
             assert 200 == document(leader, path)[0]
         assert 404 == document(follower, "/explain/nodes/n1")[0]
         assert overview(leader)["since"].startswith(str(datetime.now(UTC).year))
+
+
+def test_an_overview_is_made_once_a_second_whoever_asks(server: FakeApiServer) -> None:
+    clock = VirtualClock()
+    documents = Controller(settings_of(), "identity", server, clock).documents
+    first = documents.overview()
+    clock.advance(0.9)
+    assert documents.overview() is first
+    clock.advance(0.1)
+    assert (False, rfc3339(clock.now_utc())) == (documents.overview() is first, documents.overview().time)
 
 
 def test_where_nobody_leads_that_is_the_first_problem(server: FakeApiServer) -> None:
