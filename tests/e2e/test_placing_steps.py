@@ -264,10 +264,10 @@ def test_late_places_of_a_leader_that_was_suspended_are_refused(
     leader.thaw()
     steps.go_on(PlacingStep.PLACE)
 
-    refusal = f"place refused replica={held}"
+    refusal = f"place replica={held} decision=failed"
     wait_until(lambda: refusal in log.read_text(), "a refusal", WAIT_SECONDS)
     wait_until(
-        lambda: f"came too late replica={given}" in log.read_text(),
+        lambda: f"place replica={given} decision=placed-by-others" in log.read_text(),
         "a refusal of the other one",
         WAIT_SECONDS,
     )
