@@ -17,9 +17,9 @@ from tests.fakes.builders import TestCluster
 
 TESTS: Final = Path(__file__).parent
 ROOT: Final = TESTS.parent
-DOCS_WORDS: Final = 41_000
-RULES_WORDS: Final = 6_644  # of docs/rules
-TESTS_LINES: Final = 97_000
+DOCS_WORDS: Final = 39_020
+RULES_WORDS: Final = 6_634  # of docs/rules
+TESTS_LINES: Final = 94_818
 WALK_FUNCTIONS, WALK_FILES, WALK_MOVES = 113, 34, 83
 
 

@@ -21,7 +21,7 @@ LOCALITY_RULES = "controller.rules.locality"
 # What the product has at most. These figures may only fall: whoever makes a part smaller lowers its figure here.
 FILE_LINES = 420
 FUNCTION_LINES = 60
-PACKAGE_LINES = {"controller": 45_000, "controller.allocator": 11_800}
+PACKAGE_LINES = {"controller": 42_722, "controller.allocator": 10_815}
 FOLDER_FILES = 12
 
 
