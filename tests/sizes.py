@@ -19,7 +19,7 @@ TESTS: Final = Path(__file__).parent
 ROOT: Final = TESTS.parent
 DOCS_WORDS: Final = 39_020
 RULES_WORDS: Final = 6_634  # of docs/rules
-TESTS_LINES: Final = 94_818
+TESTS_LINES: Final = 94_819
 WALK_FUNCTIONS, WALK_FILES, WALK_MOVES = 113, 34, 83
 
 
