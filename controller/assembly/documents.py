@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any, Final, Protocol
@@ -34,7 +33,6 @@ from controller.views.views import Views
 from controller.workers.support import SupportWatch
 
 MOST_REPLICAS: Final = 200  # whose names are told
-SHARED_SECONDS: Final = 1.0
 
 
 class ReportedParts(Protocol):
@@ -65,13 +63,11 @@ class ReportedParts(Protocol):
 
 
 class StatusDocuments:
-    """Made from the parts' own views. Threads: any. Blocks: never for long. I/O: none."""
+    """Each document is made anew, from the parts' own views. Threads: any. Blocks: never. I/O: none."""
 
     def __init__(self, process: ReportedParts, published: Callable[[], str]) -> None:
         """`published`: why what callers need is not published; "" if it is."""
         self._process, self._published = process, published
-        self._lock = threading.Lock()  # guards the next field; who waits for it gets what is being made
-        self._shared: tuple[float, Overview] | None = None  # and when it was made
 
     def answers(self) -> Mapping[str, Answer]:
         """By path, for `StatusApp`."""
@@ -109,14 +105,6 @@ class StatusDocuments:
             raise NotLeaderError(f"this copy does not lead; {other}")
 
     def overview(self) -> Overview:
-        """Shared by all who ask within a second, since it costs a look at every disk, and pages ask again and again."""
-        with self._lock:
-            now = self._process.clock.now()
-            if self._shared is None or now - self._shared[0] >= SHARED_SECONDS:
-                self._shared = now, self._present_overview()
-            return self._shared[1]
-
-    def _present_overview(self) -> Overview:
         process = self._process
         found, placer = process.views.parts(), process.placement.placer.figures()
         release = process.support.current

@@ -27,12 +27,17 @@ class Views:
 
     def __init__(self, allocator: Allocator) -> None:
         self._allocator = allocator
-        self._turn = threading.Lock()
+        self._turn = threading.Lock()  # guards the field below, too
+        self._parts: tuple[float, OverviewParts] | None = None  # of the look of that moment
 
     def parts(self) -> OverviewParts:
-        """Return the part of `/overview` that the allocator has."""
+        """Return the part of `/overview` that the allocator has; made once for each look, as pages ask again and
+        again."""
         with self._turn:
-            return parts_of(self._allocator.look())
+            look = self._allocator.look()
+            if self._parts is None or self._parts[0] != look.now:
+                self._parts = look.now, parts_of(look)
+            return self._parts[1]
 
     def capacity(self) -> Capacity:
         """Return `/capacity`."""
