@@ -5,6 +5,7 @@ A *cell* is a namespace with nodes of its own, so that several runs share one sc
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
 import sys
@@ -264,10 +265,11 @@ class Scene:
         for one in self.controllers:
             wait_until(lambda: is_seen(one), f"{one.name} with {settings}", SETTINGS_SECONDS)  # noqa: B023
 
-    def run(self, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, kubeconfig: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         """A command of the product, with the rights of its ServiceAccount unless others are given."""
         command = [sys.executable, "-m", *words, "--kubeconfig", str(kubeconfig or self.kubeconfig)]
-        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+        env = {**os.environ, **environment}
+        return subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=60, check=False)
 
     def claim_webhook(self) -> ClaimWebhook:
         """Put Longhorn's own webhook in the way of every claim's update, until it is stopped."""

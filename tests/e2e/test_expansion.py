@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +13,6 @@ import pytest
 
 from controller.admission import growth_path
 from controller.allocator.plans import growths
-from tests.cluster.cache import REPOSITORY
 from tests.cluster.client import ApiError
 from tests.e2e import hurried
 from tests.e2e.claim_webhook import NAME, ClaimWebhook
@@ -341,9 +338,8 @@ def test_a_leader_that_the_webhook_does_not_reach_is_told_by_an_event_and_by_the
 
 def growth_line(scene: Scene) -> tuple[str, str]:
     """What the check of the installation says of growth, as an administrator runs it once: outcome and hint."""
-    words = ["check", "--kubeconfig", str(scene.cluster.kubeconfig), "--namespace", NAMESPACE, "--output", "json"]
-    command = [sys.executable, "-m", "controller", *words]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    words = ("check", "--namespace", NAMESPACE, "--output", "json")
+    done = scene.run("controller", *words, kubeconfig=scene.cluster.kubeconfig)
     print(done.stdout + done.stderr)
     (found,) = (line for line in json.loads(done.stdout) if line["what"] == "growth")
     return found["outcome"], found["hint"]

@@ -6,12 +6,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import socket
 import ssl
 import struct
-import subprocess
-import sys
 import urllib.error
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.cache import REPOSITORY
+from controller.commands.leader import ADDRESSES
 from tests.cluster.components import LOOPBACK
 from tests.e2e.forms import Form, encode
 from tests.e2e.harness import Cell, Scene
@@ -188,9 +185,7 @@ def test_people_ask_the_leader_that_the_command_finds(guarded: Guarded, tmp_path
     table.write_text(json.dumps({controller.name: {"status": f"{LOOPBACK}:{controller.status_port}"}}))
 
     def run(*words: str, kubeconfig: Path = cluster.kubeconfig, addresses: str = "") -> tuple[int, str]:
-        command = [sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig), *words]
-        env = {**os.environ, "LONGHORN_SCHEDULER_ADDRESSES": addresses}
-        done = subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = guarded.scene.run("controller", *words, kubeconfig=kubeconfig, **{ADDRESSES: addresses})
         return done.returncode, done.stdout + done.stderr
 
     code, seen = run("status", addresses=str(table))

@@ -18,26 +18,33 @@ from controller.kube.decoding import MISFIT
 from controller.kube.resources import PODS, Resource
 
 Key = tuple[str, str, str]  # path of the collection's kind, namespace, name
+Selects = Callable[[Key, Raw], bool]
 
 
-UNPLACED = "spec.nodeName="  # the field selector of pods without a node
-ABOUT = "involvedObject."  # those of Events about an object
+def _selection(resource: Resource, namespace: str | None, selector: object) -> Selects:
+    """Which objects are listed or watched."""
+    wanted = [part.split("=", 1) for part in str(selector or "").split(",") if part]
 
-
-def _selection(resource: Resource, namespace: str | None, selector: object) -> Callable[[Key], bool]:
-    """Which objects are listed or watched; by the one field selector that watches use."""
-
-    def selects(key: Key) -> bool:
-        path, where, name = key
-        return path == resource.path() and namespace in (None, where) and selector in (None, f"metadata.name={name}")
+    def selects(key: Key, raw: Raw) -> bool:
+        path, where, _ = key
+        is_there = path == resource.path() and namespace in (None, where)
+        return is_there and all(_field(raw, field) == value for field, value in wanted)
 
     return selects
+
+
+def _field(raw: Raw, field: str) -> Any:
+    """As field selectors see it: "" where it is missing."""
+    found: Any = raw
+    for step in field.split("."):
+        found = (found or {}).get(step)
+    return found or ""
 
 
 class FakeWatch:
     """A stream of lines that ends when it is closed, when its time is up, or as a script says."""
 
-    def __init__(self, server: FakeApiServer, selects: Callable[[Key], bool], version: int, *, is_short: bool) -> None:
+    def __init__(self, server: FakeApiServer, selects: Selects, version: int, *, is_short: bool) -> None:
         self._server, self._selects = server, selects
         self._version, self._is_short = version, is_short
         self.is_closed = False
@@ -48,7 +55,8 @@ class FakeWatch:
             self._server.changed.notify_all()
 
     def _news(self) -> list[tuple[int, str, Raw]]:
-        return [(at, verb, raw) for at, verb, key, raw in self._server.log if at > self._version and self._selects(key)]
+        log = self._server.log
+        return [(at, verb, raw) for at, verb, key, raw in log if at > self._version and self._selects(key, raw)]
 
     def _is_to_look(self) -> bool:
         return self.is_closed or self._server.cut is not None or self._server.bookmark or bool(self._news())
@@ -148,15 +156,8 @@ class FakeApiServer(KubeApi):
     def list_page(self, resource: Resource, namespace: str | None = None, **query: object) -> Page:
         self._enter("list", resource)
         with self.changed:
-            selector = query.get("fieldSelector")
-            about = str(selector or "") if str(selector).startswith(ABOUT) else ""
-            selects = _selection(resource, namespace, None if about or selector == UNPLACED else selector)
-            found = [copy.deepcopy(raw) for key, raw in sorted(self.objects.items()) if selects(key)]
-            if selector == UNPLACED:
-                found = [raw for raw in found if not raw["spec"].get("nodeName")]
-            if about:
-                wanted = dict(part.removeprefix(ABOUT).split("=", 1) for part in about.split(","))
-                found = [raw for raw in found if wanted.items() <= raw["involvedObject"].items()]
+            selects = _selection(resource, namespace, query.get("fieldSelector"))
+            found = [copy.deepcopy(raw) for key, raw in sorted(self.objects.items()) if selects(key, raw)]
             if labels := str(query.get("labelSelector") or ""):
                 label, _, value = labels.partition("=")
                 found = [raw for raw in found if (raw["metadata"].get("labels") or {}).get(label) == value]

@@ -46,7 +46,7 @@ def disk(node: str, name: str = "d1", *, gib: int = 500, **more: Any) -> DiskVie
     made = DiskView(
         node=node,
         disk=name,
-        uuid=f"00000000-0000-4000-8000-{abs(hash_of(node + name)):012x}",
+        uuid=f"00000000-0000-4000-8000-{hash_of(node + name):012x}",
         tags=("ssd",) if name == "d1" else (),
         maximum_bytes=gib * GIB,
         reserved_bytes=gib * GIB // 4,
@@ -344,7 +344,7 @@ def capacity(disks: Sequence[DiskView], **more: Any) -> Capacity:
                 used_bytes=sum(one.used_bytes for one in own),
                 taken_bytes=taken,
                 free_bytes=sum(one.free_bytes for one in own),
-                largest_bytes=max(0, *(one.free_bytes for one in own), 0),
+                largest_bytes=max(0, *(one.free_bytes for one in own)),
                 copies=3 * len(own),
             )
         )

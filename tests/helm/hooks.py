@@ -13,10 +13,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from controller.commands.leader import ADDRESSES
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.cluster import Cluster
 from tests.helm.chart import NAMESPACE
-from tests.helm.kubelet import ADDRESSES, Object, PodKeeper
+from tests.helm.kubelet import ADDRESSES_FILE, Object, PodKeeper
 
 UNINSTALL, TEST = "longhorn-scheduler-extender-uninstall", "longhorn-scheduler-extender-test"
 
@@ -33,8 +34,8 @@ class HookPods(PodKeeper):
 
     def _addresses(self) -> dict[str, str]:
         """Where the pods are reached, if a kubelet with the same folder has said so."""
-        table = self.folder / ADDRESSES
-        return {"LONGHORN_SCHEDULER_ADDRESSES": str(table)} if table.exists() else {}
+        table = self.folder / ADDRESSES_FILE
+        return {ADDRESSES: str(table)} if table.exists() else {}
 
     def look_after(self, pod: Object) -> None:
         name = (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/name")

@@ -43,7 +43,7 @@ FLAGS: Final = {
     ("webhook", "https"): ("--address", "--port", ""),
     ("webhook", "metrics"): ("--metrics-address", "--metrics-port", ""),
 }
-ADDRESSES: Final = "addresses.json"  # in the kubelet's folder
+ADDRESSES_FILE: Final = "addresses.json"  # in the kubelet's folder
 _numbers = itertools.count(1)
 
 
@@ -145,10 +145,10 @@ class ReleaseKubelet(PodKeeper):
     def __init__(self, site: Cluster, sources: Mapping[str, Path], folder: Path, *, first: str = "") -> None:
         """`first`: what Python does in each pod before its program."""
         super().__init__(site, folder)
-        self._sources, self.addresses, self._first = sources, folder / ADDRESSES, first
+        self._sources, self.addresses, self._first = sources, folder / ADDRESSES_FILE, first
         self._over: set[str] = set()
         self.pods: dict[str, RunningPod] = {}  # by uid, also of those that are over
-        self._tell_addresses(self.pods)
+        self._tell_addresses()
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -170,7 +170,7 @@ class ReleaseKubelet(PodKeeper):
                 assert tag is not None
                 kubeconfig = self.account_of(pod, pod["metadata"]["name"])
                 self.pods[uid] = RunningPod(self.site, pod, self._sources[tag[1]], kubeconfig, first=self._first)
-                self._tell_addresses(self.pods)
+                self._tell_addresses()
             elif deleted:
                 self._forget(pod)
             return
@@ -192,11 +192,10 @@ class ReleaseKubelet(PodKeeper):
             self.site.services.unmap_pod(running.ip)
             self._forget(pod)
 
-    def _tell_addresses(self, pods: Mapping[str, RunningPod]) -> None:
+    def _tell_addresses(self) -> None:
         host, port = self.site.services.address(NAMESPACE, NAME, SERVICE_PORT)
-        found = {
-            one.name: {"status": f"{LOOPBACK}:{one.status_port}"} for uid, one in pods.items() if uid not in self._over
-        }
+        here = (one for uid, one in self.pods.items() if uid not in self._over)
+        found = {one.name: {"status": f"{LOOPBACK}:{one.status_port}"} for one in here}
         found[f"{NAME}.{NAMESPACE}.svc"] = {"https": f"{host}:{port}"}
         new = self.addresses.with_suffix(".new")
         new.write_text(json.dumps(found))
@@ -204,7 +203,7 @@ class ReleaseKubelet(PodKeeper):
 
     def _forget(self, pod: Object) -> None:
         self._over.add(pod["metadata"]["uid"])
-        self._tell_addresses(self.pods)
+        self._tell_addresses()
         with ignored_when_gone():
             self.api.delete(f"{PODS}/{pod['metadata']['name']}", gracePeriodSeconds=0)
 

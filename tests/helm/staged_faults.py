@@ -27,7 +27,8 @@ from controller.placement.metrics import PlacementMetrics
 from controller.placement.placer import PlacementFigures
 from controller.placement.plan_objects import PlanFigures
 from controller.process.common_metrics import PREFIX, certificate_metrics
-from controller.views.documents import Capacity, Survival, Totals
+from controller.views.documents import Survival
+from tests.fakes import view_documents
 from tests.fakes.builders import GIB, disk, node, pod, replica
 from tests.unit.assembly.processes import Page
 from tests.unit.placement.gate_stage import GateCell, GateLeader
@@ -161,26 +162,20 @@ def a_setting_is_wrong() -> Fault:
 
 
 def _placement(
-    placer: Callable[[], PlacementFigures] = PlacementFigures, plans: Callable[[], PlanFigures] = PlanFigures
-) -> Scrape:
-    """A page with the metrics of placement alone, and a gate that nobody looks at."""
-    return _with_gate(GateLeader(GateCell()).gate.figures, placer, plans)
-
-
-def _with_gate(
-    gate: Callable[[], GateFigures],
     placer: Callable[[], PlacementFigures] = PlacementFigures,
     plans: Callable[[], PlanFigures] = PlanFigures,
+    gate: Callable[[], GateFigures] | None = None,
 ) -> Scrape:
+    """A page with the metrics of placement alone. Without a `gate`, of one that nobody looks at."""
     registry = CollectorRegistry()
-    registry.register(PlacementMetrics(placer, plans, gate))
+    registry.register(PlacementMetrics(placer, plans, gate or GateLeader(GateCell()).gate.figures))
     return _page_of(registry)
 
 
 def the_gates_policy_is_gone() -> Fault:
     cell = GateCell()
     leader = GateLeader(cell).settled()
-    yield _with_gate(leader.gate.figures)
+    yield _placement(gate=leader.gate.figures)
     cell.drop(POLICIES)
     leader.go_on(120)
     yield None
@@ -190,7 +185,7 @@ def the_gates_policy_is_gone() -> Fault:
 
 def the_gate_only_audits() -> Fault:
     leader = GateLeader(GateCell()).settled()
-    yield _with_gate(leader.gate.figures)
+    yield _placement(gate=leader.gate.figures)
     leader.wanted = Enforcement.AUDIT
     leader.go_on(10)
     yield None
@@ -201,7 +196,7 @@ def the_gate_only_audits() -> Fault:
 def the_gates_binding_is_deleted() -> Fault:
     cell = GateCell()
     leader = GateLeader(cell).settled()
-    yield _with_gate(leader.gate.figures)
+    yield _placement(gate=leader.gate.figures)
     cell.drop(POLICY_BINDINGS)
     leader.go_on(10)
     yield None
@@ -291,9 +286,7 @@ def the_record_is_damaged() -> Fault:
 # Scheduling
 
 
-def _waiter(page: Page) -> Any:
-    """A pod whose scheduler misses the resource."""
-    return pod("a", scheduler_name="default-scheduler", lacks_extender=True)
+WAITER: Final = pod("a", scheduler_name="default-scheduler", lacks_extender=True)
 
 
 def a_scheduler_is_not_wired() -> Fault:
@@ -302,9 +295,9 @@ def a_scheduler_is_not_wired() -> Fault:
     proof._is_serving = True
     proof.begin()
     yield lambda: [page.text()]
-    proof.pods_changed([Change("ns/a", None, _waiter(page))])
+    proof.pods_changed([Change("ns/a", None, WAITER)])
     yield None
-    proof.pods_changed([Change("ns/a", _waiter(page), None)])
+    proof.pods_changed([Change("ns/a", WAITER, None)])
     proof.end()
     proof.begin()
 
@@ -322,9 +315,9 @@ def pods_are_stuck() -> Fault:
     page = Page()
     stuck = page.controller.admission.stuck
     yield lambda: [page.text()]
-    stuck.pods_changed([Change("ns/a", None, _waiter(page))])
+    stuck.pods_changed([Change("ns/a", None, WAITER)])
     yield None
-    stuck.pods_changed([Change("ns/a", _waiter(page), None)])
+    stuck.pods_changed([Change("ns/a", WAITER, None)])
 
 
 def pods_are_missed() -> Fault:
@@ -385,7 +378,7 @@ def a_node_cannot_be_lost() -> Fault:
 
     def look() -> None:
         survival = Survival("n1", not missing[0], 3, 30 * GIB, (), (), missing[0])
-        gauges._capacity = lambda: Capacity("", Totals(*[0] * 9), (), (), (), {}, (), survival)
+        gauges._capacity = lambda: view_documents.capacity([view_documents.disk("n1")], survival=survival)
         gauges._capacity_at = 0.0  # the minute is over
         gauges.run_once()
 
@@ -414,28 +407,24 @@ class _Certificates(Collector):
         return certificate_metrics(self._prefix, self.ends, self.problems, {})
 
 
-def a_certificate_is_not_renewed() -> Fault:
-    made = _Certificates(WEBHOOK)
+def _ends_in(prefix: str, name: str, left_seconds: float, renewed_seconds: float) -> Fault:
+    made = _Certificates(prefix)
     yield _page_of(made.registry)
-    made.ends["server"] = 19 * DAY
+    made.ends[name] = left_seconds
     yield None
-    made.ends["server"] = 90 * DAY
+    made.ends[name] = renewed_seconds
+
+
+def a_certificate_is_not_renewed() -> Fault:
+    return _ends_in(WEBHOOK, "server", 19 * DAY, 90 * DAY)
 
 
 def an_authority_is_not_renewed() -> Fault:
-    made = _Certificates(PREFIX)
-    yield _page_of(made.registry)
-    made.ends["webhook-ca"] = 50 * DAY
-    yield None
-    made.ends["webhook-ca"] = 365 * DAY
+    return _ends_in(PREFIX, "webhook-ca", 50 * DAY, 365 * DAY)
 
 
 def a_certificate_ends() -> Fault:
-    made = _Certificates(PREFIX)
-    yield _page_of(made.registry)
-    made.ends["server"] = 3600.0
-    yield None
-    made.ends["server"] = 90 * DAY
+    return _ends_in(PREFIX, "server", 3600.0, 90 * DAY)
 
 
 def a_secret_is_damaged() -> Fault:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.helm.alerts import ALERTS, Alert, alerts, metrics_in, seconds
+from tests.helm.alerts import ALERTS, Alert, alerts, groups, metrics_in, seconds
 from tests.helm.chart import Helm, Values
 from tests.helm.staged_faults import FAULTS, Scrape, Staged
 
@@ -100,7 +100,7 @@ def test_the_rules_are_checked_as_they_are_and_as_the_chart_renders_them(
 ) -> None:
     values: Values = {"monitoring": {"prometheusRule": {"enabled": True}}}
     (rendered,) = helm.objects(values, "PrometheusRule")
-    assert yaml.safe_load(ALERTS.read_text())["groups"] == rendered["spec"]["groups"]
+    assert groups() == rendered["spec"]["groups"]
     overrides = {f"{PREFIX}NoRoom": {"for": "2h", "labels": {"severity": "info"}}}
     changed = {"runbookUrl": "https://docs.example.com/runbook/", "disabled": [f"{PREFIX}Bypassed"]}
     values["monitoring"]["prometheusRule"] |= {"overrides": overrides, **changed}

@@ -14,6 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
+from controller.commands.leader import ADDRESSES
 from tests.cluster.cache import REPOSITORY
 from tests.cluster.cluster import Cluster, ClusterError, ClusterOptions
 from tests.cluster.toolchain import BuildError
@@ -31,7 +32,6 @@ DISK_GIB: Final = 400
 CLASS: Final = "longhorn-local"  # the class of docs/examples/workload.yaml
 LOOK_SECONDS: Final = 0.5
 FIRST: Final = "TRIAL_FIRST"  # in the environment: what Python does in each pod before its program
-ADDRESSES: Final = "LONGHORN_SCHEDULER_ADDRESSES"  # of the command, for where the pods really are
 COMMAND: Final = "longhorn-scheduler-extender"
 # The clone's code in any folder: that of the folder itself (-P) does not count.
 WRAPPER: Final = f'#!/bin/sh\nPYTHONPATH="{REPOSITORY}" exec "{sys.executable}" -P -m controller "$@"\n'

@@ -23,6 +23,7 @@ from tests.fakes.view_documents import GIB
 MARKUP: Final = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 RIGHT_TO_LEFT: Final = "\u202egnp.\u05d0\u05d1\u05d2 \u0627\u0644\u0639\u0631\u0628\u064a\u0629"
 LONG: Final = "n" * 253
+HARMFUL: Final = (MARKUP, RIGHT_TO_LEFT, LONG)
 
 
 def small() -> Overview:
@@ -141,7 +142,7 @@ def story(count: int = 200) -> list[DecisionEntry]:
 
 def hostile() -> Overview:
     """A cluster in which every name is one of those above."""
-    names = (MARKUP, RIGHT_TO_LEFT, LONG)
+    names = HARMFUL
     disks = [
         replace(documents.disk(f"{name} {n}", name, used=100 + n), tags=names, closed=name)
         for n, name in enumerate(names)
@@ -169,12 +170,11 @@ def hostile() -> Overview:
 def hostile_decisions() -> Sequence[DecisionEntry]:
     return [
         DecisionEntry(n, name, name, f"Pod {name}/{name}", name, {name: 1}, name, 1.0)
-        for n, name in enumerate((MARKUP, RIGHT_TO_LEFT, LONG), 1)
+        for n, name in enumerate(HARMFUL, 1)
     ]
 
 
 def hostile_explanation() -> Explanation:
-    names = (MARKUP, RIGHT_TO_LEFT, LONG)
     return documents.explanation(
         kind=MARKUP,
         namespace=LONG,
@@ -187,12 +187,12 @@ def hostile_explanation() -> Explanation:
             documents.volume_answer(
                 name, volume=name, reason=name, text=name, places=(documents.place(name, why=name),)
             )
-            for name in names
+            for name in HARMFUL
         ],
         nodes=[
             documents.node_answer(
                 name, reason=name, text=name, disk=name, holders=(documents.holder(name, until=name),)
             )
-            for name in names
+            for name in HARMFUL
         ],
     )

@@ -16,7 +16,6 @@ from controller.allocator.outcome import REASONS as WAITS
 from controller.allocator.outcome import Decision
 from controller.allocator.verbs.grow import GrowthVerdict
 from controller.assembly.assemble import Controller
-from controller.assembly.gauges import page_of
 from controller.assembly.metrics import FAILURES
 from controller.canary.proof import Outcome
 from controller.canary.prover import REPORTS
@@ -31,6 +30,7 @@ from controller.workers.teller import FAULT, LET_THROUGH, NO_PLACE, NO_ROOM, OF_
 from extender.coschedule import APART
 from tests.fakes.apiserver import FakeApiServer
 from tests.unit.pages import FENCE, PAGES, ROOT, anchors_of, links_of, page_id, section_of, yaml_blocks
+from tests.unit.shown_metrics import names_of, names_of_disks
 from tests.unit.webhook.stage import WebhookStage
 from webhook import metrics as webhook_metrics
 from webhook.settings import WebhookSettings
@@ -79,10 +79,6 @@ def test_manifests_are_kubernetes_objects(path: Path) -> None:
         assert "metadata" in document or path.name.startswith("admission-")  # kube-apiserver's own files
 
 
-def shown_by(registry: CollectorRegistry) -> set[str]:
-    return {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
-
-
 def types_against_their_names(registry: CollectorRegistry) -> list[str]:
     """Metrics whose type is not the one that the page reads from the name's end."""
     found = {family.name: family.type for family in registry.collect() if family.type != "counter"}  # else _total
@@ -91,19 +87,18 @@ def types_against_their_names(registry: CollectorRegistry) -> list[str]:
 
 def test_every_metric_is_documented_and_nothing_else() -> None:
     settings = ProcessSettings(pod_name="p", pod_ip="127.0.0.1")
-    registry, disks = Controller(settings, "identity", FakeApiServer()).metrics.registry, page_of(()).decode()
+    registry = Controller(settings, "identity", FakeApiServer()).metrics.registry
     proposed = first_cells(METRICS, "## Of Longhorn's enhancement proposal")
     ours = first_cells(METRICS, OF_BOTH) + first_cells(METRICS, "## Of the controller")
-    of_disks = set(re.findall(r"^# TYPE (\w+) gauge$", disks, re.MULTILINE))
     documented = {*proposed, *(f"{PREFIX}_{name}" for name in ours), *OF_PROCESSES}
-    assert shown_by(registry) | of_disks == documented
+    assert names_of(registry) | names_of_disks() == documented
     assert [] == types_against_their_names(registry)
 
 
 def test_every_metric_of_the_webhook_is_documented_and_nothing_else() -> None:
     registry = WebhookStage().webhook.metrics.registry
     ours = first_cells(METRICS, OF_BOTH) + first_cells(METRICS, "## Of the webhook")
-    assert shown_by(registry) == {*(f"{webhook_metrics.PREFIX}_{name}" for name in ours), *OF_PROCESSES}
+    assert names_of(registry) == {*(f"{webhook_metrics.PREFIX}_{name}" for name in ours), *OF_PROCESSES}
     assert [] == types_against_their_names(registry)
 
 

@@ -25,8 +25,9 @@ from controller.errors import ConfigError
 from controller.process.common_metrics import PREFIX
 from controller.process.status_port import StatusServer, create_metrics_app
 from controller.rules.reasons import Reason
-from controller.views.documents import Capacity, Survival, Totals
+from controller.views.documents import Capacity, Survival
 from controller.views.overview import disk_views
+from tests.fakes import view_documents
 from tests.fakes.builders import GIB, TestCluster, disk
 from tests.fakes.builders import node as make_node
 from tests.unit.assembly.processes import Page
@@ -205,7 +206,7 @@ def test_labels_of_disks_are_read_back_as_they_are() -> None:
 
 def test_what_fits_and_whether_a_node_can_be_lost_is_told_by_the_leader() -> None:
     survival = Survival("n1", False, 3, 30 * GIB, (), ("v",), 10 * GIB)
-    capacity = Capacity("", Totals(*[0] * 9), (), (), (), {"1": GIB, "2": 0}, (), survival)
+    capacity = view_documents.capacity([view_documents.disk("n1")], survival=survival, largest_bytes={"1": GIB, "2": 0})
     registry, is_leading, asked = CollectorRegistry(), [True], list[Capacity]()
 
     def ask() -> Capacity:

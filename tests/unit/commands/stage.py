@@ -12,9 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from certs.authority import LeafSpec, make_authority, sign
 from controller.cli import program
-from controller.commands.leader import StatusReader
+from controller.commands.leader import ADDRESSES, StatusReader
 from controller.kube.api import KubeApi
 from controller.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES, PODS
 from controller.process.command_line import run_command
@@ -135,7 +137,10 @@ class LedCluster:
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[LedCluster]:
+def staged(folder: Path, environment: pytest.MonkeyPatch) -> Iterator[LedCluster]:
+    """Asked from outside of it, and by no table of addresses."""
+    for variable in (ADDRESSES, "POD_NAME", "POD_NAMESPACE"):
+        environment.delenv(variable, raising=False)
     stage = LedCluster(folder)
     try:
         yield stage

@@ -18,9 +18,7 @@ from tests.unit.commands.stage import LEASE, NAMESPACE, LedCluster, staged
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LedCluster]:
-    for variable in ("LONGHORN_SCHEDULER_ADDRESSES", "POD_NAME", "POD_NAMESPACE"):
-        monkeypatch.delenv(variable, raising=False)
-    with staged(tmp_path) as made:
+    with staged(tmp_path, monkeypatch) as made:
         yield made
 
 

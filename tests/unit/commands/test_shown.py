@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 from rich.console import Console
+from rich.text import Text
 
 from controller.commands.capacity import capacity_parts
 from controller.commands.explain import explanation_parts
 from controller.commands.status import overview_parts
 from controller.commands.terminal import ago, bar, console, duration, size
-from controller.views.documents import Overview, Survival
+from controller.views.documents import Survival
 from tests.fakes import view_documents
 from tests.fakes.view_documents import GIB
 from tests.unit.commands.stage import LedCluster, staged
@@ -27,9 +27,7 @@ EVIL = "w\x1b]0;x\x07\r\n\u009b31m\u202e[bold red]x[/]:skull:"
 
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LedCluster]:
-    for variable in ("LONGHORN_SCHEDULER_ADDRESSES", "POD_NAME", "POD_NAMESPACE"):
-        monkeypatch.delenv(variable, raising=False)
-    with staged(tmp_path) as made:
+    with staged(tmp_path, monkeypatch) as made:
         made.add("a")
         made.lead("a")
         yield made
@@ -89,7 +87,6 @@ def test_documents_are_printed_whole(stage: LedCluster, words: str, capsys: pyte
     stage.run(*words.split(), "-o", "yaml")
     assert as_json == yaml.safe_load(capsys.readouterr().out)
     if words == "status":
-        assert view_documents.healthy() == msgspec.convert(as_json, Overview, strict=False) or as_json["identity"]
         assert json.loads(view_documents.encoded(view_documents.healthy())) == as_json
 
 
@@ -115,7 +112,7 @@ def test_names_from_the_cluster_are_shown_as_they_are_and_obeyed_by_nobody() -> 
     )
     shown = text.getvalue()
     assert r"w\x1b]0;x\x07\r\n\x9b31m\u202e[bold red]x[/]:skull:" in shown
-    assert not {"\x07", "\r", "\u009b", "\u202e", "\x1b]"} & {*shown, "\x1b]" if "\x1b]" in shown else ""}
+    assert [] == [obeyed for obeyed in ("\x07", "\r", "\u009b", "\u202e", "\x1b]") if obeyed in shown]
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -127,22 +124,15 @@ def test_nothing_is_wider_than_the_terminal(width: int) -> None:
         *explanation_parts(to, found, is_all=False, is_wide=False),
         *capacity_parts(to, view_documents.unsurvived(), is_all=False),
     )
-    plain = Console(file=io.StringIO(), force_terminal=False)
-    lines = plain.render_str(text.getvalue()).plain
-    assert all(len(line) <= width for line in strip(lines).splitlines())
-    assert ("█" in lines) == (width == 200)
-
-
-def strip(text: str) -> str:
-    from rich.text import Text
-
-    return Text.from_ansi(text).plain
+    shown = Text.from_ansi(text.getvalue()).plain
+    assert all(len(line) <= width for line in shown.splitlines())
+    assert ("█" in shown) == (width == 200)
 
 
 def test_no_color_has_neither_colour_nor_frames() -> None:
     to, text = terminal(200, no_color=True)
     to.print(*overview_parts(to, view_documents.troubled(), is_wide=False, is_all=False))
-    assert not {"─", "█", "\x1b[31m", "\x1b[33m"} & {*text.getvalue(), *text.getvalue().split("m")}
+    assert [] == [one for one in ("─", "█", "\x1b[31m", "\x1b[33m") if one in text.getvalue()]
 
 
 def test_many_disks_are_told_by_the_fullest() -> None:

@@ -14,11 +14,17 @@ from controller.views.explain.case import PodCase
 from controller.views.explain.changes import Remedy, proven_changes
 from controller.views.explain.nodes import barriers
 from controller.views.explain.pod import explain_pod
-from tests.fakes.builders import TestCluster
+from tests.fakes.builders import TestCluster, disk, node
 
 
 def everything(_namespace: str) -> bool:
     return True
+
+
+def add_twin(cluster: TestCluster, gib: float = 400) -> None:
+    """n2, whose disk of that size has the UUID of n1's."""
+    cluster.add_node("n2")
+    cluster.put_node(replace(node("n2"), disks=(disk("d1", gib, node="n1"),)))
 
 
 def explained(cluster: TestCluster, pod: str, may_see: Any = everything) -> Explanation:

@@ -16,7 +16,7 @@ from controller.model.workload import KubeNode
 from controller.rules.reasons import Reason
 from controller.settings import LiveSettings
 from tests.fakes.builders import GIB, ONE_LOCAL, TestCluster, disk, node, pod, replica, storage_class
-from tests.unit.views.asking import explained
+from tests.unit.views.asking import add_twin, explained
 
 HUGE: Final = 64 * 1024 * GIB
 Scene = Callable[[], TestCluster]
@@ -256,12 +256,16 @@ def test_nodes_that_other_users_of_a_claim_bar_are_told_beside_the_one_that_is_l
     assert Reason.INSUFFICIENT_STORAGE == found.cause
 
 
-def test_a_disk_that_its_twin_fills_says_so() -> None:
-    cluster = TestCluster().add_nodes(n1=100, n2=100)
-    facts = node("n2", free_gib=100)
-    cluster.put_node(replace(facts, disks=(replace(facts.disks[0], uuid="n1-d1"),)))
+def filled_by_its_twin() -> TestCluster:
+    """The disk of n2 has the UUID of n1's, on which the bytes lie."""
+    cluster = TestCluster().add_nodes(n1=100)
+    add_twin(cluster, 100)
     cluster.add_volume("stored", 80, on="n1")
-    found = explained(asks(cluster, on=("n2",)), "a")
+    return asks(cluster, on=("n2",))
+
+
+def test_a_disk_that_its_twin_fills_says_so() -> None:
+    found = explained(filled_by_its_twin(), "a")
     assert "DisksShareUUID" == found.cause
     assert "same UUID as one of n1" in found.text
     assert found.change.startswith("Give disk d1 of node n2 a UUID of its own")
@@ -512,8 +516,4 @@ def test_nodes_that_kube_scheduler_did_not_ask_about_are_told() -> None:
 
 
 def test_what_a_twin_fills_is_not_told_to_be_freed_there() -> None:
-    cluster = TestCluster().add_nodes(n1=100, n2=100)
-    facts = node("n2", free_gib=100)
-    cluster.put_node(replace(facts, disks=(replace(facts.disks[0], uuid="n1-d1"),)))
-    cluster.add_volume("stored", 80, on="n1")
-    assert "moving or deleting" not in explained(asks(cluster, on=("n2",)), "a").change
+    assert "moving or deleting" not in explained(filled_by_its_twin(), "a").change

@@ -9,6 +9,7 @@ import pytest
 from controller.views.documents import DiskView
 from controller.views.overview import disk_views, parts_of, taken_views, totals_of, waiting_pods
 from tests.fakes.builders import GIB, TestCluster, disk, node
+from tests.unit.views.asking import add_twin
 
 
 def views_of(cluster: TestCluster) -> dict[tuple[str, str], DiskView]:
@@ -38,9 +39,7 @@ def test_a_disk_tells_what_lies_on_it_and_what_is_promised_there() -> None:
 
 def test_what_lies_on_one_of_two_disks_of_a_uuid_counts_on_both() -> None:
     cluster = TestCluster().add_nodes(n1=400)
-    twin = node("n2")
-    cluster.add_node("n2")
-    cluster.put_node(replace(twin, disks=(replace(twin.disks[0], uuid="n1-d1"),)))
+    add_twin(cluster)
     cluster.add_volume("stored", 100)
     cluster.ask("held", 30, "n1")
     found = views_of(cluster)
@@ -141,9 +140,7 @@ def test_a_pod_that_another_leader_may_have_refused_waits_unasked() -> None:
 
 def test_what_is_wrong_with_disks_and_keys_is_among_the_parts() -> None:
     cluster = TestCluster().add_nodes(n1=50)
-    twin = node("n2", free_gib=50)
-    cluster.add_node("n2")
-    cluster.put_node(replace(twin, disks=(replace(twin.disks[0], uuid="n1-d1"),)))
+    add_twin(cluster, 50)
     cluster.add_volume("stored", 60)
     cluster.allocator._quarantine.put("ns/p", "broken", cluster.clock.now())
     cluster.clock.advance(2)
