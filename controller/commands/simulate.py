@@ -15,6 +15,7 @@ from controller.commands.leader import StatusReader
 from controller.commands.terminal import cell, console, print_document, shown, size, table, told_progress
 from controller.errors import ConfigError
 from controller.model.quantity import MAX_BYTES, quantity_bytes
+from controller.model.times import rfc3339
 from controller.process.command_line import EXIT_FINDING, EXIT_MISUSE, EXIT_WELL, failed
 from controller.process.flags import access, namespace
 
@@ -277,8 +278,7 @@ def bundle(kubeconfig: str, context: str, namespace: str, file: str | None, most
     path = file or f"{folder}.tar.gz"
     names = Names(secrets.token_bytes(16)) if hash_names else None
     with told_progress("collecting") as tell:
-        stamp = f"{now:%Y-%m-%dT%H:%M:%SZ}"
-        found = collect(reader.api, namespace, reader.ask_pod, names, stamp, tell, most_mib)
+        found = collect(reader.api, namespace, reader.ask_pod, names, rfc3339(now), tell, most_mib)
         written = write_bundle(found, path, folder, now.timestamp())
     to = console()
     to.print(cell(f"{path}: {size(written)}, {len(found.files)} files"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from controller.model.names import (
@@ -32,6 +32,10 @@ class Resource:
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    def typed(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """The object with its version and kind, which lists leave out."""
+        return {**raw, "apiVersion": self.api_version, "kind": self.kind}
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
         """The URL path of a collection or an object; without a namespace, the collection of all namespaces."""

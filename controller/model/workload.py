@@ -40,7 +40,7 @@ from controller.model.reader import (
 
 _SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 DEFAULT_FORM: Final = ("Filesystem", "")
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+FINISHED: Final = frozenset({"Succeeded", "Failed"})  # phases of pods
 # The message of kube-scheduler's plugin NodeResourcesFit about a resource that no node offers: the resource itself, not
 # one with a longer name.
 _LACKS: Final = re.compile(rf"Insufficient {re.escape(EXTENDER_RESOURCE)}(?![-\w/])(?!\.\w)")
@@ -122,7 +122,7 @@ def pod_facts(raw: Raw) -> Pod:
         is_opted_in=is_opted_in,
         node_name=text_at(spec, "spec", "nodeName"),
         nominated_node=text_at(status, "status", "nominatedNodeName"),
-        is_finished=text_at(status, "status", "phase") in _FINISHED,
+        is_finished=text_at(status, "status", "phase") in FINISHED,
         is_deleting=meta.get("deletionTimestamp") is not None,
         volumes=_claims_of_pod(spec, name),
         version=version_of(meta),
@@ -133,7 +133,7 @@ def pod_facts(raw: Raw) -> Pod:
         shares_volume=_volume_served(meta),
         follows_shares=_follows_shares(meta),
         opt_in_mark="" if is_opted_in else opt_in_mark(meta),
-        owner=None if is_opted_in else _owner(meta),
+        owner=None if is_opted_in else owner_of(meta),
     )
 
 
@@ -151,7 +151,7 @@ def _follows_shares(meta: Raw) -> bool:
     return not mapping_at(meta, "metadata", "labels").get(MIGRATION_LABEL)
 
 
-def _owner(meta: Raw) -> PodOwner | None:
+def owner_of(meta: Raw) -> PodOwner | None:
     """What controls the object."""
     for owner in list_at(meta, "metadata", "ownerReferences"):
         if isinstance(owner, Mapping) and owner.get("controller"):
@@ -259,7 +259,7 @@ def _form(spec: Raw) -> tuple[str, str]:
 
 
 def _owner_pod(meta: Raw) -> str:
-    owner = _owner(meta)
+    owner = owner_of(meta)
     return owner.uid if owner is not None and owner.kind == "Pod" else ""
 
 

@@ -14,8 +14,9 @@ Rules, by volume (docs/rules/needs.md has them as a table for operators):
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from controller.model import names
 from controller.model.longhorn import (
@@ -43,6 +44,9 @@ from controller.rules.provisioning import (
     unread_backup,
     why_never,
 )
+
+_KINDS: Final[Mapping[str, str]] = {"class": "StorageClass", "pv": "PersistentVolume", "volume": "Longhorn volume"}
+"""What people call them, where that is another word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,11 @@ class Missing:
     kind: str  # "claim", "class", "pv", "volume", "backup"
     namespace: str
     name: str
+
+    @property
+    def text(self) -> str:
+        """Its kind and name, for people."""
+        return f"{_KINDS.get(self.kind, self.kind)} {self.namespace + '/' if self.namespace else ''}{self.name}"
 
 
 def demands_of_pod(

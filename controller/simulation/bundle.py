@@ -20,11 +20,10 @@ from controller.follow.kinds import KINDS
 from controller.kube import resources
 from controller.kube.api import KubeApi, listed
 from controller.kube.resources import Resource
-from controller.process.version import product_version
+from controller.process.version import PACKAGE, product_version
 from controller.settings import MEBIBYTE
 from controller.simulation.redaction import Names, secrets_out_of, without_secrets
 
-SELECTOR: Final = "app.kubernetes.io/name=longhorn-scheduler-extender"
 PATHS: Final = ("/status", "/overview", "/decisions", "/capacity")  # of every copy
 MOST_MIB: Final = 200
 LOG_BYTES: Final = 4 * MEBIBYTE  # of a container, before and after its last restart
@@ -36,7 +35,6 @@ _CLUSTER_WIDE: Final = (
 )
 _OURS: Final = (resources.CONFIG_MAPS, resources.ENDPOINT_SLICES, resources.SERVICES, resources.LEASES)
 _NAMESPACED: Final = (resources.EVENTS, resources.LONGHORN_ATTACHMENTS)
-_NAME: Final = "longhorn-scheduler-extender"
 Ask = Callable[[str, Mapping[str, Any]], bytes]  # path and pod: what that copy answers
 
 
@@ -105,7 +103,7 @@ def _json(value: object) -> bytes:
 
 def _is_ours(pod: Mapping[str, Any], namespace: str) -> bool:
     labels = pod["metadata"].get("labels") or {}
-    return pod["metadata"].get("namespace") == namespace and labels.get("app.kubernetes.io/name") == _NAME
+    return pod["metadata"].get("namespace") == namespace and labels.get("app.kubernetes.io/name") == PACKAGE
 
 
 def _objects(
@@ -119,26 +117,21 @@ def _objects(
     for resource, where in wanted:
         tell(resource.plural)
         try:
-            found = [_typed(resource, raw) for raw in listed(api, resource, where)]
+            found = [resource.typed(without_secrets(raw)) for raw in listed(api, resource, where)]
         except NotFoundError:
             continue  # without its CRD there are no objects of a kind
         except ClusterError as error:
             bundle.lack(f"objects/{resource.plural}", error)
             continue
         if resource in (*_CLUSTER_WIDE, *_OURS):
-            found = [one for one in found if _NAME in str(one["metadata"].get("name")) or _is_own(one)]
+            found = [one for one in found if PACKAGE in str(one["metadata"].get("name")) or _is_own(one)]
         yield resource, found
 
 
 def _is_own(raw: Mapping[str, Any]) -> bool:
     name, labels = str(raw["metadata"].get("name")), raw["metadata"].get("labels") or {}
     is_named = name.startswith(("zz-longhorn-scheduler", "longhorn-scheduler", "longhorn-manager-disk-scheduler"))
-    return is_named or labels.get("app.kubernetes.io/name") == _NAME
-
-
-def _typed(resource: Resource, raw: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = without_secrets(raw)
-    return {**found, "apiVersion": resource.api_version, "kind": resource.kind}
+    return is_named or labels.get("app.kubernetes.io/name") == PACKAGE
 
 
 def _add_answers(

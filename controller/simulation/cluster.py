@@ -13,14 +13,16 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from controller.allocator.allocator import Allocator
+from controller.allocator.choose.wanted import replica_to_come
 from controller.allocator.core import LOOK_SECONDS
 from controller.allocator.outcome import Mode, TurnStep, WaitReason
 from controller.allocator.plans.plan import Hold, Plan
 from controller.allocator.verbs.place import BESIDE_SECONDS
 from controller.allocator.world.world import World
 from controller.follow.kinds import KINDS
-from controller.model.longhorn import LonghornNode, LonghornSettings, Replica, TopologyTerm, Volume
+from controller.model.longhorn import LonghornNode, LonghornSettings, TopologyTerm, Volume
 from controller.model.names import LONGHORN_DRIVER
+from controller.model.times import rfc3339
 from controller.model.workload import Claim, PersistentVolume, Pod
 from controller.plan.objects import Objects
 from controller.rules.demand import VolumeDemand
@@ -49,7 +51,7 @@ class StandingClock:
 
     def stamp(self) -> str:
         """The time as Kubernetes writes it."""
-        return self.now_utc().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return rfc3339(self.now_utc())
 
     def advance(self, seconds: float) -> None:
         self._elapsed += seconds
@@ -126,17 +128,8 @@ class SimulatedCluster:
     def _make_replica(self, volume: Volume, hard_node_affinity: str = "") -> str:
         self._numbers += 1
         name = f"{volume.name}-r-new{self._numbers}"
-        made = Replica(
-            name=name,
-            volume=volume.name,
-            size_bytes=volume.size_bytes,
-            hard_node_affinity=hard_node_affinity,
-            image=volume.image,
-            data_engine=volume.needs.data_engine,
-            backing_image=volume.backing_image,
-            uid=name,
-        )
-        self.leader.observe_replica(name, made)
+        made = replica_to_come(volume, hard_node_affinity)
+        self.leader.observe_replica(name, replace(made, name=name, uid=name))
         return name
 
     def attach(self, name: str, node: str) -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from controller.errors import MalformedRequestError
 from controller.model.names import EXTENDER_RESOURCE
 from controller.model.quantity import quantity_millis
-from controller.model.reader import Raw, integer_at, list_at, mapping_at, text_at
+from controller.model.reader import Raw, list_at, mapping_at, text_at
 
 _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_CORDON: Final = {"key": _UNSCHEDULABLE, "effect": "NoSchedule"}
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _HARD: Final = ("NoSchedule", "NoExecute")
 HOSTNAME: Final = "kubernetes.io/hostname"
 
@@ -39,7 +40,7 @@ class NodeRules:
         labels = {HOSTNAME: name, **_texts(mapping_at(meta, "metadata", "labels"))}
         taints = [one for one in list_at(spec, "spec", "taints") if isinstance(one, Mapping)]
         if spec.get("unschedulable") is True and not any(one.get("key") == _UNSCHEDULABLE for one in taints):
-            taints.append({"key": _UNSCHEDULABLE, "effect": "NoSchedule"})
+            taints.append(_CORDON)
         given = mapping_at(raw, "", "status", "allocatable")
         allocatable = {key: quantity_millis(given[key], f"status.allocatable.{key}") for key in given}
         return cls(name, labels, taints, allocatable or None)
@@ -65,11 +66,10 @@ class PodRules:
         meta, spec = mapping_at(raw, "", "metadata"), mapping_at(raw, "", "spec")
         namespace = text_at(meta, "metadata", "namespace") or "default"
         affinity = mapping_at(spec, "spec", "affinity")
-        required = "requiredDuringSchedulingIgnoredDuringExecution"
-        nodes = mapping_at(affinity, "spec.affinity", "nodeAffinity", required)
+        nodes = mapping_at(affinity, "spec.affinity", "nodeAffinity", _REQUIRED)
         apart = mapping_at(affinity, "spec.affinity", "podAntiAffinity")
-        entries = list_at(apart, "spec.affinity.podAntiAffinity", required)
-        terms = list_at(nodes, f"spec.affinity.nodeAffinity.{required}", "nodeSelectorTerms") if nodes else None
+        entries = list_at(apart, "spec.affinity.podAntiAffinity", _REQUIRED)
+        terms = list_at(nodes, f"spec.affinity.nodeAffinity.{_REQUIRED}", "nodeSelectorTerms") if nodes else None
         return cls(
             namespace,
             _texts(mapping_at(meta, "metadata", "labels")),
@@ -116,8 +116,7 @@ def _apart(term: Raw, namespace: str) -> tuple[str, Raw, tuple[str, ...]]:
 
 
 def _unmodelled(spec: Raw, affinity: Raw, apart: Iterable[Any]) -> Iterator[str]:
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    if mapping_at(affinity, "spec.affinity", "podAffinity").get(required):
+    if mapping_at(affinity, "spec.affinity", "podAffinity").get(_REQUIRED):
         yield "required affinity to other pods"
     if any(isinstance(one, Mapping) and one.get("namespaceSelector") for one in apart):
         yield "namespace selectors of anti-affinity"
@@ -159,8 +158,7 @@ class NodePlaces:
         found = self.nodes.get(node)
         self._by_kind.clear()
         if found is not None:
-            taint = {"key": _UNSCHEDULABLE, "effect": "NoSchedule"}
-            self.nodes[node] = NodeRules(found.name, found.labels, [*found.taints, taint], found.allocatable)
+            self.nodes[node] = replace(found, taints=[*found.taints, _CORDON])
 
     def count(self, node: str) -> int:
         """How many pods are bound there."""
@@ -257,11 +255,3 @@ def _meets(requirement: Any, values: Mapping[str, str]) -> bool:
         except ValueError:
             return False
     return False
-
-
-def integer_or(raw: Raw, path: str, name: str, default: int) -> int:
-    """An integer of at least 0; `default` where it is missing."""
-    found = integer_at(raw, path, name, default)
-    if found < 0:
-        raise MalformedRequestError(f"{path}.{name}", f"is negative: {found}")
-    return found

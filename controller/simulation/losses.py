@@ -14,7 +14,6 @@ from controller.simulation.queue import (
     QueuedPod,
     again,
     controller_of,
-    is_bound,
     owner_text,
     queued,
     stays_on_node,
@@ -56,7 +55,7 @@ class Losses:
 
     def _move_pods(self, state: State, node: str, *, is_lost: bool) -> None:
         for key, raw in list(state.pods.items()):
-            if mapping_at(raw, "", "spec").get("nodeName") != node or not is_bound(raw):
+            if mapping_at(raw, "", "spec").get("nodeName") != node:
                 continue
             is_longhorns = raw["metadata"].get("namespace") in state.longhorn_namespaces
             stays = stays_on_node(raw) or is_longhorns
@@ -77,7 +76,7 @@ class Losses:
                 state.cluster.attach(name, "")
         if not is_again:
             return
-        if controller_of(raw):
+        if controller_of(raw) is not None:
             made = again(raw, state.cluster.clock.stamp())
             self.moved.append(queued(made, MOVES, owner=owner_text(raw)))
         else:

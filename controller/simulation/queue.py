@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from controller.errors import MalformedRequestError
-from controller.model.reader import Raw, list_at, mapping_at
-from controller.model.workload import Pod, pod_facts
+from controller.model.reader import Raw, mapping_at
+from controller.model.workload import Pod, PodOwner, owner_of, pod_facts
 from controller.plan.complaints import InputError
 from controller.simulation.kube_rules import PodRules
 from controller.simulation.workloads import Workload
@@ -55,21 +55,19 @@ def in_order(pods: Iterable[QueuedPod]) -> list[QueuedPod]:
     return sorted(pods, key=lambda one: -one.facts.priority)
 
 
-def controller_of(raw: Raw) -> Raw:
-    """The owner reference of what controls the pod; empty without one."""
-    owners = list_at(mapping_at(raw, "", "metadata"), "metadata", "ownerReferences")
-    return next((one for one in owners if isinstance(one, Mapping) and one.get("controller")), {})
+def controller_of(raw: Raw) -> PodOwner | None:
+    return owner_of(mapping_at(raw, "", "metadata"))
 
 
 def owner_text(raw: Raw) -> str:
     owner, meta = controller_of(raw), raw["metadata"]
-    return f"{owner.get('kind')} {meta.get('namespace') or 'default'}/{owner.get('name')}" if owner else ""
+    return f"{owner.kind} {meta.get('namespace') or 'default'}/{owner.name}" if owner is not None else ""
 
 
 def stays_on_node(raw: Raw) -> bool:
     """Whether a drain leaves the pod where it is: a DaemonSet's, or one that the kubelet itself runs."""
-    is_mirror = _MIRROR in mapping_at(raw, "", "metadata", "annotations")
-    return is_mirror or controller_of(raw).get("kind") == "DaemonSet"
+    owner, is_mirror = controller_of(raw), _MIRROR in mapping_at(raw, "", "metadata", "annotations")
+    return is_mirror or (owner is not None and owner.kind == "DaemonSet")
 
 
 def again(raw: Raw, stamp: str) -> dict[str, Any]:
@@ -111,11 +109,11 @@ def _owned(workload: Workload, standing: Mapping[str, Raw]) -> int:
     found = 0
     for raw in standing.values() if key else ():
         owner, meta = controller_of(raw), raw["metadata"]
-        if (meta.get("namespace") or "default") != namespace or not owner:
+        if (meta.get("namespace") or "default") != namespace or owner is None:
             continue
-        by_set = kind == "Deployment" and owner.get("kind") == "ReplicaSet"
-        is_own = str(owner.get("name")).rpartition("-")[0] == name if by_set else owner.get("name") == name
-        found += is_own and (by_set or owner.get("kind") == kind)
+        by_set = kind == "Deployment" and owner.kind == "ReplicaSet"
+        is_own = owner.name.rpartition("-")[0] == name if by_set else owner.name == name
+        found += is_own and (by_set or owner.kind == kind)
     return found
 
 
@@ -139,13 +137,6 @@ def _on_each(
 
 
 def waits(raw: Raw) -> bool:
-    """Whether a scheduler looks for a node for that pod."""
-    meta, spec, status = (mapping_at(raw, "", name) for name in ("metadata", "spec", "status"))
-    is_over = status.get("phase") in ("Succeeded", "Failed") or meta.get("deletionTimestamp") is not None
-    return not (is_over or spec.get("nodeName") or spec.get("schedulingGates"))
-
-
-def is_bound(raw: Raw) -> bool:
-    """Whether the pod takes room on a node."""
-    is_finished = mapping_at(raw, "", "status").get("phase") in ("Succeeded", "Failed")
-    return bool(mapping_at(raw, "", "spec").get("nodeName")) and not is_finished
+    """Whether a scheduler looks for a node for that pod, which is not finished."""
+    meta, spec = mapping_at(raw, "", "metadata"), mapping_at(raw, "", "spec")
+    return meta.get("deletionTimestamp") is None and not (spec.get("nodeName") or spec.get("schedulingGates"))

@@ -6,7 +6,7 @@ with the best score of `prioritize` is taken, of equal ones the one with the few
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,6 +15,7 @@ from typing import Final
 from controller.allocator.outcome import FilterOutcome
 from controller.allocator.verbs.grow import GrowthOutcome, GrowthRequest, GrowthVerdict
 from controller.model.quantity import bytes_text
+from controller.model.times import rfc3339
 from controller.model.workload import Claim
 from controller.plan.complaints import InputError, Notes
 from controller.simulation.documents import (
@@ -34,7 +35,6 @@ from controller.simulation.workloads import Workload, Workloads
 from controller.views.documents import DiskView
 
 POD_SECONDS: Final = 0.1  # between two pods, so that times differ
-_KINDS: Final = {"class": "StorageClass", "pv": "PersistentVolume", "volume": "Longhorn volume", "claim": "claim"}
 _ORDER: Final = ("pod", "claim", "volume")  # of findings
 Progress = Callable[[int, int], None]
 
@@ -86,7 +86,7 @@ class _Run:
         self._standing = Counter[str]()  # by workload, pods that were there
         self._refused = set[tuple[str, str]]()  # owner and pod, on whose node others of the owner wait
         self._told = dict[object, str]()  # by owner and reasons, the refused pod whose sentence stands for the others
-        self._unmodelled = defaultdict[str, int](int)
+        self._unmodelled = Counter[str]()
         self._used = set[str]()  # claims of pods
         self._open = 0  # pods for which several nodes would do
 
@@ -108,7 +108,7 @@ class _Run:
         claims = [found for claim in standing if claim.key not in self._used for found in self._standing_claim(claim)]
         self._find(rebuilds)
         return Simulation(
-            time=now_utc.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            time=rfc3339(now_utc),
             source=source.origin,
             question=question.text,
             findings=self._findings,
@@ -178,8 +178,7 @@ class _Run:
         if (one.owner, one.before) in self._refused:
             self._refused.add((one.owner, one.facts.name))
             return self._outcome(one, "not-made", text=f"{one.owner} makes it once {one.before} runs")
-        for what in one.rules.unmodelled:
-            self._unmodelled[what] += 1
+        self._unmodelled.update(one.rules.unmodelled)
         found = self._try(one)
         if found.state == "refused":
             self._refused.add((one.owner, one.facts.name))
@@ -207,7 +206,7 @@ class _Run:
             return self._outcome(one, "refused", reason="Unschedulable", text=_no_node(why, one.only))
         if not one.facts.volumes:
             return self._bind(one, self._choice(candidates, {}))
-        outcome = self._ask(one, candidates)
+        outcome = leader.hold_pod(one.facts.uid, candidates)
         if not outcome.passed:
             return self._refusal(one, outcome, why)
         scores = leader.score_nodes(one.facts.uid, list(outcome.passed))
@@ -226,13 +225,8 @@ class _Run:
                 text = f"Backup {entry.name} is not known: its volumes count as large as is requested"
                 self._state.notes.remark(text)
             else:
-                where = f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name
-                return f"there is no {_KINDS[entry.kind]} {where}"
+                return f"there is no {entry.text}"
         return ""
-
-    def _ask(self, one: QueuedPod, candidates: Sequence[str]) -> FilterOutcome:
-        """The extender's answer to the filter call."""
-        return self._cluster.leader.hold_pod(one.facts.uid, list(candidates))
 
     def _choice(self, names: Collection[str], scores: Mapping[str, int]) -> str:
         places = self._state.places
@@ -301,7 +295,7 @@ class _Run:
             one.facts.namespace, one.facts.name, one.owner, one.why, state, node, reason, text, change, tuple(volumes)
         )
 
-    # GrownClaim
+    # Growth
 
     def _grow(self, one: GrownClaim) -> GrowthView:
         """Raises InputError."""
@@ -313,7 +307,7 @@ class _Run:
         request = GrowthRequest(claim.volume_name, one.size_bytes, one.namespace, one.name)
         missing = self._cluster.leader.expansions.missing(request)
         if missing is not None:
-            raise InputError("", "--grow", f"claim {key}: there is no {_KINDS[missing.kind]} {missing.name}")
+            raise InputError("", "--grow", f"claim {key}: there is no {missing.text}")
         found = world.storage_class(claim.class_name)
         if found is not None and not found.allows_growth:
             outcome = GrowthOutcome(GrowthVerdict.REFUSED, claim.volume_name, one.size_bytes)

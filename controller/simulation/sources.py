@@ -66,9 +66,9 @@ def _listed(api: KubeApi, resource: Resource, namespace: str | None, **query: st
 
 
 def _typed(resource: Resource, raw: dict[str, Any]) -> dict[str, Any]:
-    """The object with its version and kind, which lists leave out, and without what no decision reads."""
+    """As `Resource.typed`, without what no decision reads."""
     raw.get("metadata", {}).pop("managedFields", None)
-    return {**raw, "apiVersion": resource.api_version, "kind": resource.kind}
+    return resource.typed(raw)
 
 
 def _restores(objects: Iterable[object]) -> bool:

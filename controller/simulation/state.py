@@ -13,7 +13,7 @@ from controller.allocator.plans.plan import Hold, Plan
 from controller.errors import MalformedRequestError
 from controller.model.reader import Raw, list_at, mapping_at, read
 from controller.model.versions import VERSION_SETTING
-from controller.model.workload import Claim, Pod, claim_facts, class_facts
+from controller.model.workload import FINISHED, Claim, Pod, claim_facts, class_facts
 from controller.placement.plan_entries import SHARDS, shard_name
 from controller.placement.plan_entries import read as read_entries
 from controller.plan.complaints import InputError, Notes
@@ -86,7 +86,7 @@ class State:
 
     def _read_core(self, kind: str, name: str, raw: dict[str, Any]) -> None:
         if kind == "Pod":
-            if mapping_at(raw, "", "status").get("phase") not in ("Succeeded", "Failed"):
+            if mapping_at(raw, "", "status").get("phase") not in FINISHED:
                 self.pods[f"{raw['metadata'].get('namespace') or 'default'}/{name}"] = raw
             return
         found = read(NodeRules.of, raw)
@@ -135,7 +135,7 @@ class State:
         found = self.cluster.world.storage_class(claim.class_name)
         return self.modes.get(found.name, IMMEDIATE) if found is not None else ""
 
-    def add_claim(self, raw: Mapping[str, Any], file_name: str = "") -> Claim | None:
+    def add_claim(self, raw: Mapping[str, Any]) -> Claim | None:
         """The claim that comes; None if one of that name is there. InputError names claim and field."""
         meta = mapping_at(raw, "", "metadata")
         key = f"{meta.get('namespace') or 'default'}/{meta.get('name')}"
@@ -143,7 +143,7 @@ class State:
             return None
         facts = read(claim_facts, raw)
         if isinstance(facts, MalformedRequestError):
-            raise InputError(f"{file_name}PersistentVolumeClaim {key}", facts.field, facts.problem)
+            raise InputError(f"PersistentVolumeClaim {key}", facts.field, facts.problem)
         facts = replace(facts, namespace=facts.namespace or "default", uid=facts.uid or _uid(key))
         self.cluster.leader.observe_claim(facts.key, facts)
         return facts

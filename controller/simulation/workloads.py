@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from controller.errors import MalformedRequestError
-from controller.model.reader import Raw, flag_at, list_at, mapping_at, text_at
+from controller.model.reader import Raw, flag_at, integer_at, list_at, mapping_at, text_at
 from controller.plan.complaints import InputError, Notes, nearest
 from controller.plan.objects import flat, named
-from controller.simulation.kube_rules import integer_or
 
 MOST_PODS: Final = 100_000
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"  # of Kubernetes' random names
@@ -128,8 +127,16 @@ def _made(raw: Raw, name: str, owner_kind: str, owner_name: str) -> dict[str, An
     return {"apiVersion": "v1", "kind": "Pod", "metadata": given, "spec": copy.deepcopy(dict(template["spec"]))}
 
 
+def _count_at(raw: Raw, path: str, name: str, default: int) -> int:
+    """An integer of at least 0; `default` where it is missing."""
+    found = integer_at(raw, path, name, default)
+    if found < 0:
+        raise MalformedRequestError(f"{path}.{name}", f"is negative: {found}")
+    return found
+
+
 def _count(raw: Raw, name: str) -> int:
-    found = integer_or(mapping_at(raw, "", "spec"), "spec", name, 1)
+    found = _count_at(mapping_at(raw, "", "spec"), "spec", name, 1)
     if found > MOST_PODS:
         raise MalformedRequestError(f"spec.{name}", f"is more than {MOST_PODS}")
     return found
@@ -157,8 +164,8 @@ def _daemon_set(raw: dict[str, Any]) -> Workload:
 
 def _job(raw: dict[str, Any]) -> Workload:
     spec, name = mapping_at(raw, "", "spec"), raw["metadata"]["name"]
-    parallel = integer_or(spec, "spec", "parallelism", 1)
-    count = min(parallel, integer_or(spec, "spec", "completions", parallel), MOST_PODS)
+    parallel = _count_at(spec, "spec", "parallelism", 1)
+    count = min(parallel, _count_at(spec, "spec", "completions", parallel), MOST_PODS)
     if flag_at(spec, "spec", "suspend"):
         count = 0
     is_indexed = text_at(spec, "spec", "completionMode") == "Indexed"
@@ -177,7 +184,7 @@ def _cron_job(raw: dict[str, Any]) -> Workload:
 
 def _stateful_set(raw: dict[str, Any]) -> Workload:
     spec, meta = mapping_at(raw, "", "spec"), raw["metadata"]
-    start = integer_or(mapping_at(spec, "spec", "ordinals"), "spec.ordinals", "start", 0)
+    start = _count_at(mapping_at(spec, "spec", "ordinals"), "spec.ordinals", "start", 0)
     policy = text_at(spec, "spec", "podManagementPolicy") or "OrderedReady"
     found = Workload(_owner(raw), is_ordered=policy == "OrderedReady")
     templates = list(_claim_templates(spec))

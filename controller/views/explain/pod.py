@@ -134,9 +134,7 @@ def _unknown(missing: Sequence[Missing]) -> _Known | None:
     one = next((one for one in missing if one.kind != "backup"), None)
     if one is None:
         return None
-    kinds = {"claim": "claim", "class": "StorageClass", "pv": "PersistentVolume", "volume": "Longhorn volume"}
-    what = f"{kinds[one.kind]} {one.namespace + '/' if one.namespace else ''}{one.name}"
-    return _Known(WAITS, f"missing-{one.kind}", f"It needs {what}, which does not exist.", f"Make {what}.")
+    return _Known(WAITS, f"missing-{one.kind}", f"It needs {one.text}, which does not exist.", f"Make {one.text}.")
 
 
 def _is_planned(look: Look, pod: Pod, demands: Sequence[VolumeDemand]) -> bool:

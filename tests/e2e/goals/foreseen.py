@@ -131,7 +131,7 @@ def _loss(cell: UnevenCell) -> RunEnd:
     none."""
     kind = cell.add_class("two", locality="disabled", replicas=2)
     for name, gib in (("large", 150), ("small", 45)):
-        cell.create("statefulsets", cell.set_body(1, name=name, gib=gib, storageClassName=kind))
+        cell.run_set(1, name=name, gib=gib, storageClassName=kind)
         cell.wait_pod_ready(f"{name}-0", SECONDS)
     cell.wait(lambda: not seen(cell).short, "all copies", SECONDS)
     said = foresee(cell, "--fail", cell.node("a"))
