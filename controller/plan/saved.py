@@ -29,9 +29,8 @@ def saved_objects(path: str) -> list[object]:
     found, place = list[object](), Path(path)
     try:
         if place.is_dir():
-            files = sorted(one for one in place.rglob("*") if one.suffix in _ENDINGS and one.is_file())
-            for one in files:
-                found += _objects_in(str(one), one.read_bytes())
+            for one in sorted(one for one in place.rglob("*") if one.suffix in _ENDINGS and one.is_file()):
+                found += _objects_in(str(one), read_file(str(one)))
         elif (archive := _archive(path)) is not None:
             for name, data in _members(archive, path):
                 found += _objects_in(f"{path}: {name}", data)
