@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from controller.errors import ForbiddenError
 from controller.installation.site import (
@@ -21,9 +21,8 @@ from controller.installation.site import (
 )
 from controller.kube.api import Raw, find, listed
 from controller.kube.resources import DEPLOYMENTS, ENDPOINT_SLICES
-from controller.model.times import utc_time
+from controller.model.reader import condition_at
 
-LATE_SECONDS: Final = 5.0  # beyond the Lease's duration: clocks differ
 SERVICE_LABEL: Final = "kubernetes.io/service-name"
 LOOK: Final = "kubectl -n {} get pods -l app.kubernetes.io/name={}; see the log of those that are not ready"
 
@@ -35,13 +34,12 @@ def try_leader(site: Site) -> Iterator[CheckResult]:
 
 def _of_lease(site: Site) -> CheckResult:
     where, look = f"{site.namespace}/{site.settings.lease}", LOOK.format(site.namespace, CONTROLLER)
-    if site.lease is None:
+    if not site.lease.resource_version:
         return failure("leader", f"there is no Lease {where}: no copy has led yet", look)
-    spec = site.lease.get("spec") or {}
     if not site.holder:
         return failure("leader", f"nobody leads: the Lease {where} has no holder", look)
-    seconds = max(0.0, (site.now_utc - utc_time(str(spec.get("renewTime")))).total_seconds())
-    if seconds > float(spec.get("leaseDurationSeconds") or 0) + LATE_SECONDS:
+    seconds = site.silent_seconds(site.lease)
+    if site.is_left(site.lease):
         return failure("leader", f"nobody leads: {site.holder} has not renewed the Lease for {seconds:.0f} s", look)
     text = f"{site.holder} leads, and renewed its Lease {seconds:.0f} s ago"
     try:
@@ -138,5 +136,4 @@ def _addresses(site: Site, service: str) -> Iterator[tuple[str, str]]:
 
 
 def is_ready(pod: Raw) -> bool:
-    conditions: list[dict[str, Any]] = (pod.get("status") or {}).get("conditions") or []
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return condition_at(pod.get("status") or {}, "status", "Ready") is True

@@ -15,7 +15,7 @@ from controller.model.names import FENCE, GATE, GUARD, STATUS_CONFIG_MAP
 from controller.model.versions import OWN_SCHEDULER_CRDS
 from controller.placement.plan_entries import shard_name
 from controller.record.backends import NODE_CRD
-from controller.settings import CERTIFICATE_MODES, PLAIN_HTTP, ProcessSettings
+from controller.settings import CERTIFICATE_MODES, PLAIN_HTTP, TLS_OFF, ProcessSettings
 
 AT_ONCE: Final = 8
 KUBE_SYSTEM: Final = "kube-system"
@@ -58,7 +58,7 @@ def needed_rights(settings: ProcessSettings) -> set[NeededRight]:
     """What both accounts need with these settings. Of the ConfigMaps with plans, the first stands for all."""
     own = settings.namespace
     rights = _of_controller(settings) | _of_certificates(settings)
-    if settings.webhook_tls_mode == "off":
+    if settings.webhook_tls_mode == TLS_OFF:
         return rights
     needs = _Needs(WEBHOOK)
     for kind in (resources.CLAIMS, resources.VOLUMES, resources.STORAGE_CLASSES):

@@ -10,10 +10,13 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final
 
+from controller.canary.leases import LATE_SECONDS
 from controller.clock import Clock
 from controller.errors import ForbiddenError, SchedulerError
-from controller.kube.api import KubeApi, Raw, find
-from controller.kube.resources import CONFIG_MAPS, LEASES, PODS
+from controller.kube.api import CALL_SECONDS, KubeApi, Raw, find
+from controller.kube.lease import LeaseClient, LeaseRecord
+from controller.kube.resources import CONFIG_MAPS, PODS
+from controller.model.times import utc_time
 from controller.settings import TLS_OFF, UNREAD, LiveSettings, ProcessSettings, flag_of, live_settings
 
 CONTROLLER: Final = "longhorn-scheduler-extender"  # by the pods' label, and of the Deployment and the account
@@ -116,14 +119,25 @@ class Site:
         return self.settings.webhook_tls_mode != TLS_OFF
 
     @cached_property
-    def lease(self) -> Raw | None:
-        return find(self.api, LEASES, self.namespace, self.settings.lease)
+    def lease(self) -> LeaseRecord:
+        """The leader's."""
+        return self.lease_of(self.namespace, self.settings.lease)
 
     @property
     def holder(self) -> str:
         """The name of the pod that leads; "" if none does."""
-        spec: Mapping[str, Any] = (self.lease or {}).get("spec") or {}
-        return str(spec.get("holderIdentity") or "").rpartition("_")[0]
+        return self.lease.holder.rpartition("_")[0]
+
+    def lease_of(self, namespace: str, name: str) -> LeaseRecord:
+        return LeaseClient(self.api, namespace, name, self._clock).read(CALL_SECONDS)
+
+    def silent_seconds(self, lease: LeaseRecord) -> float:
+        """How long ago it was renewed. ValueError where it does not say when."""
+        return max(0.0, (self.now_utc - utc_time(lease.renewed_utc)).total_seconds())
+
+    def is_left(self, lease: LeaseRecord) -> bool:
+        """Whether its holder renews it no more. ValueError as of `silent_seconds`."""
+        return self.silent_seconds(lease) > lease.duration_seconds + LATE_SECONDS
 
     @cached_property
     def data(self) -> Mapping[str, str] | None:

@@ -10,7 +10,6 @@ import binascii
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
 import yaml
@@ -18,7 +17,7 @@ import yaml
 from certs.authority import CertificateError, check_client, is_rooted_in, read_authorities
 from certs.layout import BUNDLE
 from certs.secret import data_of
-from controller.canary.leases import LATE_SECONDS, lease_of
+from controller.canary.leases import lease_of
 from controller.canary.proof import Wiring
 from controller.canary.prover import REPORTS
 from controller.errors import ForbiddenError
@@ -33,9 +32,8 @@ from controller.installation.site import (
     warning,
 )
 from controller.kube.api import find, listed
-from controller.kube.resources import CONFIG_MAPS, EVENTS, LEASES, PODS, SECRETS
+from controller.kube.resources import CONFIG_MAPS, EVENTS, PODS, SECRETS
 from controller.model.names import DEFAULT_SCHEDULER, EXTENDER_RESOURCE
-from controller.model.times import utc_time
 from controller.process.flags import split_names
 from controller.settings import PLAIN_HTTP
 
@@ -212,15 +210,14 @@ def try_leases(site: Site) -> Iterator[CheckResult]:
     for scheduler in split_names(site.settings.scheduler_names):
         namespace, _, name = lease_of(scheduler, site.namespace).partition("/")
         try:
-            spec = (find(site.api, LEASES, namespace, name) or {}).get("spec") or {}
+            lease = site.lease_of(namespace, name)
         except ForbiddenError as error:
             lacking.append(f"{missing_right(error) or error} in {namespace}")
             continue
-        if not spec.get("holderIdentity"):
+        if not lease.holder:
             continue
         seen.append(scheduler)
-        late = timedelta(seconds=float(spec.get("leaseDurationSeconds") or 0) + LATE_SECONDS)
-        if site.now_utc - utc_time(str(spec.get("renewTime"))) > late:
+        if site.is_left(lease):
             left.append(f"{namespace}/{name}")
     if left:
         hint = f"a scheduler that is gone: kubectl -n {site.namespace} delete lease NAME; else start it. {IS_WIRED}"
