@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -307,15 +307,14 @@ class Placer(Part):
     # Views
 
     def _show(self, *, is_on: bool) -> None:
-        now, oldest = self._clock.now(), dict[str, float]()
+        now, since = self._clock.now(), defaultdict[str, list[float]](list)
         for state in self._states.values():
-            reason = str(state.reason)
-            oldest[reason] = max(oldest.get(reason, 0.0), round(now - state.reason_at, 1))
+            since[str(state.reason)].append(state.reason_at)
         self._figures = PlacementFigures(
             is_on=is_on,
             problem=self._problem,
-            waiting=dict(Counter(str(state.reason) for state in self._states.values())),
-            oldest=oldest,
+            waiting={reason: len(moments) for reason, moments in since.items()},
+            oldest={reason: round(now - min(moments), 1) for reason, moments in since.items()},
             replicas=tuple(_entry(name, state, now) for name, state in islice(self._states.items(), SHOWN)),
             outcomes=self._writes.outcomes(),
             writing=self._writes.under_way,

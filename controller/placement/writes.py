@@ -161,28 +161,23 @@ class ReplicaWrites:
                 self._release(write.replica, write.uid, check)  # who is not allowed to place it lets others
             return
         self._decides.stored(write, facts)
-        self.count(PlacementOutcome.PLACED)
         self._note_kept(None)
         milliseconds = (self._clock.now() - began) * 1000
         where = write.place
         told = f"volume {write.volume} on disk {where.disk_uuid} of {where.node}"
         said = {"volume": write.volume, "node": where.node, "disk": where.disk_uuid, "how": write.how}
-        self._note("place", f"Replica {write.replica}", PlacementOutcome.PLACED, {}, told, milliseconds, facts=said)
+        self._tell(PlacementOutcome.PLACED, write.replica, told, said, milliseconds)
 
     def _refused(self, write: PlaceWrite, error: SchedulerError) -> None:
         """The write was not stored, and will not be."""
         found = self._read(write)
         if found is not None and found.node:
-            self.count(PlacementOutcome.ELSEWHERE)
             told = f"somebody else placed volume {write.volume} on {found.node} before"
             facts = {"volume": write.volume, "node": found.node}
-            self._note("place", f"Replica {write.replica}", PlacementOutcome.ELSEWHERE, text=told, facts=facts)
+            self._tell(PlacementOutcome.ELSEWHERE, write.replica, told, facts)
         elif not isinstance(error, ConflictError | NotFoundError):
-            self.count(PlacementOutcome.FAILED)
-            facts, level = {"volume": write.volume, "error": str(error)}, logging.WARNING
-            self._note(
-                "place", f"Replica {write.replica}", PlacementOutcome.FAILED, text=str(error), facts=facts, level=level
-            )
+            facts = {"volume": write.volume, "error": str(error)}
+            self._tell(PlacementOutcome.FAILED, write.replica, str(error), facts, level=logging.WARNING)
         self._decides.failed(write, found)
 
     def _resolve(self, write: PlaceWrite, error: Exception) -> None:
@@ -226,12 +221,24 @@ class ReplicaWrites:
             else:
                 self._objects.leave(name, turn.uid, turn.reason, check)
                 outcome = PlacementOutcome.LEFT
-            self.count(outcome)
             told = f"volume {turn.volume}: {turn.reason}"
-            facts = {"volume": turn.volume, "reason": turn.reason}
-            self._note("place", f"Replica {name}", outcome, text=told, facts=facts)
+            self._tell(outcome, name, told, {"volume": turn.volume, "reason": turn.reason})
         except (ConflictError, NotFoundError):
             return  # it has a node by now, or is gone
+
+    def _tell(
+        self,
+        outcome: PlacementOutcome,
+        replica: str,
+        text: str,
+        facts: Mapping[str, object],
+        milliseconds: float | None = None,
+        level: int = logging.INFO,
+    ) -> None:
+        """Count what became of the Replica, and note it as a decision."""
+        self.count(outcome)
+        about = f"Replica {replica}"
+        self._note("place", about, outcome, text=text, milliseconds=milliseconds, facts=facts, level=level)
 
     def _release(self, name: str, uid: str, check: Callable[[], None]) -> None:
         """Remove the mark that keeps the Replica from Longhorn."""
