@@ -6,7 +6,6 @@ kube-scheduler try the pod again. Nothing that fails leaves a hold behind.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from typing import Final, Protocol
 from controller.allocator.outcome import Decision, FilterOutcome, Mode
 from controller.clock import Clock
 from controller.errors import BugError, SchedulerError
-from controller.rules.reasons import Reason
+from controller.rules.reasons import Reason, counted
 from controller.views.decisions import NoteDecision, log_decision
 from extender import wire
 from extender.contention import WaitBudget
@@ -194,7 +193,7 @@ class ExtenderService:
     def _report(self, args: wire.FilterArgs, outcome: FilterOutcome, seconds: float) -> None:
         """Tells everybody whom it concerns."""
         pod = args.pod
-        reasons = _counted(outcome.refused)
+        reasons = counted(outcome.refused.values())
         self._observer.decided(outcome.decision, reasons, outcome.is_bounded)
         if outcome.decision in (Decision.REFUSED, Decision.CONTENDED):
             self._listener.refused(pod.uid, pod.namespace, pod.name)
@@ -206,9 +205,3 @@ class ExtenderService:
             facts["unread_backups"] = outcome.unread_backups
         text = f"{passed} of {asked} nodes passed"
         self._note("filter", f"Pod {pod.key}", outcome.decision, reasons, text, seconds * 1000, facts=facts)
-
-
-def _counted(refused: Mapping[str, Reason]) -> Mapping[Reason, int]:
-    """How many nodes for each reason. Mostly there is one, and thousands of nodes."""
-    kinds = set(refused.values())
-    return dict.fromkeys(kinds, len(refused)) if len(kinds) == 1 else Counter(refused.values())

@@ -7,6 +7,8 @@ once: a number in a reason would cause a loop. Numbers therefore go to Events an
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
@@ -76,6 +78,12 @@ class Reason(StrEnum):
         "LeaderChanged",
         "Longhorn: expansions that were admitted before the leader changed are not visible yet",
     )
+
+
+def counted(reasons: Collection[Reason]) -> Mapping[Reason, int]:
+    """How many there are of each. Mostly there is one, of thousands of nodes."""
+    kinds = set(reasons)
+    return dict.fromkeys(kinds, len(reasons)) if len(kinds) == 1 else Counter(reasons)
 
 
 @dataclass(frozen=True, slots=True)

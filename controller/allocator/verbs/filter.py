@@ -25,7 +25,7 @@ from controller.clock import Clock
 from controller.model.places import Place
 from controller.model.workload import Pod
 from controller.rules.demand import VolumeDemand
-from controller.rules.reasons import Reason
+from controller.rules.reasons import Reason, counted
 from controller.settings import LiveSettings
 
 MOST_PLACES: Final = 5_000  # that one answer holds: its holds take milliseconds
@@ -274,7 +274,7 @@ class Filtering:
         is_contended = _is_contended(judgements)
         part = is_sample(len(candidates), len(self.room.world.kube_nodes))
         refused, now = {name: _reason(judgement) for name, judgement in judgements.items()}, self.now
-        reasons = Counter(refused.values())
+        reasons = counted(refused.values())
         refusal = self.refusals.refused(pod.uid, candidates, is_contended, now, is_sample=part, reasons=reasons)
         self.refusals.not_reached(pod.uid, [name for name, entry in judgements.items() if entry is LATE])
         remote = _with_longhorn(judgements, candidates)
