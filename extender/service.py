@@ -15,7 +15,7 @@ from controller.allocator.outcome import Decision, FilterOutcome, Mode
 from controller.clock import Clock
 from controller.errors import BugError, SchedulerError
 from controller.rules.reasons import Reason, counted
-from controller.views.decisions import NoteDecision, log_decision
+from controller.views.decisions import DecisionDetails, NoteDecision, log_decision
 from extender import wire
 from extender.contention import WaitBudget
 from extender.coschedule import CoScheduling, Narrowed
@@ -204,4 +204,5 @@ class ExtenderService:
         if outcome.unread_backups:
             facts["unread_backups"] = outcome.unread_backups
         text = f"{passed} of {asked} nodes passed"
-        self._note("filter", f"Pod {pod.key}", outcome.decision, reasons, text, seconds * 1000, facts=facts)
+        told: DecisionDetails = {"reasons": reasons, "text": text, "milliseconds": seconds * 1000, "facts": facts}
+        self._note("filter", f"Pod {pod.key}", outcome.decision, **told)

@@ -19,7 +19,7 @@ from controller.rpc import disk_scheduler_pb2 as pb
 from controller.rpc.calls import LIVE_READ_SECONDS, BoundedLiveReads, Checks, Served, seconds_left
 from controller.rpc.wire import check_names, int64, refusal_of
 from controller.rules.demand import Missing
-from controller.views.decisions import NoteDecision, log_decision
+from controller.views.decisions import DecisionDetails, NoteDecision, log_decision
 
 _MOST_READS: Final = 3
 
@@ -63,7 +63,8 @@ class HoldExpansion:
         reasons = Counter(str(entry.rejection.reason) for entry in outcome.obstacles)
         text = f"{text}: {problems}" if problems else text
         facts = {"volume": outcome.volume or growth.volume, "size_bytes": outcome.size_bytes or growth.size_bytes}
-        self._note("growth", about, outcome.verdict, reasons, text, milliseconds, facts=facts)
+        told: DecisionDetails = {"reasons": reasons, "text": text, "milliseconds": milliseconds, "facts": facts}
+        self._note("growth", about, outcome.verdict, **told)
 
     def _hold(self, growth: GrowthRequest, caller: Caller) -> GrowthOutcome:
         checks = self._checks()

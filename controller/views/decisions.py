@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Protocol, TypedDict, Unpack
 
 from controller.clock import Clock
 from controller.log_line import MILLISECONDS, NAMESPACE, say
@@ -20,44 +20,31 @@ KEPT: Final = 2_000
 MOST_CHARACTERS: Final = 2_048  # of an object or a text: callers write them
 Reasons = Mapping[str, int] | Mapping[Reason, int]
 _NO_REASONS: Final[Mapping[str, int]] = {}
-
-
-_NO_FACTS: Final[Mapping[str, object]] = {}
 # As facts of the log, by the kind of the object; others by their kind in small letters.
 _NAMES: Final = {"PersistentVolumeClaim": "claim"}
 _log = logging.getLogger("decisions")
 
 
+class DecisionDetails(TypedDict, total=False):
+    """What may be told of a decision besides what it is: fields of `DecisionEntry`; and of its line in the log `facts`,
+    which it has in place of the text, and the level."""
+
+    reasons: Reasons
+    text: str
+    milliseconds: float | None
+    facts: Mapping[str, object]
+    level: int
+
+
 class NoteDecision(Protocol):
     """Takes one decision, as `DecisionLog.note`. Must not block, and is called outside of every lock."""
 
-    def __call__(
-        self,
-        kind: str,
-        about: str,
-        decision: str,
-        reasons: Reasons = ...,
-        text: str = ...,
-        milliseconds: float | None = ...,
-        *,
-        facts: Mapping[str, object] = ...,
-        level: int = ...,
-    ) -> None: ...
+    def __call__(self, kind: str, about: str, decision: str, **told: Unpack[DecisionDetails]) -> None: ...
 
 
-def log_decision(
-    kind: str,
-    about: str,
-    decision: str,
-    reasons: Reasons = _NO_REASONS,
-    text: str = "",
-    milliseconds: float | None = None,
-    *,
-    facts: Mapping[str, object] = _NO_FACTS,
-    level: int = logging.INFO,
-) -> None:
-    """Log the decision: one line for each, with its object, its reasons and its milliseconds. `facts`: what the line
-    says in place of the text."""
+def log_decision(kind: str, about: str, decision: str, **told: Unpack[DecisionDetails]) -> None:
+    """Log the decision: one line for each, with its object, its reasons and its milliseconds."""
+    level = told.get("level", logging.INFO)
     if not _log.isEnabledFor(level):
         return
     fields: dict[str, object] = {}
@@ -68,11 +55,11 @@ def log_decision(
             fields[NAMESPACE] = namespace
         fields[_NAMES.get(what, what.lower())] = name
     fields["decision"] = decision
-    if reasons:
-        fields["reasons"] = reasons
-    fields |= facts or ({"text": text} if text else {})
-    if milliseconds is not None:
-        fields[MILLISECONDS] = milliseconds
+    if told.get("reasons"):
+        fields["reasons"] = told["reasons"]
+    fields |= told.get("facts") or ({"text": told["text"]} if told.get("text") else {})
+    if told.get("milliseconds") is not None:
+        fields[MILLISECONDS] = told["milliseconds"]
     say(_log, kind, level, **fields)
 
 
@@ -100,29 +87,14 @@ class DecisionLog:
         self._last = 0
         self._entries = deque[_Noted](maxlen=kept)
 
-    def note(
-        self,
-        kind: str,
-        about: str,
-        decision: str,
-        reasons: Reasons = _NO_REASONS,
-        text: str = "",
-        milliseconds: float | None = None,
-        *,
-        facts: Mapping[str, object] = _NO_FACTS,
-        level: int = logging.INFO,
-    ) -> None:
-        """Keep one decision, and log it; the fields are those of `DecisionEntry`, and of `log_decision`. `reasons` must
-        not change afterwards."""
-        log_decision(kind, about, decision, reasons, text, milliseconds, facts=facts, level=level)
-        now_utc = self._clock.now_utc()
+    def note(self, kind: str, about: str, decision: str, **told: Unpack[DecisionDetails]) -> None:
+        """Keep one decision, and log it. `reasons` must not change afterwards."""
+        log_decision(kind, about, decision, **told)
+        now_utc, about, text = self._clock.now_utc(), about[:MOST_CHARACTERS], told.get("text", "")[:MOST_CHARACTERS]
+        reasons, milliseconds = told.get("reasons", _NO_REASONS), told.get("milliseconds") or 0.0
         with self._lock:
             self._last += 1
-            said = text[:MOST_CHARACTERS]
-            noted = _Noted(
-                self._last, now_utc, kind, about[:MOST_CHARACTERS], decision, reasons, said, milliseconds or 0.0
-            )
-            self._entries.append(noted)
+            self._entries.append(_Noted(self._last, now_utc, kind, about, decision, reasons, text, milliseconds))
 
     def after(self, serial: int = 0, last: int = 0) -> Sequence[DecisionEntry]:
         """What came after that serial, oldest first, as far as it is kept; of these the newest `last`, or 0: all. If

@@ -14,15 +14,11 @@ def test_an_entry_tells_what_was_noted_and_when() -> None:
     clock = VirtualClock()
     log = DecisionLog(clock)
     clock.advance(0.25)
-    log.note("filter", "Pod team/app", "refused", {"b": 2, "a": 1}, "0 of 3 nodes passed", 1.26)
+    text, reasons = "0 of 3 nodes passed", {"b": 2, "a": 1}
+    log.note("filter", "Pod team/app", "refused", reasons=reasons, text=text, milliseconds=1.26)
     (entry,) = log.after()
-    assert (1, "2026-01-01T00:00:00.250Z", "filter", "Pod team/app", "refused") == (
-        entry.serial,
-        entry.time,
-        entry.kind,
-        entry.about,
-        entry.decision,
-    )
+    told = entry.serial, entry.time, entry.kind, entry.about, entry.decision
+    assert (1, "2026-01-01T00:00:00.250Z", "filter", "Pod team/app", "refused") == told
     assert ([("a", 1), ("b", 2)], "0 of 3 nodes passed", 1.3) == (
         [*entry.reasons.items()],
         entry.text,
