@@ -86,8 +86,7 @@ class Allocator(AllocatorCore):
             if not candidates:
                 return FilterOutcome(Decision.NOTHING_NEEDED, candidates, version=self._version)
             demands = known_demands(pod, self._world, now)
-            for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
-                self._quarantine.check(key, now)
+            self._quarantine.check(pod, now)
             self._calls += 1
             with self._guarded(pod.key, reraise=True):
                 filtering = self._filtering_locked(adds_up=adds_up)
@@ -133,8 +132,7 @@ class Allocator(AllocatorCore):
         with self._changed:
             pod, refusal = self._world.pods.get(pod_uid), self._refusals.get(pod_uid)
             if pod is not None and pod.is_pending and self._is_leading:
-                for key in (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes)):
-                    self._quarantine.check(key, self._clock.now())
+                self._quarantine.check(pod, self._clock.now())
             return tuple(dict.fromkeys(refusal.nodes)) if refusal is not None else ()
 
     def account_of(self, pod_uid: str, candidates: Sequence[str]) -> str:
@@ -286,16 +284,16 @@ class Allocator(AllocatorCore):
 
     def snapshot(self, *, with_promises: bool = True) -> TableView:
         """The table as people and metrics see it, whose `promises` are for people; they are made after the lock. Costs:
-        lists of plans, holds and growths, and copies of the names of claims."""
+        lists of plans, holds and growths, and for promises copies of the names of claims."""
         with self._changed:
-            now, now_utc, names = self._clock.now(), self._clock.now_utc(), self._world.claim_names()
+            now, now_utc, mode, refused = self._clock.now(), self._clock.now_utc(), self._mode, len(self._refusals)
+            names = self._world.claim_names() if with_promises else None
             plans, holds, growths = self._table.plans(), self._table.all_holds(), self._growths.all()
-            mode, refused_count = self._mode, len(self._refusals)
             quarantined, counters = list(self._quarantine.keys()), dict(self._journal.counters)
             over, shared = self._world.overdrawn(), self._world.shared_disks()
-        rows = rows_of(plans, holds, growths, names.of, now, now_utc) if with_promises else ()
+        rows = rows_of(plans, holds, growths, names.of, now, now_utc) if names is not None else ()
         sums = sums_of(plans, holds, growths, now)
-        return snapshot_of(rows, sums, mode, refused_count, quarantined, counters, over, shared)
+        return snapshot_of(rows, sums, mode, refused, quarantined, counters, over, shared)
 
     def shared_disks(self) -> tuple[SharedDisk, ...]:
         """UUIDs that several disks have. Costs: a look at the nodes of each."""

@@ -98,6 +98,11 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def claim_keys(self) -> tuple[str, ...]:
+        """The keys of the claims that it names."""
+        return tuple(f"{self.namespace}/{volume.claim}" for volume in self.volumes)
+
+    @property
     def is_pending(self) -> bool:
         return not self.node_name and not self.is_finished and not self.is_deleting
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from controller.errors import BugError
+from controller.model.workload import Pod
 
 MOST: Final = 1_000  # keys
 SECONDS: Final = 300.0  # after which a key is tried again; if its rule is still broken, it is back at once
@@ -27,11 +28,10 @@ class Quarantine:
     def release(self, key: str) -> None:
         self._broken.pop(key, None)
 
-    def check(self, key: str, now: float) -> None:
-        """Raise BugError while `key` is in quarantine."""
-        what, since = self._broken.get(key, ("", now))
-        if not what:
-            return
-        if now - since < SECONDS:
-            raise BugError(f"{key} is in quarantine after a fault: {what}")
-        del self._broken[key]
+    def check(self, pod: Pod, now: float) -> None:
+        """Raise BugError while the pod or one of its claims is in quarantine."""
+        for key in (pod.key, *pod.claim_keys) if self._broken else ():
+            what, since = self._broken.get(key, ("", now))
+            if what and now - since < SECONDS:
+                raise BugError(f"{key} is in quarantine after a fault: {what}")
+            self._broken.pop(key, None)

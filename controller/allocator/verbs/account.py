@@ -27,7 +27,7 @@ from controller.model.longhorn import Disk, LonghornNode
 from controller.model.quantity import bytes_text
 from controller.model.workload import Pod
 from controller.rules.demand import VolumeDemand
-from controller.rules.eligibility import check_disk_for, check_disk_open, check_node_for, observed_scheduled
+from controller.rules.eligibility import check_disk_for, check_disk_open, check_node_for
 from controller.rules.reasons import Reason, Refusal, Rejection
 
 MOST_NODES: Final = 200  # nodes that are judged; they represent the rest
@@ -311,8 +311,8 @@ def _check_disk(world: World, node: LonghornNode, disk: Disk, demand: VolumeDema
         return rejection
     if bars_copy(world, disk.uuid, demand):
         return Rejection(Reason.DISK_ANTI_AFFINITY, f"{disk.name}: already has a replica of it")
-    scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.images_on(disk.uuid))
-    return check_disk_for(disk, demand.needs, demand.size_bytes, demand.required_bytes, scheduled, world.settings.space)
+    scheduled, space = world.scheduled_on(disk), world.settings.space
+    return check_disk_for(disk, demand.needs, demand.size_bytes, demand.required_bytes, scheduled, space)
 
 
 def _for_volume(demand: VolumeDemand, rejection: Rejection) -> Rejection:

@@ -16,6 +16,7 @@ from controller.allocator.world.share_managers import ShareManagers
 from controller.model.longhorn import BackingImage, Backup, Disk, LonghornNode, LonghornSettings, Replica, Volume
 from controller.model.workload import Claim, KubeNode, PersistentVolume, Pod, StorageClass, default_class
 from controller.rules.demand import Missing, VolumeDemand, claim_for, demand_of_claim, demands_of_pod, is_longhorns
+from controller.rules.eligibility import observed_scheduled
 from controller.rules.provisioning import provisioned_name, rounded_volume_bytes
 
 _NO_IMAGES: Final[Mapping[str, int]] = {}
@@ -115,6 +116,10 @@ class Facts:
         targets = ((one, self._granted.target_of(one.volume)) for one in replicas)
         return [replace(one, size_bytes=target) if target > one.size_bytes else one for one, target in targets]
 
+    def scheduled_on(self, disk: Disk) -> int:
+        """The bytes on that disk by Longhorn's count, or more where its figure lags behind what lies there."""
+        return observed_scheduled(disk, self.counted_on(disk.uuid), self.images_on(disk.uuid))
+
     def lacks_image(self, image: BackingImage, disk_uuid: str) -> bool:
         """Whether a replica that is made on the image would bring the first copy of it to that disk."""
         if disk_uuid in image.disk_uuids:
@@ -165,8 +170,7 @@ class Facts:
 
     def sharing(self, pod: Pod) -> list[str]:
         """UIDs of the other pods that name any of its claims. Costs: a look at each user of each claim."""
-        names = {f"{pod.namespace}/{volume.claim}" for volume in pod.volumes}
-        return sorted(set[str]().union(*map(self.users, names)) - {pod.uid})
+        return sorted(set[str]().union(*map(self.users, pod.claim_keys)) - {pod.uid})
 
     def claim_of_volume(self, volume: str) -> Claim | None:
         key = self._claim_key_by_volume.get(volume)

@@ -59,10 +59,9 @@ class World(Facts):
         indices = "_unbound backups _claim_by_uid _nodes_of_disk _shared_uuids _claim_key_by_volume _demands _engines"
         for name in (*kinds.split(), *indices.split()):
             setattr(other, name, getattr(self, name).copy())
-        other.settings, other.replicas = self.settings, self.replicas.copy()
+        other.settings, other.replicas = settings or self.settings, self.replicas.copy()
         vars(other)["_rooms"] = self._rooms.copy(vars(other)["_rooms"])
         if settings is not None:
-            other.settings = settings
             other._demands.clear()
             other._rooms.touch(other.nodes)
         return other
@@ -84,8 +83,8 @@ class World(Facts):
         if pod.is_opted_in and pod.is_pending:
             self.waiting.add(pod.uid)
         self._uid_by_pod_key[key] = pod.uid
-        for volume in pod.volumes:
-            self._pods_by_claim.setdefault(f"{pod.namespace}/{volume.claim}", set()).add(pod.uid)
+        for claim in pod.claim_keys:
+            self._pods_by_claim.setdefault(claim, set()).add(pod.uid)
 
     def complete(self) -> World:
         """Bring a copy to the state in which several threads may ask it. Costs: a step for each pod, and the rooms of
@@ -99,8 +98,7 @@ class World(Facts):
         self.pods.pop(pod.uid, None)
         self.waiting.discard(pod.uid)
         self._uid_by_pod_key.pop(pod.key, None)
-        for volume in pod.volumes:
-            key = f"{pod.namespace}/{volume.claim}"
+        for key in pod.claim_keys:
             users = self._pods_by_claim.get(key, set())
             users.discard(pod.uid)
             if not users:
