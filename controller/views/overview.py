@@ -20,7 +20,6 @@ from controller.rules.eligibility import (
     check_disk_state,
     check_node,
     minimal_available,
-    observed_scheduled,
     provisioning_limit,
     repeated,
 )
@@ -89,7 +88,7 @@ def _disk(look: Look, node: LonghornNode, disk: Disk, free: int | None) -> DiskV
     world, table, space = look.world, look.table, look.world.settings.space
     limit = provisioning_limit(disk, space)
     if free is None:
-        free = limit - observed_scheduled(disk, world.counted_on(disk.uuid), world.images_on(disk.uuid))
+        free = limit - world.scheduled_on(disk)
     growth = sum(more for _, more in look.growths.growing_by(disk.uuid))
     taken = table.taken_bytes(node.name, disk.uuid)
     planned = table.planned_bytes(node.name, disk.uuid) if taken else 0
@@ -193,7 +192,7 @@ def claim_of(look: Look, volume: str) -> str:
 # Pods that wait
 
 UNWIRED, QUARANTINED, GATED, UNASKED = "not-wired", "quarantined", "gated", "not-asked"
-_WHY_UNASKED: Final = {
+WHY_UNASKED: Final = {
     UNWIRED: "kube-scheduler does not know the extender: it found no node that offers the extender's resource.",
     QUARANTINED: "The pod or one of its claims broke an internal rule of the extender; it is tried again within five "
     "minutes.",
@@ -225,15 +224,14 @@ def _decision(look: Look, pod: Pod) -> str:
 
 def is_quarantined(look: Look, pod: Pod) -> bool:
     """Whether the pod, or one of its claims, broke a rule of ours."""
-    keys = (pod.key, *(f"{pod.namespace}/{volume.claim}" for volume in pod.volumes))
-    return any(key in look.quarantined for key in keys)
+    return not look.quarantined.isdisjoint((pod.key, *pod.claim_keys))
 
 
 def _waiting(look: Look, pod: Pod, decision: str) -> WaitingPod:
     refused = look.refused.get(pod.uid)
     counted = refused.reasons if refused is not None and decision in ("contended", "refused") else {}
     reasons = {reason.value: count for reason, count in sorted(counted.items(), key=lambda one: (-one[1], one[0]))}
-    text = _WHY_UNASKED.get(decision) or _sentence(reasons)
+    text = WHY_UNASKED.get(decision) or _sentence(reasons)
     tried = moment(look, refused.tried_at) if refused is not None and reasons else ""
     return WaitingPod(
         pod.namespace, pod.name, pod.uid, pod.scheduler_name, pod.created_utc, tried, decision, reasons, text

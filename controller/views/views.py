@@ -74,9 +74,10 @@ class Views:
             return False
 
         with self._turn:
-            found = explain(self._allocator.look(), sees)
+            look = self._allocator.look()
+            found = explain(look, sees)
         known.update({one: may_see(one) for one in (*others,)})
         if not any(known[one] for one in others):
             return found
         with self._turn:
-            return explain(self._allocator.look(), sees)
+            return explain(look, sees)  # the same: another one might have namespaces that nobody was asked about

@@ -42,8 +42,7 @@ class Case(Protocol):
     def pod_uid(self) -> str: ...
     def fits(self, names: Sequence[str] | None = None) -> bool: ...
     def found_copies(self, demand: VolumeDemand) -> int: ...
-    def with_node(self, node: LonghornNode) -> Case: ...
-    def with_settings(self, settings: LonghornSettings) -> Case: ...
+    def in_world(self, world: World) -> Case: ...
     def with_demands(self, demands: Sequence[VolumeDemand]) -> Case: ...
     def with_table(self, table: Table) -> Case: ...
     def without_growth(self, volumes: Iterable[str]) -> Case: ...
@@ -105,24 +104,16 @@ class PodCase:
 
     # As they would be
 
-    def with_node(self, node: LonghornNode) -> Self:
-        world = self.world.copy(self.look.growths)
-        world.put_node(node.name, node)
-        return self._in(world)
-
-    def with_settings(self, settings: LonghornSettings) -> Self:
-        return self._in(self.world.copy(self.look.growths, settings))
-
     def with_demands(self, demands: Sequence[VolumeDemand]) -> Self:
         return replace(self, demands=demands)
 
     def without_growth(self, volumes: Iterable[str]) -> Self:
-        return self._in(ungrown(self.look, self.world, volumes))
+        return self.in_world(ungrown(self.look, self.world, volumes))
 
     def with_table(self, table: Table) -> Self:
         return replace(self, table=table)
 
-    def _in(self, world: World) -> Self:
+    def in_world(self, world: World) -> Self:
         table = settled(self.look, world, self.table)
         return replace(self, world=world, table=table, demands=world.demands_of(self.pod)[0])
 
@@ -167,15 +158,7 @@ class CopyCase:
         del demand
         return 0
 
-    def with_node(self, node: LonghornNode) -> Self:
-        world = self.world.copy(self.look.growths)
-        world.put_node(node.name, node)
-        return self._in(world)
-
-    def with_settings(self, settings: LonghornSettings) -> Self:
-        return self._in(self.world.copy(self.look.growths, settings))
-
-    def _in(self, world: World) -> Self:
+    def in_world(self, world: World) -> Self:
         return replace(self, world=world, table=settled(self.look, world, self.table))
 
     def with_demands(self, demands: Sequence[VolumeDemand]) -> Self:
@@ -186,6 +169,18 @@ class CopyCase:
 
     def without_growth(self, volumes: Iterable[str]) -> Self:
         return replace(self, world=ungrown(self.look, self.world, volumes))
+
+
+def with_node(case: Case, node: LonghornNode) -> Case:
+    """Return the case as it would be with that node in place of the one of its name."""
+    world = case.world.copy(case.look.growths)
+    world.put_node(node.name, node)
+    return case.in_world(world)
+
+
+def with_settings(case: Case, settings: LonghornSettings) -> Case:
+    """Return the case as it would be with these settings of Longhorn."""
+    return case.in_world(case.world.copy(case.look.growths, settings))
 
 
 def settled(look: Look, world: World, table: Table) -> Table:

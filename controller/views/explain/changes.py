@@ -16,7 +16,7 @@ from controller.rules.eligibility import provisioning_limit
 from controller.rules.growth import GRANULE_BYTES
 from controller.rules.provisioning import MIN_VOLUME_BYTES
 from controller.rules.reasons import Reason
-from controller.views.explain.case import Case
+from controller.views.explain.case import Case, with_node, with_settings
 from controller.views.explain.holders import end_of
 from controller.views.explain.nodes import Barrier, apart_by, missing_tags
 from controller.views.overview import moment
@@ -188,7 +188,7 @@ def _with_disk(node: LonghornNode, disk: Disk) -> LonghornNode:
 
 
 def _try_node(case: Case, barrier: Barrier, node: LonghornNode) -> Callable[[], bool]:
-    return lambda: case.with_node(node).fits(_at(case, barrier))
+    return lambda: with_node(case, node).fits(_at(case, barrier))
 
 
 # Bytes
@@ -325,4 +325,4 @@ def _percent_for(barrier: Barrier, settings: LonghornSettings) -> int | None:
 
 def _setting(case: Case, name: str, value: str, settings: LonghornSettings) -> _Tried:
     text = f"set Longhorn's setting {name} to {value} ({_COSTS[name]})"
-    return _Tried(Remedy("setting", text, what=name, value=value), lambda: case.with_settings(settings).fits())
+    return _Tried(Remedy("setting", text, what=name, value=value), lambda: with_settings(case, settings).fits())

@@ -21,7 +21,7 @@ from controller.model.longhorn import Disk, DiskNeeds
 from controller.model.workload import Pod
 from controller.rules.affinity import Affinity
 from controller.rules.demand import VolumeDemand
-from controller.rules.eligibility import observed_scheduled, provisioning_limit
+from controller.rules.eligibility import provisioning_limit
 from controller.rules.reasons import Reason, Refusal
 from controller.views.documents import NodeAnswer
 from controller.views.explain.case import PodCase
@@ -143,11 +143,9 @@ def _answer(sight: Sight, one: Barrier, holders: DiskHolders) -> NodeAnswer:
 
 def figures_of(sight: Sight, node: str, disk: Disk) -> DiskFigures:
     """Return the bytes of the disk: what others take there is not free, growth is not used."""
-    world, growths = sight.world, sight.look.growths
-    scheduled = observed_scheduled(disk, world.counted_on(disk.uuid), world.images_on(disk.uuid))
-    growth = sum(more for _, more in growths.growing_by(disk.uuid))
-    limit = provisioning_limit(disk, world.settings.space)
-    return DiskFigures(limit, limit - scheduled + growth, sight.taken.taken_bytes(node, disk.uuid) + growth, 0)
+    growth = sum(more for _, more in sight.look.growths.growing_by(disk.uuid))
+    limit, taken = provisioning_limit(disk, sight.world.settings.space), sight.taken.taken_bytes(node, disk.uuid)
+    return DiskFigures(limit, limit - sight.world.scheduled_on(disk) + growth, taken + growth, 0)
 
 
 # Volumes that follow the pod

@@ -24,7 +24,7 @@ from controller.views.explain.changes import in_words
 from controller.views.explain.holders import MaySee
 from controller.views.explain.nodes import Barrier, Sight, answers, barriers
 from controller.views.explain.places import volume_answer
-from controller.views.overview import GATED, QUARANTINED, UNWIRED, is_quarantined
+from controller.views.overview import GATED, QUARANTINED, UNWIRED, WHY_UNASKED, is_quarantined
 
 _PENDING = "If it stays pending, kube-scheduler has another reason, which its condition PodScheduled tells."
 WAITS, LET_THROUGH, RUNS, NOT_OURS, GONE = "waits", "let-through", "runs", "not-ours", "gone"
@@ -104,11 +104,10 @@ def _unasked(look: Look, pod: Pod) -> _Known | None:
         text = f"Its scheduler {name!r} is not in --scheduler-names, so it gets no answer."
         return _Known(NOT_OURS, "other-scheduler", text, f"Add {name} to --scheduler-names of both programs.")
     if pod.is_gated:
-        return _Known(NOT_OURS, GATED, "Its schedulingGates keep every scheduler from it.", "Remove them.")
+        return _Known(NOT_OURS, GATED, WHY_UNASKED[GATED], "Remove them.")
     if pod.lacks_extender:
-        text = "kube-scheduler does not know the extender: it found no node that offers the extender's resource."
         change = "Give the extender to kube-scheduler's configuration, on every control-plane node."
-        return _Known(NOT_OURS, UNWIRED, text, change)
+        return _Known(NOT_OURS, UNWIRED, WHY_UNASKED[UNWIRED], change)
     if len(pod.volumes) > MOST_CLAIMS:
         text = f"It names {len(pod.volumes)} claims; more than {MOST_CLAIMS} get no answer."
         return _Known(WAITS, "too-many-claims", text)
@@ -178,8 +177,8 @@ def _in_use(case: PodCase) -> Explanation:
     text = account_of_limit(case.limit)
     if case.limit.waits:
         return _told(pod, WAITS, Reason.CONTENDED, text, volumes=volumes)
-    users = [look.world.pods[uid] for one in pod.volumes for uid in look.world.users(f"{pod.namespace}/{one.claim}")]
-    names = sorted({one.name for one in users if one.uid != pod.uid and one.node_name and not one.is_over})
+    users = (look.world.pods[uid] for uid in look.world.sharing(pod))
+    names = sorted({one.name for one in users if one.node_name and not one.is_over})
     who = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
     change = f"End or delete {who}." if replace(case, limit=NO_LIMIT).fits() else ""
     return _told(pod, WAITS, Reason.IN_USE_ELSEWHERE, f"{text} They are: {who}.", change, volumes)
